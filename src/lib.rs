@@ -1,0 +1,17 @@
+//! netsurgeon changes the network of a Kubernetes cluster that is serving traffic.
+//!
+//! Each module is a *room*; a room imports only rooms below it (`tests/it/architecture.rs` holds the
+//! ladder and fails on any other edge):
+//!
+//! ```text
+//! main
+//! cli                    one file per command; the only place that prints
+//! renumber               compiles an intention into a plan
+//! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
+//! store                  etcd, snapshot file, memory, overlay
+//! wire                   stored formats, lossless edits, bitmap
+//! ip                     ranges, offsets, first address, old→new map
+//! ```
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
+
+pub mod store;

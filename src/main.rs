@@ -1,0 +1,3 @@
+//! The `netsurgeon` binary: parse, run, exit.
+
+fn main() {}

@@ -1,0 +1,151 @@
+//! What can go wrong with a store, by what the reader of the message can do about it.
+
+use std::path::PathBuf;
+
+use super::{Expected, Key, Revision};
+
+/// Why a store could not be read (or opened).
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No endpoint answered within the time allowed.
+    #[error("no etcd endpoint of `{endpoints}` answered within {seconds} s: {reason}")]
+    Unreachable {
+        /// The endpoints, as given.
+        endpoints: String,
+        /// How long it was tried.
+        seconds: u64,
+        /// The last failure.
+        reason: String,
+    },
+    /// The server refused user, password, token or client certificate.
+    #[error("etcd at `{endpoints}` refused the credentials: {reason}")]
+    Unauthenticated {
+        /// The endpoints, as given.
+        endpoints: String,
+        /// The server's words.
+        reason: String,
+    },
+    /// The user may not read or write this.
+    #[error("etcd at `{endpoints}` does not permit this: {reason}")]
+    PermissionDenied {
+        /// The endpoints, as given.
+        endpoints: String,
+        /// The server's words.
+        reason: String,
+    },
+    /// A certificate, key or other connection setting cannot be used.
+    #[error("cannot use {what}: {reason}")]
+    Configuration {
+        /// What, as in `the client certificate `FILE``.
+        what: String,
+        /// Why.
+        reason: String,
+    },
+    /// The revision asked for is gone.
+    #[error("revision {asked} has been compacted; the oldest revision still held is {oldest}")]
+    Compacted {
+        /// The revision asked for.
+        asked: Revision,
+        /// The oldest one available.
+        oldest: Revision,
+    },
+    /// The revision asked for does not exist yet.
+    #[error("revision {asked} does not exist; the newest revision is {newest}")]
+    FutureRevision {
+        /// The revision asked for.
+        asked: Revision,
+        /// The newest one.
+        newest: Revision,
+    },
+    /// The server answered with another failure.
+    #[error("etcd at `{endpoints}` failed: {reason}")]
+    Server {
+        /// The endpoints, as given.
+        endpoints: String,
+        /// The server's words.
+        reason: String,
+    },
+    /// A file could not be opened or mapped.
+    #[error("cannot read `{path}`: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
+    /// A file is no etcd snapshot at all.
+    #[error("`{path}` is not an etcd snapshot: {reason}", path = path.display())]
+    NotASnapshot {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A file is shorter than it says it is.
+    #[error("snapshot `{path}` is truncated: {reason}", path = path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// What was found and expected.
+        reason: String,
+    },
+    /// The trailing SHA-256 does not fit the content.
+    #[error("snapshot `{path}` is damaged: its SHA-256 is {computed}, the file says {stored}", path = path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// Hexadecimal, of the content.
+        computed: String,
+        /// Hexadecimal, from the end of the file.
+        stored: String,
+    },
+    /// The structure of a database file is broken.
+    #[error("snapshot `{path}` is damaged at page {page}, byte {offset} of the file: {reason}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The page.
+        page: u64,
+        /// Offset in bytes from the start of the file.
+        offset: u64,
+        /// What was found and expected.
+        reason: String,
+    },
+}
+
+/// Why a commit did not happen, or may not have.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// An expectation did not hold. Nothing was written.
+    #[error("`{key}` was changed by someone else: expected {expected}, found {found}", expected = describe(expected), found = found.as_ref().map_or_else(|| "no such key".to_string(), |r| format!("revision {r}")))]
+    Conflict {
+        /// The first key that differs.
+        key: Key,
+        /// What was expected.
+        expected: Expected,
+        /// The key's revision now (last change, or creation for a creation guard), `None` if it is absent.
+        found: Option<Revision>,
+    },
+    /// The transaction was refused as a whole: too large, no space, a key twice. Nothing was written.
+    #[error("the transaction was refused: {reason}")]
+    Refused {
+        /// The reason.
+        reason: String,
+    },
+    /// The answer was lost; the transaction may or may not have happened.
+    #[error("the answer to a write was lost, it may or may not have happened: {reason}")]
+    OutcomeUnknown {
+        /// The failure.
+        reason: String,
+    },
+    /// The store failed before anything was written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn describe(expected: &Expected) -> String {
+    match expected {
+        Expected::Absent => "no such key".to_string(),
+        Expected::At(revision) => format!("revision {revision}"),
+    }
+}

@@ -1,0 +1,191 @@
+//! Where a cluster's objects are kept, and the only way to change them.
+//!
+//! A store is a revisioned key-value space in the sense of etcd v3. [`ReadStore`] and [`WriteStore`] are
+//! different traits: code that is handed a `ReadStore` cannot write. The only write is
+//! [`WriteStore::commit`]: a set of changes, each with the revision that it expects to replace, carried
+//! out completely or not at all. There is no blind write, so a change that someone else made meanwhile is
+//! never overwritten unseen.
+//!
+//! Four stores keep this contract (`tests/it/store_contract.rs` holds them to it):
+//! [`etcd`] a live cluster, [`snapshot`] a file (read only), [`memory`] a complete store for tests, and
+//! [`overlay`] which reads through another store and keeps writes to itself: that is what a dry run is.
+
+pub mod etcd;
+pub mod memory;
+pub mod overlay;
+pub mod snapshot;
+
+mod error;
+mod key;
+
+pub use error::{CommitError, StoreError};
+pub use key::{Key, KeyRange};
+
+use std::ops::ControlFlow;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// A revision of the whole store: etcd's counter, one step per transaction; never 0 in a store that holds
+/// anything. As an *expected* revision, see [`Expected`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(pub i64);
+
+impl std::fmt::Display for Revision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One key with its value, borrowed from the store for the time of a visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The full key, the API server's prefix included.
+    pub key: &'a [u8],
+    /// The value as stored, envelope included.
+    pub value: &'a [u8],
+    /// Revision of the key's creation (since it last did not exist).
+    pub create_revision: Revision,
+    /// Revision of the last change.
+    pub mod_revision: Revision,
+    /// Number of writes since the creation, from 1.
+    pub version: i64,
+    /// Lease id, 0 for none.
+    pub lease: i64,
+}
+
+impl Record<'_> {
+    /// Returns an owned copy.
+    pub fn to_entry(&self) -> Entry {
+        Entry {
+            key: Key::from(self.key),
+            value: self.value.to_vec(),
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            lease: self.lease,
+        }
+    }
+}
+
+/// One key with its value, owned. Fields as in [`Record`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of Record, documented there")]
+pub struct Entry {
+    pub key: Key,
+    pub value: Vec<u8>,
+    pub create_revision: Revision,
+    pub mod_revision: Revision,
+    pub version: i64,
+    pub lease: i64,
+}
+
+impl Entry {
+    /// Returns the entry as a borrowed record.
+    pub fn as_record(&self) -> Record<'_> {
+        Record {
+            key: self.key.as_bytes(),
+            value: &self.value,
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            lease: self.lease,
+        }
+    }
+}
+
+/// What a visitor of [`ReadStore::scan`] answers: go on, or stop the scan early (not an error).
+pub type Visit = ControlFlow<()>;
+
+/// The visitor of [`ReadStore::scan`].
+pub type Visitor<'v> = dyn for<'r> FnMut(Record<'r>) -> Visit + Send + 'v;
+
+/// A store that can be read.
+#[async_trait]
+pub trait ReadStore: Send + Sync {
+    /// Names the store for headings and errors, as in `etcd at https://10.0.0.1:2379` or `snapshot FILE`.
+    fn describe(&self) -> String;
+
+    /// Returns the newest revision.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// Returns the newest value of one key, `None` if the key does not exist.
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
+
+    /// Visits every key of the given ranges, range by range and in key order within each, as they all
+    /// stood at one revision: the one given, or the newest one. Returns that revision.
+    ///
+    /// Records are streamed: a store keeps no more than a page of them in memory. A key in two of the
+    /// ranges is visited twice.
+    ///
+    /// Fails with [`StoreError::Compacted`] when the store no longer has that revision (also in the middle
+    /// of a long scan: start again), and with [`StoreError::FutureRevision`] when it does not have it yet.
+    async fn scan(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError>;
+}
+
+/// A store that can be written, by compare-and-swap only.
+#[async_trait]
+pub trait WriteStore: ReadStore {
+    /// Carries out a transaction: all of its changes at one new revision, which is returned, or none.
+    ///
+    /// Fails with [`CommitError::Conflict`] when an expectation or a guard does not hold (nothing is
+    /// written), and with [`CommitError::OutcomeUnknown`] when the answer was lost: the caller must read
+    /// before it tries again.
+    async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError>;
+}
+
+/// A set of changes that happen together or not at all. No key may appear in two changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// What must hold besides the changes' own expectations.
+    pub guards: Vec<Guard>,
+    /// The changes.
+    pub changes: Vec<Change>,
+}
+
+/// A condition on a key that the transaction does not change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Guard {
+    /// The key exists, last changed at this revision.
+    Unchanged(Key, Revision),
+    /// The key exists and was created at this revision, whatever happened to it since: the fencing of a
+    /// lock holder.
+    SameCreation(Key, Revision),
+    /// The key does not exist.
+    Absent(Key),
+}
+
+/// One key's change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: Key,
+    /// What the key must be now.
+    pub expected: Expected,
+    /// What becomes of it.
+    pub action: Action,
+}
+
+/// What a key is expected to be at the moment of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// It does not exist.
+    Absent,
+    /// It exists and was last changed at this revision.
+    At(Revision),
+}
+
+/// What a change does to its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Stores this value.
+    Put(Vec<u8>),
+    /// Removes the key.
+    Delete,
+}
