@@ -14,4 +14,5 @@
 //! ```
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
+pub mod ip;
 pub mod store;

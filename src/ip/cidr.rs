@@ -1,0 +1,294 @@
+//! A Service range and the numbers that the API server derives from it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+/// Kubernetes caps the bitmap of an IPv6 range at this many addresses
+/// (`pkg/registry/core/service/ipallocator/bitmap.go`, v1.36.3).
+const IPV6_BITMAP_ADDRESSES: u128 = 65_536;
+
+/// The two address families, named as Service `ipFamilies` names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    /// IPv4.
+    #[serde(rename = "IPv4")]
+    V4,
+    /// IPv6.
+    #[serde(rename = "IPv6")]
+    V6,
+}
+
+impl Family {
+    /// Returns the family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// Why a text is no Service range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CidrError {
+    /// It does not parse.
+    #[error("`{text}` is not a CIDR: write it as in `10.96.0.0/16` or `fd00:10:96::/112`")]
+    Syntax {
+        /// The text.
+        text: String,
+    },
+    /// It has bits set behind the prefix.
+    #[error("`{text}` is not a network address: the network of that prefix length is `{network}`")]
+    HostBits {
+        /// The text.
+        text: String,
+        /// The range that was probably meant.
+        network: String,
+    },
+}
+
+/// A range of Service addresses: a network address and a prefix length, without host bits.
+///
+/// Prints as Go's `net.IPNet.String()` does, which is the form stored in a RangeAllocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceCidr(IpNetwork);
+
+impl ServiceCidr {
+    /// Returns the address family.
+    pub fn family(&self) -> Family {
+        if self.0.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// Returns the network address.
+    pub fn network(&self) -> IpAddr {
+        self.0.network()
+    }
+
+    /// Returns the prefix length in bits.
+    pub fn prefix_len(&self) -> u8 {
+        self.0.prefix()
+    }
+
+    /// Whether the address lies in the range.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(address)
+    }
+
+    /// Whether the two ranges share an address.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.network()) || other.contains(self.network())
+    }
+
+    /// Returns the number of addresses in the range, saturating at `u128::MAX` for `::/0`.
+    pub fn size(&self) -> u128 {
+        let width: u32 = if self.0.is_ipv4() { 32 } else { 128 };
+        let host_bits = width.saturating_sub(u32::from(self.prefix_len()));
+        1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
+    }
+
+    /// Returns how many addresses can be given to Services: without the network address and, for IPv4,
+    /// without the broadcast address (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
+    pub fn capacity(&self) -> u128 {
+        let reserved = if self.0.is_ipv4() { 2 } else { 1 };
+        self.size().saturating_sub(reserved)
+    }
+
+    /// Returns how many addresses a RangeAllocation bitmap of this range covers: as [`Self::capacity`], but
+    /// for IPv6 never more than 65,535 (`bitmap.go` `New`, v1.36.3).
+    pub fn bitmap_capacity(&self) -> u128 {
+        if self.0.is_ipv4() {
+            self.capacity()
+        } else {
+            self.size().min(IPV6_BITMAP_ADDRESSES).saturating_sub(1)
+        }
+    }
+
+    /// Returns the number of addresses at the low end that the allocator keeps for addresses asked for by
+    /// name: `min(max(16, size/16), 256)`, and 0 for ranges of 16 addresses or fewer
+    /// (KEP-3070; `bitmap.go` `calculateRangeOffset`, v1.36.3).
+    pub fn static_band(&self) -> u128 {
+        const LEAST: u128 = 16;
+        const MOST: u128 = 256;
+        const STEP: u128 = 16;
+        let size = self.size();
+        if size <= LEAST { 0 } else { size.checked_div(STEP).unwrap_or(0).clamp(LEAST, MOST) }
+    }
+
+    /// Returns the first usable address: that of the Service `default/kubernetes`, which the API server's
+    /// certificate must carry. `None` for a range of a single address.
+    pub fn first(&self) -> Option<IpAddr> {
+        self.nth(1)
+    }
+
+    /// Returns the address this many above the network address, `None` beyond the range.
+    pub fn nth(&self, offset: u128) -> Option<IpAddr> {
+        if offset >= self.size() {
+            return None;
+        }
+        match self.network() {
+            IpAddr::V4(network) => {
+                let sum = u32::from(network).checked_add(u32::try_from(offset).ok()?)?;
+                Some(IpAddr::V4(Ipv4Addr::from(sum)))
+            }
+            IpAddr::V6(network) => {
+                let sum = u128::from(network).checked_add(offset)?;
+                Some(IpAddr::V6(Ipv6Addr::from(sum)))
+            }
+        }
+    }
+
+    /// Returns how far the address lies above the network address, `None` if it is outside the range.
+    pub fn offset(&self, address: IpAddr) -> Option<u128> {
+        if !self.contains(address) {
+            return None;
+        }
+        match (address, self.network()) {
+            (IpAddr::V4(a), IpAddr::V4(n)) => u32::from(a).checked_sub(u32::from(n)).map(u128::from),
+            (IpAddr::V6(a), IpAddr::V6(n)) => u128::from(a).checked_sub(u128::from(n)),
+            _ => None,
+        }
+    }
+
+    /// Whether a Service may have the address: in the range, not the network address, and for IPv4 not the
+    /// broadcast address.
+    pub fn is_usable(&self, address: IpAddr) -> bool {
+        self.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity())
+    }
+
+    /// Returns the bit that stands for the address in this range's bitmap: bit *i* is the network address
+    /// plus 1 plus *i*. `None` where the bitmap has no bit for it.
+    pub fn bit_of(&self, address: IpAddr) -> Option<u128> {
+        let bit = self.offset(address)?.checked_sub(1)?;
+        (bit < self.bitmap_capacity()).then_some(bit)
+    }
+
+    /// Returns the address that a bit of this range's bitmap stands for.
+    pub fn address_of_bit(&self, bit: u128) -> Option<IpAddr> {
+        if bit >= self.bitmap_capacity() { None } else { self.nth(bit.checked_add(1)?) }
+    }
+}
+
+impl fmt::Display for ServiceCidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network(), self.prefix_len())
+    }
+}
+
+impl FromStr for ServiceCidr {
+    type Err = CidrError;
+
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        // A bare address would parse as a range of one: a range is always written with its length.
+        let parsed: IpNetwork = match text.trim().parse() {
+            Ok(network) if text.contains('/') => network,
+            _ => return Err(CidrError::Syntax { text: text.to_string() }),
+        };
+        let network = IpNetwork::new(parsed.network(), parsed.prefix())
+            .map_err(|_| CidrError::Syntax { text: text.to_string() })?;
+        if parsed.ip() != parsed.network() {
+            return Err(CidrError::HostBits { text: text.to_string(), network: network.to_string() });
+        }
+        Ok(Self(network))
+    }
+}
+
+impl Serialize for ServiceCidr {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServiceCidr {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cidr(text: &str) -> ServiceCidr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn first_address_is_one_above_the_network() {
+        assert_eq!(cidr("10.96.0.0/12").first(), Some("10.96.0.1".parse().unwrap()));
+        assert_eq!(cidr("fd00:10:96::/112").first(), Some("fd00:10:96::1".parse().unwrap()));
+        assert_eq!(cidr("10.0.0.1/32").first(), None);
+    }
+
+    #[test]
+    fn host_bits_are_refused_with_the_network_meant() {
+        let error = "10.96.0.1/16".parse::<ServiceCidr>().unwrap_err();
+        assert!(error.to_string().contains("`10.96.0.0/16`"), "{error}");
+        assert!("10.96.0.0".parse::<ServiceCidr>().is_err());
+        assert!("10.96.0.0/33".parse::<ServiceCidr>().is_err());
+    }
+
+    #[test]
+    fn static_band_follows_the_allocator() {
+        // Values of KEP-3070's own table.
+        for (text, band) in [
+            ("10.0.0.0/28", 0),
+            ("10.0.0.0/27", 16),
+            ("10.0.0.0/24", 16),
+            ("10.0.0.0/22", 64),
+            ("10.0.0.0/20", 256),
+            ("10.0.0.0/12", 256),
+            ("fd00::/112", 256),
+        ] {
+            assert_eq!(cidr(text).static_band(), band, "{text}");
+        }
+    }
+
+    #[test]
+    fn capacities_follow_the_allocators() {
+        assert_eq!(cidr("10.0.0.0/24").capacity(), 254);
+        assert_eq!(cidr("fd00::/108").capacity(), (1 << 20) - 1);
+        assert_eq!(cidr("fd00::/108").bitmap_capacity(), 65_535);
+        assert_eq!(cidr("::/0").size(), u128::MAX);
+        assert_eq!(cidr("10.0.0.0/31").capacity(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn offset_and_nth_are_inverse(address: u32, prefix in 0_u8..=32, pick: u32) {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            let range = cidr(&format!("{}/{prefix}", Ipv4Addr::from(address & mask)));
+            let offset = u128::from(pick) % range.size();
+            let there = range.nth(offset).unwrap();
+            prop_assert_eq!(range.offset(there), Some(offset));
+            prop_assert!(range.contains(there));
+            prop_assert_eq!(range.nth(range.size()), None);
+        }
+
+        #[test]
+        fn offset_and_nth_are_inverse_v6(address: u128, prefix in 1_u8..=128, pick: u128) {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+            let range = cidr(&format!("{}/{prefix}", Ipv6Addr::from(address & mask)));
+            let offset = pick % range.size();
+            prop_assert_eq!(range.offset(range.nth(offset).unwrap()), Some(offset));
+        }
+
+        #[test]
+        fn parsing_never_panics(text in ".{0,40}") {
+            let _ = text.parse::<ServiceCidr>();
+        }
+    }
+}

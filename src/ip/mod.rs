@@ -1,0 +1,9 @@
+//! Address arithmetic of Service ranges: pure functions, no I/O.
+//!
+//! A [`ServiceCidr`] answers what the API server's allocators derive from a range (first address, capacity,
+//! static band, offsets); [`remap`] computes which new address every old one gets.
+
+mod cidr;
+pub mod remap;
+
+pub use cidr::{CidrError, Family, ServiceCidr};
