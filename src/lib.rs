@@ -16,3 +16,4 @@
 
 pub mod ip;
 pub mod store;
+pub mod wire;

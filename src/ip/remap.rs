@@ -158,9 +158,9 @@ impl Assignment {
         if !self.is_open(index) {
             return Ok(());
         }
-        let was_static = wish.old_range.is_some_and(|range| {
-            range.offset(wish.old).is_some_and(|offset| offset <= range.static_band())
-        });
+        let was_static = wish
+            .old_range
+            .is_some_and(|range| range.offset(wish.old).is_some_and(|offset| offset <= range.static_band()));
         let band = self.range.static_band();
         let address = if was_static {
             self.next_static(band).or_else(|| self.next_dynamic())
@@ -182,12 +182,7 @@ impl Assignment {
     }
 }
 
-fn next_free(
-    range: &ServiceCidr,
-    used: &BTreeSet<IpAddr>,
-    cursor: &mut u128,
-    last: u128,
-) -> Option<IpAddr> {
+fn next_free(range: &ServiceCidr, used: &BTreeSet<IpAddr>, cursor: &mut u128, last: u128) -> Option<IpAddr> {
     while *cursor <= last {
         let address = range.nth(*cursor)?;
         *cursor = cursor.saturating_add(1);
@@ -232,12 +227,10 @@ mod tests {
             wanted("10.96.9.9", "10.96.0.0/16", Rank::Ordinary),
         ];
         // /25: static band 16, so packing begins at .17; .200 is in the old static band of 256.
-        assert_eq!(run("10.200.0.0/25", &["10.200.0.17"], &wishes).unwrap(), [
-            "10.200.0.1",
-            "10.200.0.18",
-            "10.200.0.2",
-            "10.200.0.19"
-        ]);
+        assert_eq!(
+            run("10.200.0.0/25", &["10.200.0.17"], &wishes).unwrap(),
+            ["10.200.0.1", "10.200.0.18", "10.200.0.2", "10.200.0.19"]
+        );
     }
 
     #[test]
@@ -249,10 +242,7 @@ mod tests {
         let got = run("10.200.0.0/24", &[], &wishes).unwrap();
         assert_eq!(got[1], "10.200.0.1");
         assert_ne!(got[0], "10.200.0.1");
-        assert!(matches!(
-            run("10.200.0.0/24", &["10.200.0.1"], &wishes),
-            Err(RemapError::Taken { .. })
-        ));
+        assert!(matches!(run("10.200.0.0/24", &["10.200.0.1"], &wishes), Err(RemapError::Taken { .. })));
     }
 
     #[test]

@@ -1,0 +1,166 @@
+//! Names for single fields of stored objects, and the values that they hold.
+//!
+//! A [`Field`] knows its way in both encodings: field numbers for protobuf, member names for JSON. It is
+//! data, so that a step of an operation can carry it into a journal.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The way to one field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// From the object's root; never empty.
+    pub path: Vec<Segment>,
+    /// What the field holds.
+    pub kind: FieldKind,
+}
+
+/// One step of the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Segment {
+    /// A field of a message: its number in protobuf, its name in JSON.
+    #[serde(rename = "field")]
+    Member(u32, Cow<'static, str>),
+    /// An entry of the map of texts that the previous segment names; only as the last segment.
+    #[serde(rename = "entry")]
+    Entry(String),
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FieldKind {
+    /// A text.
+    Text,
+    /// A list of texts.
+    Texts,
+    /// Bytes; base64 in JSON.
+    Bytes,
+    /// `metav1.Time`: whole seconds; RFC 3339 in JSON.
+    Time,
+}
+
+/// What a field holds at some moment.
+///
+/// `Absent` and an empty text are different: the API server writes most texts of a Service even when they
+/// are empty, and an undo must bring back the very bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Value {
+    /// The field does not occur (for a list: no element).
+    Absent,
+    /// A text.
+    Text(String),
+    /// A list of at least one text.
+    Texts(Vec<String>),
+    /// Bytes.
+    Bytes(#[serde(with = "super::json::base64_text")] Vec<u8>),
+    /// Seconds since 1970-01-01T00:00:00Z.
+    Time(i64),
+}
+
+impl Value {
+    /// Returns a text, or `Absent` for `None`.
+    pub fn text(text: Option<&str>) -> Self {
+        text.map_or(Self::Absent, |text| Self::Text(text.to_string()))
+    }
+
+    /// Returns a list, `Absent` for an empty one: neither encoding tells the two apart.
+    pub fn texts(texts: Vec<String>) -> Self {
+        if texts.is_empty() { Self::Absent } else { Self::Texts(texts) }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("(absent)"),
+            Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Texts(texts) => write!(f, "[{}]", texts.join(", ")),
+            Self::Bytes(bytes) => write!(f, "({} bytes)", bytes.len()),
+            Self::Time(seconds) => write!(f, "{seconds} s"),
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, segment) in self.path.iter().enumerate() {
+            match segment {
+                Segment::Member(_, name) if index == 0 => f.write_str(name)?,
+                Segment::Member(_, name) => write!(f, ".{name}")?,
+                Segment::Entry(key) => write!(f, "[{key}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at(path: &[(u32, &'static str)], kind: FieldKind) -> Field {
+    let path = path.iter().map(|(number, name)| Segment::Member(*number, Cow::Borrowed(name))).collect();
+    Field { path, kind }
+}
+
+const METADATA: (u32, &str) = (1, "metadata");
+const SPEC: (u32, &str) = (2, "spec");
+
+impl Field {
+    /// `metadata.uid`.
+    pub fn uid() -> Self {
+        at(&[METADATA, (5, "uid")], FieldKind::Text)
+    }
+
+    /// `metadata.creationTimestamp`.
+    pub fn creation_timestamp() -> Self {
+        at(&[METADATA, (8, "creationTimestamp")], FieldKind::Time)
+    }
+
+    /// `metadata.labels[KEY]`.
+    pub fn label(key: &str) -> Self {
+        let mut field = at(&[METADATA, (11, "labels")], FieldKind::Text);
+        field.path.push(Segment::Entry(key.to_string()));
+        field
+    }
+
+    /// `spec.clusterIP` of a Service.
+    pub fn cluster_ip() -> Self {
+        at(&[SPEC, (3, "clusterIP")], FieldKind::Text)
+    }
+
+    /// `spec.clusterIPs` of a Service.
+    pub fn cluster_ips() -> Self {
+        at(&[SPEC, (18, "clusterIPs")], FieldKind::Texts)
+    }
+
+    /// `spec.externalIPs` of a Service.
+    pub fn external_ips() -> Self {
+        at(&[SPEC, (5, "externalIPs")], FieldKind::Texts)
+    }
+
+    /// `spec.externalTrafficPolicy` of a Service.
+    pub fn external_traffic_policy() -> Self {
+        at(&[SPEC, (11, "externalTrafficPolicy")], FieldKind::Text)
+    }
+
+    /// `spec.parentRef.namespace` of an IPAddress.
+    pub fn parent_namespace() -> Self {
+        at(&[SPEC, (1, "parentRef"), (3, "namespace")], FieldKind::Text)
+    }
+
+    /// `spec.parentRef.name` of an IPAddress.
+    pub fn parent_name() -> Self {
+        at(&[SPEC, (1, "parentRef"), (4, "name")], FieldKind::Text)
+    }
+
+    /// `range` of a RangeAllocation.
+    pub fn range() -> Self {
+        at(&[(2, "range")], FieldKind::Text)
+    }
+
+    /// `data` of a RangeAllocation: the bitmap.
+    pub fn data() -> Self {
+        at(&[(3, "data")], FieldKind::Bytes)
+    }
+}

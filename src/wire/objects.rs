@@ -1,0 +1,219 @@
+//! The kinds that netsurgeon reads, in whichever encoding they are stored, and the few that it makes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use prost::Message;
+use serde::de::DeserializeOwned;
+
+use super::envelope::{self, Envelope, TypeMeta};
+use super::{WireError, generated, json};
+use crate::ip::Family;
+
+pub use generated::{
+    ConfigMap, IpAddress as IpAddressObject, Namespace, Node, ObjectMeta, ParentReference, Pod,
+    RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServicePort, ServiceSpec,
+};
+
+/// The label by which the API server's allocator and repair loop know their own IPAddress objects
+/// (`k8s.io/api/networking/v1/well_known_labels.go`, v0.36.3).
+pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+/// The label with the address family (same file).
+pub const IP_FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+/// The value of [`MANAGED_BY`] on what the allocator made
+/// (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
+pub const ALLOCATOR: &str = "ipallocator.k8s.io";
+/// The value of [`MANAGED_BY`] on addresses that netsurgeon reserves: the repair loop and the ServiceCIDR
+/// finalizer leave them alone, and the allocator does not give them away.
+pub const NETSURGEON: &str = "netsurgeon";
+
+/// A kind that can be read from a stored value.
+pub trait Kind: Message + Default + DeserializeOwned {
+    /// The kind's name, as in `Service`.
+    const NAME: &'static str;
+}
+
+macro_rules! kinds {
+    ($($type:ident = $name:literal),* $(,)?) => {
+        $(impl Kind for $type { const NAME: &'static str = $name; })*
+    };
+}
+kinds! {
+    ConfigMap = "ConfigMap", IpAddressObject = "IPAddress", Namespace = "Namespace", Node = "Node", Pod = "Pod",
+    RangeAllocation = "RangeAllocation", Service = "Service", ServiceCidrObject = "ServiceCIDR",
+}
+
+/// Reads a stored value as this kind.
+///
+/// Fails when the value is of another kind, broken, encrypted or CBOR. Fields beyond those of `proto/` are
+/// skipped.
+pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
+    match Envelope::of(value)? {
+        Envelope::Protobuf { type_meta, raw } => {
+            if type_meta.kind != K::NAME {
+                return Err(WireError::WrongKind { expected: K::NAME, found: type_meta.kind });
+            }
+            K::decode(raw).map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })
+        }
+        Envelope::Json(text) => {
+            let kind = json::get(text, &["kind"])?.unwrap_or("\"\"");
+            if kind.trim_matches('"') != K::NAME {
+                return Err(WireError::WrongKind { expected: K::NAME, found: kind.trim_matches('"').into() });
+            }
+            serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })
+        }
+        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
+    }
+}
+
+/// Returns API version and kind of a stored value.
+pub fn type_of(value: &[u8]) -> Result<TypeMeta, WireError> {
+    match Envelope::of(value)? {
+        Envelope::Protobuf { type_meta, .. } => Ok(type_meta),
+        Envelope::Json(text) => {
+            let part = |name: &str| -> Result<String, WireError> {
+                Ok(json::get(text, &[name])?.unwrap_or_default().trim_matches('"').to_string())
+            };
+            Ok(TypeMeta { api_version: part("apiVersion")?, kind: part("kind")? })
+        }
+        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
+    }
+}
+
+impl Service {
+    /// Returns the addresses in `clusterIPs`, or the one in `clusterIP` where the list is missing (objects
+    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let Some(spec) = &self.spec else { return Vec::new() };
+        let listed: Vec<IpAddr> = spec.cluster_ips.iter().filter_map(|text| text.parse().ok()).collect();
+        if listed.is_empty() {
+            spec.cluster_ip.iter().filter_map(|text| text.parse().ok()).collect()
+        } else {
+            listed
+        }
+    }
+}
+
+/// How a new object is to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// `k8s\0` and protobuf.
+    Protobuf,
+    /// JSON text with a newline at its end.
+    Json,
+}
+
+/// An IPAddress object about to be made (`networking.k8s.io`, `IPAddress`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewIpAddress<'a> {
+    /// API version, as in `networking.k8s.io/v1`.
+    pub api_version: &'a str,
+    /// The address; its canonical text is the object's name.
+    pub address: IpAddr,
+    /// The Service that the address is for: namespace and name.
+    pub parent: (&'a str, &'a str),
+    /// Value of the label [`MANAGED_BY`].
+    pub managed_by: &'a str,
+    /// The object's uid.
+    pub uid: &'a str,
+    /// Seconds since 1970.
+    pub created: i64,
+}
+
+impl NewIpAddress<'_> {
+    /// Returns the stored form.
+    pub fn encode(&self, encoding: Encoding) -> Vec<u8> {
+        let name = self.address.to_string();
+        let family = Family::of(self.address).to_string();
+        if encoding == Encoding::Json {
+            let value = serde_json::json!({
+                "kind": "IPAddress", "apiVersion": self.api_version,
+                "metadata": {
+                    "name": name, "uid": self.uid, "creationTimestamp": json::format_time(self.created),
+                    "labels": { IP_FAMILY: family, MANAGED_BY: self.managed_by },
+                },
+                "spec": {"parentRef": {"resource": "services", "namespace": self.parent.0, "name": self.parent.1}},
+            });
+            return format!("{value}\n").into_bytes();
+        }
+        let empty = || Some(String::new());
+        let object = IpAddressObject {
+            metadata: Some(ObjectMeta {
+                name: Some(name),
+                generate_name: empty(),
+                namespace: empty(),
+                uid: Some(self.uid.to_string()),
+                resource_version: empty(),
+                generation: Some(0),
+                creation_timestamp: Some(generated::Time { seconds: Some(self.created), nanos: Some(0) }),
+                labels: BTreeMap::from([
+                    (IP_FAMILY.to_string(), family),
+                    (MANAGED_BY.to_string(), self.managed_by.to_string()),
+                ]),
+                ..ObjectMeta::default()
+            }),
+            spec: Some(generated::IpAddressSpec {
+                parent_ref: Some(ParentReference {
+                    group: empty(),
+                    resource: Some("services".into()),
+                    namespace: Some(self.parent.0.to_string()),
+                    name: Some(self.parent.1.to_string()),
+                }),
+            }),
+        };
+        let meta = TypeMeta { api_version: self.api_version.into(), kind: "IPAddress".into() };
+        envelope::wrap(&meta, &object.encode_to_vec())
+    }
+}
+
+/// Returns a new RangeAllocation, as the API server makes one: protobuf, empty metadata.
+pub fn new_range_allocation(range: &str, data: Vec<u8>) -> Vec<u8> {
+    let object = RangeAllocation {
+        metadata: Some(ObjectMeta::default()),
+        range: Some(range.to_string()),
+        data: Some(data),
+    };
+    envelope::wrap(
+        &TypeMeta { api_version: "v1".into(), kind: RangeAllocation::NAME.into() },
+        &object.encode_to_vec(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_ip_address_reads_back_in_both_encodings() {
+        let new = NewIpAddress {
+            api_version: "networking.k8s.io/v1",
+            address: "fd00:10:96::a".parse().unwrap(),
+            parent: ("kube-system", "kube-dns"),
+            managed_by: NETSURGEON,
+            uid: "7adac09e-fea0-4c10-a3f2-0349c8f576a7",
+            created: 1_795_247_950,
+        };
+        for encoding in [Encoding::Protobuf, Encoding::Json] {
+            let object: IpAddressObject = decode(&new.encode(encoding)).unwrap();
+            let meta = object.metadata.unwrap();
+            assert_eq!(meta.name.as_deref(), Some("fd00:10:96::a"));
+            assert_eq!(meta.labels[IP_FAMILY], "IPv6");
+            assert_eq!(meta.labels[MANAGED_BY], NETSURGEON);
+            assert_eq!(meta.creation_timestamp.unwrap().seconds, Some(1_795_247_950));
+            let parent = object.spec.unwrap().parent_ref.unwrap();
+            assert_eq!(parent.namespace.as_deref(), Some("kube-system"));
+        }
+    }
+
+    #[test]
+    fn another_kind_is_refused() {
+        let value = new_range_allocation("10.96.0.0/16", vec![1]);
+        assert!(matches!(decode::<Service>(&value), Err(WireError::WrongKind { .. })));
+        assert_eq!(decode::<RangeAllocation>(&value).unwrap().range.as_deref(), Some("10.96.0.0/16"));
+        let json = br#"{"kind":"Pod","apiVersion":"v1"}"#;
+        assert!(matches!(decode::<Service>(json), Err(WireError::WrongKind { .. })));
+    }
+}

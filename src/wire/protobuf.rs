@@ -1,0 +1,278 @@
+//! A walker over protobuf messages that knows no message type.
+//!
+//! It splits a message into its fields and puts fields back together; nothing in between is interpreted,
+//! so whatever is not replaced keeps its bytes. Encoding: protocol buffers' "Encoding" document (wire types
+//! 0 varint, 1 fixed64, 2 length-delimited, 3/4 group, 5 fixed32).
+
+use super::WireError;
+
+/// One field as it stands in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RawField<'a> {
+    /// Field number, 1 to 2^29-1.
+    pub(super) number: u32,
+    /// Tag, length and content: exactly the bytes in the message.
+    pub(super) whole: &'a [u8],
+    /// What the field holds.
+    pub(super) content: Content<'a>,
+}
+
+/// A field's content by wire type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content<'a> {
+    /// Wire type 0.
+    Varint(u64),
+    /// Wire type 2: text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// Wire types 1, 5 and groups: carried along, never looked into.
+    Other(&'a [u8]),
+}
+
+impl<'a> RawField<'a> {
+    /// Returns the content of a length-delimited field.
+    pub(super) fn bytes(&self) -> Option<&'a [u8]> {
+        match self.content {
+            Content::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// Iterates over the fields of a message in the order in which they stand.
+pub(super) fn fields(message: &[u8]) -> Fields<'_> {
+    Fields { message, position: 0 }
+}
+
+pub(super) struct Fields<'a> {
+    message: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<RawField<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.position >= self.message.len() {
+            return None;
+        }
+        let start = self.position;
+        let field = self.read_field(start);
+        if field.is_err() {
+            self.position = self.message.len();
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn read_field(&mut self, start: usize) -> Result<RawField<'a>, WireError> {
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).ok().filter(|n| (1..1 << 29).contains(n));
+        let number = number.ok_or_else(|| self.error(start, "field number out of range"))?;
+        let content = match tag & 7 {
+            0 => Content::Varint(self.varint()?),
+            1 => Content::Other(self.take(8)?),
+            2 => {
+                let length = self.varint()?;
+                let length = usize::try_from(length).map_err(|_| self.error(start, "length too large"))?;
+                Content::Bytes(self.take(length)?)
+            }
+            3 => Content::Other(self.group(number)?),
+            5 => Content::Other(self.take(4)?),
+            _ => return Err(self.error(start, "unknown wire type")),
+        };
+        let whole = self.message.get(start..self.position).unwrap_or_default();
+        Ok(RawField { number, whole, content })
+    }
+
+    fn varint(&mut self) -> Result<u64, WireError> {
+        let start = self.position;
+        let mut value: u64 = 0;
+        for shift in (0..70).step_by(7) {
+            let Some(&byte) = self.message.get(self.position) else {
+                return Err(self.error(start, "message ends within a number"));
+            };
+            self.position = self.position.saturating_add(1);
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
+                break;
+            }
+            value |= part.checked_shl(shift).unwrap_or(0);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(self.error(start, "number longer than 64 bits"))
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
+        let end = self.position.checked_add(length);
+        match end.and_then(|end| self.message.get(self.position..end)) {
+            Some(bytes) => {
+                self.position = self.position.saturating_add(length);
+                Ok(bytes)
+            }
+            None => Err(self.error(self.position, "field reaches beyond its message")),
+        }
+    }
+
+    /// Skips a group up to its end tag: nested groups are counted, not recursed into.
+    fn group(&mut self, number: u32) -> Result<&'a [u8], WireError> {
+        let start = self.position;
+        let mut open = vec![number];
+        while let Some(innermost) = open.last().copied() {
+            let at = self.position;
+            let tag = self.varint()?;
+            let inner = u32::try_from(tag >> 3).map_err(|_| self.error(at, "field number out of range"))?;
+            match tag & 7 {
+                0 => drop(self.varint()?),
+                1 => drop(self.take(8)?),
+                2 => {
+                    let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+                    self.take(length)?;
+                }
+                3 => open.push(inner),
+                4 if inner == innermost => drop(open.pop()),
+                5 => drop(self.take(4)?),
+                _ => return Err(self.error(at, "group is not closed")),
+            }
+        }
+        Ok(self.message.get(start..self.position).unwrap_or_default())
+    }
+
+    fn error(&self, offset: usize, reason: &'static str) -> WireError {
+        WireError::Protobuf { offset: offset.min(self.message.len()), reason }
+    }
+}
+
+/// Appends a number in base-128.
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    loop {
+        let low = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            out.push(low);
+            return;
+        }
+        out.push(low | 0x80);
+    }
+}
+
+/// Appends a length-delimited field.
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, content: &[u8]) {
+    put_varint(out, u64::from(number) << 3 | 2);
+    put_varint(out, content.len() as u64);
+    out.extend_from_slice(content);
+}
+
+/// Appends a varint field.
+pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+    put_varint(out, u64::from(number) << 3);
+    put_varint(out, value);
+}
+
+/// Returns the message with every occurrence of one field replaced by the given encoded fields.
+///
+/// They go where the first occurrence stood, or, if there was none, before the first field with a larger
+/// number: the place where an encoder that writes fields in order of number would have put them. All other
+/// bytes are copied.
+pub(super) fn replace(message: &[u8], number: u32, replacement: &[u8]) -> Result<Vec<u8>, WireError> {
+    let all: Vec<RawField<'_>> = fields(message).collect::<Result<_, _>>()?;
+    let place = all
+        .iter()
+        .position(|f| f.number == number)
+        .or_else(|| all.iter().position(|f| f.number > number))
+        .unwrap_or(all.len());
+    let mut out = Vec::with_capacity(message.len().saturating_add(replacement.len()));
+    for (index, field) in all.iter().enumerate() {
+        if index == place {
+            out.extend_from_slice(replacement);
+        }
+        if field.number != number {
+            out.extend_from_slice(field.whole);
+        }
+    }
+    if place == all.len() {
+        out.extend_from_slice(replacement);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Any well-formed message, with every wire type that a real one may hold.
+    pub(crate) fn any_message() -> impl Strategy<Value = Vec<u8>> {
+        let field = (1_u32..64, 0_u8..4, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..40));
+        proptest::collection::vec(field, 0..20).prop_map(|parts| {
+            let mut out = Vec::new();
+            for (number, kind, value, bytes) in parts {
+                match kind {
+                    0 => put_number(&mut out, number, value),
+                    1 => {
+                        put_varint(&mut out, u64::from(number) << 3 | 1);
+                        out.extend_from_slice(&value.to_le_bytes());
+                    }
+                    2 => put_bytes(&mut out, number, &bytes),
+                    _ => {
+                        put_varint(&mut out, u64::from(number) << 3 | 5);
+                        out.extend_from_slice(&(value as u32).to_le_bytes());
+                    }
+                }
+            }
+            out
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn fields_tile_the_message(message in any_message()) {
+            let joined: Vec<u8> =
+                fields(&message).flat_map(|f| f.unwrap().whole.to_vec()).collect();
+            prop_assert_eq!(joined, message);
+        }
+
+        #[test]
+        fn replace_copies_every_other_byte(message in any_message(), number in 1_u32..64, text in ".{0,20}") {
+            let mut replacement = Vec::new();
+            put_bytes(&mut replacement, number, text.as_bytes());
+            let edited = replace(&message, number, &replacement).unwrap();
+            let others = |m: &[u8]| -> Vec<Vec<u8>> {
+                fields(m).map(Result::unwrap).filter(|f| f.number != number).map(|f| f.whole.to_vec()).collect()
+            };
+            prop_assert_eq!(others(&message), others(&edited));
+            let now: Vec<_> = fields(&edited).map(Result::unwrap).filter(|f| f.number == number).collect();
+            prop_assert_eq!(now.len(), 1);
+            prop_assert_eq!(now[0].bytes(), Some(text.as_bytes()));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut total = 0;
+            for field in fields(&bytes).flatten() {
+                total += field.whole.len();
+            }
+            prop_assert!(total <= bytes.len());
+            let _ = replace(&bytes, 3, &[]);
+        }
+    }
+
+    #[test]
+    fn groups_are_carried_whole() {
+        // Field 1 as a group holding a nested group, then field 2.
+        let message = [0x0b, 0x13, 0x08, 0x01, 0x14, 0x0c, 0x10, 0x05];
+        let found: Vec<_> = fields(&message).map(Result::unwrap).collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].whole, &message[..6]);
+        assert!(fields(&message[..5]).any(|f| f.is_err()));
+    }
+
+    #[test]
+    fn a_deep_nest_of_groups_does_not_overflow_the_stack() {
+        let bytes = vec![0x0b; 1_000_000];
+        assert!(fields(&bytes).any(|f| f.is_err()));
+    }
+}

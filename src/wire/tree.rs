@@ -1,0 +1,200 @@
+//! Any stored object as a tree that people can read: names where the fields are known, numbers where not.
+//!
+//! Secret data, and copies of it in annotations, are replaced by their size before they reach the tree.
+
+use serde_json::{Map, Value as Json};
+
+use super::envelope::Envelope;
+use super::protobuf::{self, Content};
+use super::schema::{self, FieldType, Fields};
+use super::{WireError, json};
+
+/// The annotation in which `kubectl apply` keeps a copy of the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Nesting beyond this is shown as bytes: Kubernetes objects are a dozen levels deep.
+const DEEPEST: usize = 40;
+
+/// Returns the object as a JSON value, members in the order in which they are stored.
+///
+/// Kinds without a message in `proto/` still have named `metadata`; their other fields stand under their
+/// numbers, guessed to be text, a message or bytes.
+pub fn of(value: &[u8]) -> Result<Json, WireError> {
+    match Envelope::of(value)? {
+        Envelope::Protobuf { type_meta, raw } => {
+            let fields = schema::message(&type_meta.kind).or_else(|| schema::message("Namespace"));
+            let mut tree = Map::new();
+            tree.insert("apiVersion".into(), type_meta.api_version.as_str().into());
+            tree.insert("kind".into(), type_meta.kind.as_str().into());
+            if let Json::Object(members) = message(raw, fields, DEEPEST)? {
+                tree.extend(members);
+            }
+            let mut tree = Json::Object(tree);
+            redact(&mut tree);
+            Ok(tree)
+        }
+        Envelope::Json(text) => {
+            let mut tree =
+                serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })?;
+            redact(&mut tree);
+            Ok(tree)
+        }
+        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
+    }
+}
+
+fn message(bytes: &[u8], fields: Option<Fields>, depth: usize) -> Result<Json, WireError> {
+    let mut tree = Map::new();
+    for field in protobuf::fields(bytes) {
+        let field = field?;
+        let known = fields.and_then(|fields| fields.iter().find(|(number, ..)| *number == field.number));
+        let (name, shown) = match known {
+            Some((_, name, kind)) => ((*name).to_string(), known_field(&field.content, *kind, depth)?),
+            None => (field.number.to_string(), guess(&field.content, depth)),
+        };
+        put(&mut tree, name, shown, known.map(|(.., kind)| *kind));
+    }
+    Ok(Json::Object(tree))
+}
+
+/// Adds a field; maps grow, and a name that occurs again becomes a list.
+fn put(tree: &mut Map<String, Json>, name: String, shown: Json, kind: Option<FieldType>) {
+    match (tree.get_mut(&name), shown) {
+        (Some(Json::Object(map)), Json::Object(entry))
+            if matches!(kind, Some(FieldType::MapOfText | FieldType::MapOfBytes)) =>
+        {
+            map.extend(entry);
+        }
+        (Some(Json::Array(list)), shown) => list.push(shown),
+        (None, shown) if matches!(kind, Some(FieldType::List(_))) => {
+            drop(tree.insert(name, Json::Array(vec![shown])))
+        }
+        (Some(first), shown) => *first = Json::Array(vec![first.take(), shown]),
+        (None, shown) => drop(tree.insert(name, shown)),
+    }
+}
+
+fn known_field(content: &Content<'_>, kind: FieldType, depth: usize) -> Result<Json, WireError> {
+    Ok(match (content, kind) {
+        (content, FieldType::List(item)) => known_field(content, *item, depth)?,
+        (Content::Varint(value), FieldType::Bool) => Json::Bool(*value != 0),
+        (Content::Varint(value), FieldType::Int) => value.cast_signed().into(),
+        (Content::Bytes(bytes), FieldType::Text) => String::from_utf8_lossy(bytes).into_owned().into(),
+        (Content::Bytes(bytes), FieldType::Bytes) => json::encode_base64(bytes).into(),
+        (Content::Bytes(bytes), FieldType::Message("Time")) => time(bytes)?,
+        (Content::Bytes(bytes), FieldType::Message(name)) => {
+            message(bytes, schema::message(name), depth.saturating_sub(1))?
+        }
+        (Content::Bytes(bytes), FieldType::MapOfText | FieldType::MapOfBytes) => entry(bytes, kind)?,
+        _ => guess(content, depth),
+    })
+}
+
+fn entry(bytes: &[u8], kind: FieldType) -> Result<Json, WireError> {
+    let (mut key, mut value) = (String::new(), Json::String(String::new()));
+    for field in protobuf::fields(bytes) {
+        let field = field?;
+        let content = field.bytes().unwrap_or_default();
+        match (field.number, kind) {
+            (1, _) => key = String::from_utf8_lossy(content).into_owned(),
+            (2, FieldType::MapOfBytes) => value = json::encode_base64(content).into(),
+            (2, _) => value = String::from_utf8_lossy(content).into_owned().into(),
+            _ => {}
+        }
+    }
+    Ok(Json::Object(Map::from_iter([(key, value)])))
+}
+
+fn time(bytes: &[u8]) -> Result<Json, WireError> {
+    for field in protobuf::fields(bytes) {
+        let field = field?;
+        if let (1, Content::Varint(seconds)) = (field.number, field.content) {
+            return Ok(json::format_time(seconds.cast_signed()).into());
+        }
+    }
+    Ok(Json::Null)
+}
+
+/// Shows a field of unknown type: printable text as text, what parses as a message as one, else base64.
+fn guess(content: &Content<'_>, depth: usize) -> Json {
+    match content {
+        Content::Varint(value) => value.cast_signed().into(),
+        Content::Other(bytes) => json::encode_base64(bytes).into(),
+        Content::Bytes(bytes) => {
+            let text = std::str::from_utf8(bytes).ok();
+            if let Some(text) = text.filter(|t| t.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'))
+            {
+                return text.into();
+            }
+            match message(bytes, None, depth.saturating_sub(1)) {
+                Ok(tree) if depth > 0 => tree,
+                _ => json::encode_base64(bytes).into(),
+            }
+        }
+    }
+}
+
+/// Takes the contents out of a Secret; of any other object nothing.
+fn redact(tree: &mut Json) {
+    if tree.get("kind").and_then(Json::as_str) != Some("Secret") {
+        return;
+    }
+    for part in ["data", "stringData"] {
+        if let Some(Json::Object(entries)) = tree.get_mut(part) {
+            for (_, value) in entries.iter_mut() {
+                let size = value.as_str().map_or(0, |text| match part {
+                    "data" => json::decode_base64(text).map_or(0, |bytes| bytes.len()),
+                    _ => text.len(),
+                });
+                *value = format!("(redacted, {size} bytes)").into();
+            }
+        }
+    }
+    if let Some(copy) = tree.pointer_mut("/metadata/annotations").and_then(|a| a.get_mut(LAST_APPLIED)) {
+        *copy = "(redacted, it holds a copy of the Secret)".into();
+    }
+    // What `proto/` does not know of a Secret's own fields could hold data in a later version.
+    if let Some(members) = tree.as_object_mut() {
+        members.retain(|name, _| name.parse::<u32>().is_err());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::envelope::{TypeMeta, wrap};
+    use crate::wire::protobuf::put_bytes;
+
+    #[test]
+    fn secret_data_never_reaches_the_tree() {
+        let mut entry = Vec::new();
+        put_bytes(&mut entry, 1, b"password");
+        put_bytes(&mut entry, 2, b"hunter2");
+        let mut raw = Vec::new();
+        put_bytes(&mut raw, 2, &entry);
+        put_bytes(&mut raw, 9, b"hunter2");
+        let meta = TypeMeta { api_version: "v1".into(), kind: "Secret".into() };
+        let shown = of(&wrap(&meta, &raw)).unwrap().to_string();
+        assert!(shown.contains("(redacted, 7 bytes)") && !shown.contains("hunter2"), "{shown}");
+        assert!(!shown.contains(&json::encode_base64(b"hunter2")), "{shown}");
+        let text = concat!(
+            r#"{"kind":"Secret","data":{"a":"aHVudGVyMg=="},"stringData":{"b":"hunter2"},"#,
+            r#""metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2"}}}"#
+        );
+        let shown = of(text.as_bytes()).unwrap().to_string();
+        assert!(!shown.contains("hunter2") && !shown.contains("aHVudGVyMg"), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for kind in ["Secret", "Service", "Deployment"] {
+                let meta = TypeMeta { api_version: "v1".into(), kind: kind.into() };
+                let _ = of(&wrap(&meta, &bytes));
+            }
+        }
+    }
+}
