@@ -68,7 +68,10 @@ impl Overlay {
         let everything = KeyRange::everything();
         let versions = state.history.range_at(&everything, state.newest);
         versions
-            .map(|(key, version)| OverlayChange { key: key.clone(), entry: version.entry.as_deref().cloned() })
+            .map(|(key, version)| OverlayChange {
+                key: key.clone(),
+                entry: version.entry.as_deref().cloned(),
+            })
             .collect()
     }
 
