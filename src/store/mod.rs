@@ -16,7 +16,9 @@ pub mod overlay;
 pub mod snapshot;
 
 mod error;
+mod history;
 mod key;
+mod transaction;
 
 pub use error::{CommitError, StoreError};
 pub use key::{Key, KeyRange};

@@ -1,1 +1,19 @@
-//! placeholder
+//! The tier on a real control plane: what the API servers of each storage era say about what netsurgeon
+//! reads and writes. It needs the programs that `make rig` builds.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test fails by panicking, and shows logs when it does"
+)]
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+mod eras;
+mod high_availability;

@@ -1,0 +1,216 @@
+//! Requests to whichever member answers: one client per endpoint, the next one when one fails, with a
+//! back-off that ends.
+//!
+//! It promises that every request ends within a time that the options give, and that a write is sent a
+//! second time only when it is certain that the first one was not carried out.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, GetOptions, TlsOptions};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::EtcdOptions;
+use super::failure::{Failure, Kind};
+use crate::store::StoreError;
+
+/// First pause after every endpoint has failed once; it doubles from round to round.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A new token is refused at once only while the members' auth stores differ, which heals in moments.
+const MOST_AUTHENTICATIONS: u32 = 4;
+
+/// Whether a request may be sent twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// It changes nothing.
+    Read,
+    /// It does.
+    Write,
+}
+
+/// The clients of an etcd.
+pub(super) struct Connection {
+    options: EtcdOptions,
+    tls: Option<TlsOptions>,
+    urls: Vec<String>,
+    /// One for each URL, made when it is first needed.
+    clients: Vec<Mutex<Option<Client>>>,
+    /// Which endpoint is asked next.
+    current: AtomicUsize,
+}
+
+impl Connection {
+    /// Connects to the first endpoint that answers.
+    pub(super) async fn open(options: EtcdOptions) -> Result<Self, StoreError> {
+        let urls = options.urls()?;
+        let tls = options.tls()?;
+        let clients = urls.iter().map(|_| Mutex::new(None)).collect();
+        let connection = Self { options, tls, urls, clients, current: AtomicUsize::new(0) };
+        let endpoints = u32::try_from(connection.urls.len()).unwrap_or(u32::MAX);
+        let patience = connection.options.connect_timeout.saturating_mul(endpoints);
+        let opened = connection.request_within(patience, Request::Read, |_| async { Ok(()) }).await;
+        opened.map_err(|failure| connection.error(failure, patience))?;
+        Ok(connection)
+    }
+
+    /// Returns the endpoints, for headings and errors.
+    pub(super) fn endpoints(&self) -> String {
+        self.urls.join(",")
+    }
+
+    /// Sends a request, again and elsewhere while that is safe and can help.
+    pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        self.request_within(self.options.retry_for, kind, send).await
+    }
+
+    async fn request_within<T, F>(
+        &self,
+        patience: Duration,
+        kind: Request,
+        send: impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let begun = Instant::now();
+        let mut attempts = 0_u32;
+        let mut authentications = 0_u32;
+        loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            let endpoint = self.current.load(Ordering::Relaxed);
+            let failure = match self.attempt(endpoint, left, &send).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            attempts = attempts.saturating_add(1);
+            match failure.kind {
+                Kind::Token => {
+                    authentications = authentications.saturating_add(1);
+                    self.forget(endpoint);
+                    if authentications > MOST_AUTHENTICATIONS {
+                        return Err(Failure { kind: Kind::Unauthenticated, ..failure });
+                    }
+                }
+                Kind::Transient if kind == Request::Read || failure.not_carried_out => {
+                    self.turn_from(endpoint);
+                }
+                _ => return Err(failure),
+            }
+            let pause = self.pause(attempts);
+            if begun.elapsed().saturating_add(pause) >= patience {
+                return Err(failure);
+            }
+            tracing::debug!(reason = failure.reason, attempts, "etcd request failed, trying again");
+            sleep(pause).await;
+        }
+    }
+
+    /// Sends a request once, to one endpoint.
+    async fn attempt<T, F>(
+        &self,
+        endpoint: usize,
+        left: Duration,
+        send: &impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let connect_limit = self.options.connect_timeout.min(left);
+        let client = match timeout(connect_limit, self.client(endpoint)).await {
+            Ok(client) => client?,
+            Err(_) => return Err(Failure::timed_out(connect_limit.as_secs()).beforehand()),
+        };
+        // A request that was begun is given its time even if the patience ends meanwhile: cutting a write
+        // short would make its outcome unknown for nothing.
+        match timeout(self.options.request_timeout, send(client)).await {
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => Err(Failure::timed_out(self.options.request_timeout.as_secs())),
+        }
+    }
+
+    /// Returns the client of an endpoint, authenticated and known to have answered once.
+    async fn client(&self, endpoint: usize) -> Result<Client, Failure> {
+        let slot = |endpoint: usize| self.clients.get(endpoint).map(|slot| slot.lock());
+        let ready = slot(endpoint).and_then(|slot| slot.unwrap_or_else(PoisonError::into_inner).clone());
+        if let Some(client) = ready {
+            return Ok(client);
+        }
+        let url = self.urls.get(endpoint).cloned().unwrap_or_default();
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(self.options.connect_timeout)
+            .with_require_leader(true);
+        if let Some(tls) = self.tls.clone() {
+            options = options.with_tls(tls);
+        }
+        if let Some((name, password)) = &self.options.user {
+            options = options.with_user(name, password);
+        }
+        let client =
+            Client::connect([url], Some(options)).await.map_err(|e| Failure::from(e).beforehand())?;
+        probe(&client).await.map_err(Failure::beforehand)?;
+        if let Some(slot) = slot(endpoint) {
+            *slot.unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
+        }
+        Ok(client)
+    }
+
+    /// Drops an endpoint's client, so that the next request authenticates again.
+    fn forget(&self, endpoint: usize) {
+        if let Some(slot) = self.clients.get(endpoint) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// Lets the next request go to the next endpoint, unless another request has turned already.
+    fn turn_from(&self, endpoint: usize) {
+        let next = endpoint.saturating_add(1).checked_rem(self.urls.len()).unwrap_or_default();
+        let _ = self.current.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Nothing until every endpoint was tried, then a doubling pause, between half of it and all of it so
+    /// that several clients do not return together.
+    fn pause(&self, attempts: u32) -> Duration {
+        let endpoints = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
+        let rounds = attempts.checked_div(endpoints).unwrap_or_default();
+        let Some(doublings) = rounds.checked_sub(1) else { return Duration::ZERO };
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE).mul_f64(rand::random_range(0.5..=1.0))
+    }
+
+    /// Words a failure of a read.
+    pub(super) fn read_error(&self, failure: Failure) -> StoreError {
+        self.error(failure, self.options.retry_for)
+    }
+
+    fn error(&self, failure: Failure, patience: Duration) -> StoreError {
+        let endpoints = self.endpoints();
+        let reason = failure.reason;
+        match failure.kind {
+            Kind::Transient => StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason },
+            Kind::Token | Kind::Unauthenticated => StoreError::Unauthenticated { endpoints, reason },
+            Kind::PermissionDenied => StoreError::PermissionDenied { endpoints, reason },
+            Kind::Configuration => {
+                StoreError::Configuration { what: format!("the connection to etcd at `{endpoints}`"), reason }
+            }
+            Kind::Compacted | Kind::FutureRevision | Kind::Refused | Kind::Other => {
+                StoreError::Server { endpoints, reason }
+            }
+        }
+    }
+}
+
+/// Makes sure that the endpoint answers and takes the credentials: one key, read through a quorum. A user
+/// who may not read that key is welcome nevertheless.
+async fn probe(client: &Client) -> Result<(), Failure> {
+    let options = GetOptions::new().with_limit(1).with_keys_only();
+    match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {
+        Err(failure) if failure.kind == Kind::PermissionDenied => Ok(()),
+        other => other.map(|_| ()),
+    }
+}

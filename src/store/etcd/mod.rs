@@ -1,0 +1,300 @@
+//! A live etcd as a store.
+//!
+//! It promises: every call ends within the time that the options give; a scan reads all of its pages at
+//! one revision; reads are repeated while members fail or elect a leader; a write is never repeated unless
+//! it is certain that it was not carried out, and says so when that is not known.
+//!
+//! The parts: [`options`] what a user sets, [`connection`] endpoints and retries, [`failure`] what etcd's
+//! answers mean. This is the only room that knows the client library.
+
+mod connection;
+mod failure;
+mod options;
+
+use async_trait::async_trait;
+use etcd_client::{Client, Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{TxnOpResponse, TxnResponse, WatchOptions};
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub use self::options::EtcdOptions;
+
+use self::connection::{Connection, Request};
+use self::failure::{Failure, Kind};
+use super::transaction::KeyState;
+use super::{
+    Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, StoreError,
+    Transaction, Visitor, WriteStore,
+};
+
+/// The first key that etcd takes; as the end of a range it means "no end" (`RangeRequest` in
+/// api/etcdserverpb/rpc.proto, v3.6.16).
+const FIRST_KEY: &[u8] = &[0];
+/// A page of large values exceeds gRPC's usual limit of 4 MiB for what a client accepts. etcd itself sends
+/// up to this much (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go, v3.6.16).
+const LARGEST_ANSWER: usize = i32::MAX as usize;
+/// How long to ask for the oldest revision when a read came too late; it only words the error.
+const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A live etcd. See the module's text.
+pub struct EtcdStore {
+    connection: Connection,
+    page_size: i64,
+}
+
+impl EtcdStore {
+    /// Connects, authenticates and reads once.
+    ///
+    /// Fails with [`StoreError::Configuration`] (certificates, TLS, endpoints), [`StoreError::Unreachable`]
+    /// after `connect_timeout` for each endpoint, [`StoreError::Unauthenticated`] for a wrong password or a
+    /// client certificate that the server refuses.
+    pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
+        let page_size = options.page_size.max(1);
+        Ok(Self { connection: Connection::open(options).await?, page_size })
+    }
+
+    async fn get_range(&self, start: &[u8], options: GetOptions) -> Result<GetResponse, Failure> {
+        let send = |client: Client| {
+            let (start, options) = (start.to_vec(), options.clone());
+            let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
+            async move { requests.get(start, Some(options)).await }
+        };
+        self.connection.request(Request::Read, send).await
+    }
+
+    /// Words a failed read at a revision.
+    async fn read_error(&self, failure: Failure, at: Option<Revision>) -> StoreError {
+        let asked = at.unwrap_or_default();
+        match failure.kind {
+            Kind::Compacted => StoreError::Compacted { asked, oldest: self.oldest_revision(asked).await },
+            Kind::FutureRevision => match self.revision().await {
+                Ok(newest) => StoreError::FutureRevision { asked, newest },
+                Err(error) => error,
+            },
+            _ => self.connection.read_error(failure),
+        }
+    }
+
+    /// Asks for the revision compacted to. etcd tells it only to a watcher that begins too early
+    /// (`compact_revision` of `WatchResponse`); if it does not answer, all that is known is "a later one".
+    async fn oldest_revision(&self, asked: Revision) -> Revision {
+        let send = |client: Client| async move {
+            let options = WatchOptions::new().with_start_revision(asked.0.max(1));
+            let mut stream = client.watch_client().watch(FIRST_KEY, Some(options)).await?;
+            while let Some(answer) = stream.message().await? {
+                if answer.compact_revision() > 0 {
+                    return Ok(answer.compact_revision());
+                }
+            }
+            Ok(0)
+        };
+        let answer =
+            tokio::time::timeout(OLDEST_REVISION_PATIENCE, self.connection.request(Request::Read, send));
+        match answer.await {
+            Ok(Ok(revision)) if revision > 0 => Revision(revision),
+            _ => Revision(asked.0.saturating_add(1)),
+        }
+    }
+
+    /// Visits one range page by page; the first page fixes the revision if it is not fixed yet. Returns
+    /// the revision and whether to go on.
+    async fn scan_range(
+        &self,
+        range: &KeyRange,
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<(Option<Revision>, bool), StoreError> {
+        let mut start = range.start().as_bytes().max(FIRST_KEY).to_vec();
+        let end = match range.end() {
+            Some(end) if end.as_bytes() <= start.as_slice() => return Ok((at, true)),
+            Some(end) => end.as_bytes(),
+            None => FIRST_KEY,
+        };
+        let mut at = at;
+        loop {
+            let options = GetOptions::new().with_range(end).with_limit(self.page_size);
+            let options = options.with_revision(at.unwrap_or_default().0);
+            let page = match self.get_range(&start, options).await {
+                Ok(page) => page,
+                Err(failure) => return Err(self.read_error(failure, at).await),
+            };
+            if at.is_none() {
+                at = Some(self.header_revision(page.header().map(|header| header.revision()))?);
+            }
+            for found in page.kvs() {
+                if visitor(record(found)).is_break() {
+                    return Ok((at, false));
+                }
+            }
+            match page.kvs().last() {
+                Some(last) if page.more() => {
+                    start = last.key().to_vec();
+                    start.push(0);
+                }
+                _ => return Ok((at, true)),
+            }
+        }
+    }
+
+    fn header_revision(&self, revision: Option<i64>) -> Result<Revision, StoreError> {
+        revision.map(Revision).ok_or_else(|| {
+            let reason = "an answer without a revision".to_string();
+            StoreError::Server { endpoints: self.connection.endpoints(), reason }
+        })
+    }
+
+    /// The revision for a user who may not read [`FIRST_KEY`]: the one that the member has applied.
+    async fn member_revision(&self) -> Result<Revision, StoreError> {
+        let send = |client: Client| async move { client.maintenance_client().status().await };
+        let status = self.connection.request(Request::Read, send).await;
+        let status = status.map_err(|failure| self.connection.read_error(failure))?;
+        self.header_revision(status.header().map(|header| header.revision()))
+    }
+
+    /// Words a failed write.
+    fn write_error(&self, failure: Failure) -> CommitError {
+        match failure.kind {
+            Kind::Refused => CommitError::Refused { reason: failure.reason },
+            _ if !failure.not_carried_out => CommitError::OutcomeUnknown { reason: failure.reason },
+            _ => CommitError::Store(self.connection.read_error(failure)),
+        }
+    }
+
+    /// Reads which condition failed out of the answer's else-branch.
+    fn conflict(&self, transaction: &Transaction, answer: &TxnResponse) -> CommitError {
+        let answers = answer.op_responses();
+        let found = answers.iter().flat_map(|answer| match answer {
+            TxnOpResponse::Get(found) => found.kvs(),
+            _ => &[],
+        });
+        let states: HashMap<&[u8], KeyState> = found.map(|found| (found.key(), state(found))).collect();
+        let conflict = transaction.first_conflict(|key| states.get(key.as_bytes()).copied());
+        conflict.unwrap_or_else(|| {
+            let reason = "it refused a transaction all of whose conditions hold".to_string();
+            CommitError::Store(StoreError::Server { endpoints: self.connection.endpoints(), reason })
+        })
+    }
+}
+
+/// A transaction in etcd's terms. An update keeps the key's lease.
+fn etcd_transaction(transaction: &Transaction) -> Txn {
+    let guards = transaction.guards.iter().map(|guard| match guard {
+        Guard::Unchanged(key, revision) => {
+            Compare::mod_revision(key.as_bytes(), CompareOp::Equal, revision.0)
+        }
+        Guard::SameCreation(key, revision) => {
+            Compare::create_revision(key.as_bytes(), CompareOp::Equal, revision.0)
+        }
+        Guard::Absent(key) => Compare::version(key.as_bytes(), CompareOp::Equal, 0),
+    });
+    let expectations = transaction.changes.iter().map(|change| match change.expected {
+        Expected::Absent => Compare::version(change.key.as_bytes(), CompareOp::Equal, 0),
+        Expected::At(revision) => Compare::mod_revision(change.key.as_bytes(), CompareOp::Equal, revision.0),
+    });
+    let changes = transaction.changes.iter().map(|change| match (&change.action, change.expected) {
+        (Action::Delete, _) => TxnOp::delete(change.key.as_bytes(), None),
+        (Action::Put(value), Expected::Absent) => TxnOp::put(change.key.as_bytes(), value.as_slice(), None),
+        (Action::Put(value), Expected::At(_)) => {
+            let options = PutOptions::new().with_ignore_lease();
+            TxnOp::put(change.key.as_bytes(), value.as_slice(), Some(options))
+        }
+    });
+    let read_back = transaction
+        .condition_keys()
+        .into_iter()
+        .map(|key| TxnOp::get(key.as_bytes(), Some(GetOptions::new().with_keys_only())));
+    Txn::new()
+        .when(guards.chain(expectations).collect::<Vec<_>>())
+        .and_then(changes.collect::<Vec<_>>())
+        .or_else(read_back.collect::<Vec<_>>())
+}
+
+fn record(found: &KeyValue) -> Record<'_> {
+    Record {
+        key: found.key(),
+        value: found.value(),
+        create_revision: Revision(found.create_revision()),
+        mod_revision: Revision(found.mod_revision()),
+        version: found.version(),
+        lease: found.lease(),
+    }
+}
+
+fn state(found: &KeyValue) -> KeyState {
+    KeyState {
+        create_revision: Revision(found.create_revision()),
+        mod_revision: Revision(found.mod_revision()),
+        version: found.version(),
+        lease: found.lease(),
+    }
+}
+
+#[async_trait]
+impl ReadStore for EtcdStore {
+    fn describe(&self) -> String {
+        format!("etcd at {}", self.connection.endpoints())
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        match self.get_range(FIRST_KEY, GetOptions::new().with_keys_only()).await {
+            Ok(answer) => self.header_revision(answer.header().map(|header| header.revision())),
+            Err(failure) if failure.kind == Kind::PermissionDenied => self.member_revision().await,
+            Err(failure) => Err(self.connection.read_error(failure)),
+        }
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        if key.as_bytes().is_empty() {
+            return Ok(None);
+        }
+        match self.get_range(key.as_bytes(), GetOptions::new()).await {
+            Ok(answer) => Ok(answer.kvs().first().map(|found| record(found).to_entry())),
+            Err(failure) => Err(self.connection.read_error(failure)),
+        }
+    }
+
+    async fn scan(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError> {
+        // etcd takes a revision below 1 for "the newest".
+        if let Some(asked) = at.filter(|at| at.0 < 1) {
+            return Err(StoreError::Compacted { asked, oldest: Revision(1) });
+        }
+        let mut at = at;
+        for range in ranges {
+            let (read_at, go_on) = self.scan_range(range, at, visitor).await?;
+            at = read_at;
+            if !go_on {
+                break;
+            }
+        }
+        match at {
+            Some(at) => Ok(at),
+            None => self.revision().await,
+        }
+    }
+}
+
+#[async_trait]
+impl WriteStore for EtcdStore {
+    async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        transaction.validate()?;
+        let etcd_transaction = etcd_transaction(transaction);
+        let send = |client: Client| {
+            let etcd_transaction = etcd_transaction.clone();
+            let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
+            async move { requests.txn(etcd_transaction).await }
+        };
+        let answer = self.connection.request(Request::Write, send).await;
+        let answer = answer.map_err(|failure| self.write_error(failure))?;
+        if !answer.succeeded() {
+            return Err(self.conflict(transaction, &answer));
+        }
+        let revision = answer.header().map(|header| header.revision());
+        self.header_revision(revision)
+            .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
+    }
+}

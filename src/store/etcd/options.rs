@@ -1,0 +1,142 @@
+//! How to reach etcd: endpoints, certificates, user, times.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use etcd_client::{Certificate, Identity, TlsOptions};
+
+use crate::store::StoreError;
+
+/// How to reach an etcd. [`EtcdOptions::new`] gives the usual times.
+#[derive(Clone)]
+pub struct EtcdOptions {
+    /// Client URLs, `https://HOST:2379` or `http://…`; without a scheme, `https` if there is a CA
+    /// certificate.
+    pub endpoints: Vec<String>,
+    /// PEM file of the authority that signed the servers' certificates; needed for `https`.
+    pub ca_cert: Option<PathBuf>,
+    /// PEM file of the client's certificate, for servers that ask for one.
+    pub cert: Option<PathBuf>,
+    /// PEM file of the client certificate's key, not encrypted.
+    pub key: Option<PathBuf>,
+    /// Name and password.
+    pub user: Option<(String, String)>,
+    /// How long one endpoint may take to connect; [`super::EtcdStore::connect`] gives up after this time
+    /// for each endpoint.
+    pub connect_timeout: Duration,
+    /// How long one request may take.
+    pub request_timeout: Duration,
+    /// How long a read goes on trying while members fail or elect a leader.
+    pub retry_for: Duration,
+    /// Keys asked for at once by a scan.
+    pub page_size: i64,
+}
+
+/// An etcd that elects a leader does so within a few seconds (election timeout 1 s); these times sit one
+/// out with room.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_FOR: Duration = Duration::from_secs(30);
+/// The API server pages by 500 keys as well (`--chunk-size` of kubectl). With values of 1.5 MB at most
+/// (etcd's request limit) a page stays below gRPC's 2 GB.
+const PAGE_SIZE: i64 = 500;
+
+impl EtcdOptions {
+    /// Returns options without certificates and user, with the usual times.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            ca_cert: None,
+            cert: None,
+            key: None,
+            user: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            retry_for: RETRY_FOR,
+            page_size: PAGE_SIZE,
+        }
+    }
+
+    /// Returns the endpoints as URLs.
+    pub(super) fn urls(&self) -> Result<Vec<String>, StoreError> {
+        if self.endpoints.is_empty() {
+            return configuration("the etcd endpoints", "there is none");
+        }
+        self.endpoints.iter().map(|endpoint| self.url(endpoint)).collect()
+    }
+
+    fn url(&self, endpoint: &str) -> Result<String, StoreError> {
+        let endpoint = endpoint.trim().trim_end_matches('/');
+        let what = format!("the etcd endpoint `{endpoint}`");
+        match endpoint.split_once("://") {
+            None if endpoint.is_empty() => configuration("an etcd endpoint", "it is empty"),
+            None if self.ca_cert.is_some() => Ok(format!("https://{endpoint}")),
+            None => Ok(format!("http://{endpoint}")),
+            Some(("http", _)) if self.ca_cert.is_some() || self.cert.is_some() => {
+                configuration(&what, "certificates are given, but its scheme is http")
+            }
+            Some(("https", _)) if self.ca_cert.is_none() => {
+                configuration(&what, "its scheme is https, which needs the CA certificate of etcd")
+            }
+            Some(("http" | "https", _)) => Ok(endpoint.to_string()),
+            Some((scheme, _)) => configuration(&what, &format!("scheme `{scheme}`, expected http or https")),
+        }
+    }
+
+    /// Loads the certificates; `None` without any.
+    pub(super) fn tls(&self) -> Result<Option<TlsOptions>, StoreError> {
+        let Some(ca_cert) = &self.ca_cert else {
+            if self.cert.is_some() || self.key.is_some() {
+                return configuration("the client certificate", "the CA certificate of etcd is missing");
+            }
+            return Ok(None);
+        };
+        let authority = load("the CA certificate", ca_cert, "CERTIFICATE")?;
+        let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(authority));
+        match (&self.cert, &self.key) {
+            (None, None) => Ok(Some(tls)),
+            (Some(cert), Some(key)) => {
+                let cert = load("the client certificate", cert, "CERTIFICATE")?;
+                let key = load("the client key", key, "PRIVATE KEY")?;
+                Ok(Some(tls.identity(Identity::from_pem(cert, key))))
+            }
+            (Some(_), None) => configuration("the client certificate", "its key is missing"),
+            (None, Some(_)) => configuration("the client key", "its certificate is missing"),
+        }
+    }
+}
+
+/// Leaves the password out.
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdOptions")
+            .field("endpoints", &self.endpoints)
+            .field("ca_cert", &self.ca_cert)
+            .field("cert", &self.cert)
+            .field("key", &self.key)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a PEM file that must hold a block whose label ends so. Never says what is in it.
+fn load(what: &str, path: &Path, label: &str) -> Result<Vec<u8>, StoreError> {
+    let what = format!("{what} `{}`", path.display());
+    let pem = match std::fs::read(path) {
+        Ok(pem) => pem,
+        Err(error) => return configuration(&what, &error.to_string()),
+    };
+    let text = String::from_utf8_lossy(&pem);
+    let begins =
+        |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{label}-----"));
+    match text.lines().find(|line| begins(line)) {
+        None => configuration(&what, &format!("it holds no PEM block `{label}`")),
+        Some(line) if line.contains("ENCRYPTED") => configuration(&what, "it is encrypted"),
+        Some(_) => Ok(pem),
+    }
+}
+
+fn configuration<T>(what: &str, reason: &str) -> Result<T, StoreError> {
+    Err(StoreError::Configuration { what: what.to_string(), reason: reason.to_string() })
+}

@@ -1,0 +1,70 @@
+//! Keys with all of their versions in memory, in key order: what the memory store is made of, and what an
+//! overlay holds above its base.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{Entry, Key, KeyRange, Revision};
+
+/// What a key became at one revision.
+#[derive(Debug, Clone)]
+pub(super) struct Version {
+    /// The revision.
+    pub revision: Revision,
+    /// The key from then on, `None` for its removal. Shared, so that a reader needs no lock to visit it.
+    pub entry: Option<Arc<Entry>>,
+}
+
+/// Every version of every key. Versions are pushed in the order of their revisions.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    keys: BTreeMap<Key, Vec<Version>>,
+}
+
+impl History {
+    /// Adds a version, the newest one of its key.
+    pub(super) fn push(&mut self, key: Key, revision: Revision, entry: Option<Entry>) {
+        self.keys.entry(key).or_default().push(Version { revision, entry: entry.map(Arc::new) });
+    }
+
+    /// Returns what the key was at that revision; `None` if nothing is known about it yet then.
+    pub(super) fn version_at(&self, key: &Key, at: Revision) -> Option<&Version> {
+        self.keys.get(key).and_then(|versions| newest_until(versions, at))
+    }
+
+    /// Returns, in key order, what the keys of a range were at that revision. Keys of which nothing is
+    /// known yet then are left out.
+    pub(super) fn range_at<'h>(
+        &'h self,
+        range: &'h KeyRange,
+        at: Revision,
+    ) -> impl Iterator<Item = (&'h Key, &'h Version)> {
+        let empty = range.end().is_some_and(|end| end <= range.start());
+        let end = match range.end() {
+            Some(end) if !empty => Bound::Excluded(end),
+            Some(_) => Bound::Included(range.start()),
+            None => Bound::Unbounded,
+        };
+        self.keys
+            .range::<Key, _>((Bound::Included(range.start()), end))
+            .filter(move |_| !empty)
+            .filter_map(move |(key, versions)| newest_until(versions, at).map(|version| (key, version)))
+    }
+
+    /// Forgets what no reader at that revision or a later one can see.
+    pub(super) fn compact(&mut self, at: Revision) {
+        self.keys.retain(|_, versions| {
+            let superseded = versions.partition_point(|version| version.revision <= at).saturating_sub(1);
+            versions.drain(..superseded);
+            if versions.first().is_some_and(|first| first.revision <= at && first.entry.is_none()) {
+                versions.remove(0);
+            }
+            !versions.is_empty()
+        });
+    }
+}
+
+fn newest_until(versions: &[Version], at: Revision) -> Option<&Version> {
+    versions.iter().rev().find(|version| version.revision <= at)
+}

@@ -1,0 +1,123 @@
+//! The file as such: opened, mapped, measured, and its checksum.
+//!
+//! `etcdctl snapshot save` appends the SHA-256 of everything before it, which shows in the size: pages are
+//! multiples of 512 bytes, so a remainder of 32 means a checksum, none means a raw database, anything else
+//! a file cut short (`hasChecksum`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
+
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::Mmap;
+use sha2::{Digest, Sha256};
+
+use super::fault::Fault;
+use crate::store::StoreError;
+
+const SECTOR: u64 = 512;
+const CHECKSUM: usize = 32;
+/// First bytes of a bbolt file's meta page after the page header, little-endian.
+const MAGIC: [u8; 4] = 0xED0C_DAED_u32.to_le_bytes();
+
+/// A file's bytes.
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+/// A file of plausible size.
+#[derive(Debug)]
+pub(super) struct SnapshotFile {
+    bytes: Bytes,
+    has_checksum: bool,
+}
+
+impl SnapshotFile {
+    /// Opens and maps a file.
+    ///
+    /// Fails when there is no such file, when it is none (a directory, a pipe), or when no snapshot and no
+    /// database can have its size.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let io = |source| StoreError::Io { path: path.to_path_buf(), source };
+        // Asked before the file is opened: opening a pipe would wait for its other end.
+        let kind = std::fs::metadata(path).map_err(io)?;
+        if !kind.is_file() {
+            let reason = if kind.is_dir() { "it is a directory" } else { "it is no regular file" };
+            return Err(Fault::NotASnapshot(reason.to_string()).at(path));
+        }
+        let file = File::open(path).map_err(io)?;
+        if file.metadata().map_err(io)?.len() == 0 {
+            return Err(Fault::NotASnapshot("it is empty".to_string()).at(path));
+        }
+        #[expect(unsafe_code, reason = "a memory map: the only way to read gigabytes without copying them")]
+        // SAFETY: the map is read-only and private to this process. What remains is another process that
+        // changes the file meanwhile: changed bytes are as good as damaged ones, which every reader here
+        // expects (no `str`, no reference into the map is built from unchecked bytes); a file that is
+        // truncated while it is read ends the process with SIGBUS, before anything was written. etcd never
+        // truncates a database, and a snapshot is written under another name and renamed.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        Self::from_bytes(Bytes::Mapped(map)).map_err(|fault| fault.at(path))
+    }
+
+    /// Takes a content that is in memory.
+    pub(super) fn from_vec(content: Vec<u8>) -> Result<Self, Fault> {
+        Self::from_bytes(Bytes::Owned(content))
+    }
+
+    fn from_bytes(bytes: Bytes) -> Result<Self, Fault> {
+        let file = Self { bytes, has_checksum: false };
+        let size = file.size();
+        if size == 0 {
+            return Err(Fault::NotASnapshot("it is empty".to_string()));
+        }
+        match size.checked_rem(SECTOR) {
+            Some(0) => Ok(file),
+            Some(32) => Ok(Self { has_checksum: true, ..file }),
+            _ if file.all().get(16..20) == Some(&MAGIC) => Err(Fault::Truncated(format!(
+                "its size of {size} bytes is neither that of a database (a multiple of {SECTOR}) nor that of a \
+                 snapshot (the same and a checksum of {CHECKSUM} bytes)"
+            ))),
+            _ => Err(Fault::NotASnapshot("it does not begin with a bbolt meta page".to_string())),
+        }
+    }
+
+    fn all(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Returns the size of the whole file in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.all().len() as u64
+    }
+
+    /// Whether the file ends with a checksum.
+    pub(super) fn has_checksum(&self) -> bool {
+        self.has_checksum
+    }
+
+    /// Returns the pages, without the checksum.
+    pub(super) fn content(&self) -> &[u8] {
+        if !self.has_checksum {
+            return self.all();
+        }
+        self.all().split_last_chunk::<CHECKSUM>().map_or(&[], |(content, _)| content)
+    }
+
+    /// Computes the checksum if the file has one; returns what was computed and what the file says if they
+    /// differ.
+    pub(super) fn checksum_mismatch(&self) -> Option<(String, String)> {
+        if !self.has_checksum {
+            return None;
+        }
+        let (content, stored) = self.all().split_last_chunk::<CHECKSUM>()?;
+        let computed = Sha256::digest(content);
+        (computed.as_slice() != stored).then(|| (hexadecimal(&computed), hexadecimal(stored)))
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

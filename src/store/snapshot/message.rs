@@ -1,0 +1,88 @@
+//! `mvccpb.KeyValue`, parsed in place.
+//!
+//! The fields are those of api/mvccpb/kv.proto (etcd v3.6.16): key 1, create_revision 2, mod_revision 3,
+//! version 4, value 5, lease 6. The wire format is protobuf's (protobuf.dev, "Encoding"). This is done by
+//! hand because a record must borrow from the memory map: a generated message would copy every value.
+
+/// A parsed record that borrows from the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct KeyValue<'m> {
+    pub key: &'m [u8],
+    /// Where the key begins, from the start of the message.
+    pub key_offset: usize,
+    pub create_revision: i64,
+    pub mod_revision: i64,
+    pub version: i64,
+    pub value: &'m [u8],
+    pub lease: i64,
+}
+
+impl<'m> KeyValue<'m> {
+    /// Parses a whole message. Unknown fields are skipped, of a field given twice the last one counts.
+    pub(super) fn parse(message: &'m [u8]) -> Result<Self, &'static str> {
+        let mut cursor = Cursor { message, position: 0 };
+        let mut parsed = Self::default();
+        while cursor.position < message.len() {
+            let tag = cursor.varint()?;
+            match (tag >> 3, tag & 7) {
+                (1, 2) => (parsed.key_offset, parsed.key) = cursor.bytes()?,
+                (2, 0) => parsed.create_revision = cursor.signed()?,
+                (3, 0) => parsed.mod_revision = cursor.signed()?,
+                (4, 0) => parsed.version = cursor.signed()?,
+                (5, 2) => (_, parsed.value) = cursor.bytes()?,
+                (6, 0) => parsed.lease = cursor.signed()?,
+                (1..=6, _) => return Err("a field of its record has another type"),
+                (7.., 0) => _ = cursor.varint()?,
+                (7.., 1) => cursor.skip(8)?,
+                (7.., 2) => _ = cursor.bytes()?,
+                (7.., 5) => cursor.skip(4)?,
+                _ => return Err("its record is no protobuf message"),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+struct Cursor<'m> {
+    message: &'m [u8],
+    position: usize,
+}
+
+impl<'m> Cursor<'m> {
+    fn varint(&mut self) -> Result<u64, &'static str> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.message.get(self.position).ok_or("its record ends within a number")?;
+            self.position = self.position.saturating_add(1);
+            number |= u64::from(byte & 0x7f).wrapping_shl(shift);
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err("a number of its record has more than ten bytes")
+    }
+
+    /// A protobuf `int64`: two's complement in a varint.
+    fn signed(&mut self) -> Result<i64, &'static str> {
+        self.varint().map(u64::cast_signed)
+    }
+
+    /// A length and as many bytes, with their position.
+    fn bytes(&mut self) -> Result<(usize, &'m [u8]), &'static str> {
+        let length = usize::try_from(self.varint()?).map_err(|_| "a field longer than memory")?;
+        let start = self.position;
+        let end = start.checked_add(length).ok_or("a field longer than memory")?;
+        let bytes = self.message.get(start..end).ok_or("a field of its record ends after the record")?;
+        self.position = end;
+        Ok((start, bytes))
+    }
+
+    fn skip(&mut self, length: usize) -> Result<(), &'static str> {
+        let end = self.position.saturating_add(length);
+        if end > self.message.len() {
+            return Err("a field of its record ends after the record");
+        }
+        self.position = end;
+        Ok(())
+    }
+}

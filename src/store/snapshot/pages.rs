@@ -1,0 +1,263 @@
+//! The pages of a bbolt file: B+trees of leaves and branches, and the buckets that are such trees.
+//!
+//! Nothing here trusts a byte. Every offset is checked against its page and every page id against the
+//! file; a page has to carry its own id and the type that its place calls for; keys have to ascend over
+//! the whole tree; no page is visited twice and no tree is deeper than [`DEEPEST`]. So whatever the file
+//! says, a walk ends: after every page once at the latest.
+//!
+//! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and
+//! internal/common/bucket.go (`InBucket`). A page header is 16 bytes: id u64, flags u16, count u16,
+//! overflow u32 (pages that follow and belong to it). Elements are 16 bytes each; their positions count
+//! from the element's own start.
+
+use super::bytes::{slice, u16_at, u32_at, u64_at};
+use super::fault::Fault;
+use super::meta::Meta;
+
+const HEADER: u64 = 16;
+const ELEMENT: u64 = 16;
+const BRANCH: u16 = 0x01;
+const LEAF: u16 = 0x02;
+/// Flag of a leaf element whose value is a bucket.
+const IS_BUCKET: u32 = 0x01;
+/// A branch page of 4096 bytes holds over a hundred children with etcd's keys, and bbolt merges pages that
+/// are less than a quarter full, so four levels reach past any real file. Sixteen leaves room.
+const DEEPEST: usize = 16;
+
+/// A database's pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pages<'m> {
+    content: &'m [u8],
+    meta: Meta,
+}
+
+/// An element of a leaf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaf<'m> {
+    pub key: &'m [u8],
+    pub value: &'m [u8],
+    /// Whether the value is a bucket.
+    pub is_bucket: bool,
+    /// The page it is on.
+    pub page: u64,
+    /// Where its value begins, in bytes from the start of the file.
+    pub value_offset: u64,
+}
+
+impl<'m> Pages<'m> {
+    /// Returns the pages of a file's content (without a trailing checksum) under a meta page of it.
+    pub(super) fn new(content: &'m [u8], meta: Meta) -> Self {
+        Self { content, meta }
+    }
+
+    /// Looks a top-level bucket up and returns a walk over it, `None` if there is none of that name.
+    pub(super) fn bucket(self, name: &[u8]) -> Result<Option<Walk<'m>>, Fault> {
+        for leaf in self.walk(self.meta.root)? {
+            let leaf = leaf?;
+            if leaf.key != name {
+                continue;
+            }
+            let (page, offset) = (leaf.page, leaf.value_offset);
+            if !leaf.is_bucket {
+                return Fault::damaged(page, offset, format!("`{}` is no bucket", name.escape_ascii()));
+            }
+            return match u64_at(leaf.value, 0) {
+                None => Fault::damaged(page, offset, "a bucket of fewer than 16 bytes"),
+                // A small bucket without a page of its own: the page follows the bucket's header.
+                Some(0) => self.walk_inline(&leaf).map(Some),
+                Some(root) => self.walk(root).map(Some),
+            };
+        }
+        Ok(None)
+    }
+
+    /// Walks a tree from this page.
+    fn walk(self, root: u64) -> Result<Walk<'m>, Fault> {
+        let words = usize::try_from(self.meta.high_water.div_ceil(64)).unwrap_or(usize::MAX);
+        let mut walk = Walk {
+            pages: self,
+            stack: Vec::with_capacity(DEEPEST),
+            visited: vec![0; words],
+            last_key: None,
+            over: false,
+        };
+        walk.descend(root, 0, HEADER)?;
+        Ok(walk)
+    }
+
+    fn walk_inline(self, bucket: &Leaf<'m>) -> Result<Walk<'m>, Fault> {
+        let offset = bucket.value_offset.saturating_add(HEADER);
+        let bytes = bucket.value.get(16..).unwrap_or_default();
+        let (Some(flags), Some(count)) = (u16_at(bytes, 8), u16_at(bytes, 10)) else {
+            return Fault::damaged(bucket.page, offset, "an inline bucket of fewer than 32 bytes");
+        };
+        if flags != LEAF {
+            return Fault::damaged(bucket.page, offset, format!("an inline page of type {flags:#x}"));
+        }
+        let page = Page { id: bucket.page, offset, bytes, is_leaf: true, count: u64::from(count) };
+        let stack = vec![Position { page, next: 0 }];
+        Ok(Walk { pages: self, stack, visited: Vec::new(), last_key: None, over: false })
+    }
+
+    /// Reads a page that `parent` refers to at `reference` (bytes from the start of the file).
+    fn page(&self, id: u64, parent: u64, reference: u64) -> Result<(Page<'m>, u64), Fault> {
+        if id >= self.meta.high_water {
+            let reason = format!("it refers to page {id} of {}", self.meta.high_water);
+            return Fault::damaged(parent, reference, reason);
+        }
+        let offset = id.saturating_mul(self.meta.page_size);
+        let fields = slice(self.content, offset, HEADER).and_then(|header| {
+            Some((u64_at(header, 0)?, u16_at(header, 8)?, u16_at(header, 10)?, u32_at(header, 12)?))
+        });
+        let Some((own_id, flags, count, overflow)) = fields else {
+            return Fault::damaged(id, offset, "the page is not in the file");
+        };
+        if own_id != id {
+            return Fault::damaged(id, offset, format!("the page calls itself {own_id}"));
+        }
+        if flags != LEAF && flags != BRANCH {
+            return Fault::damaged(id, offset, format!("type {flags:#x}, expected a branch or a leaf"));
+        }
+        let span = u64::from(overflow).saturating_add(1);
+        if span > self.meta.high_water.saturating_sub(id) {
+            return Fault::damaged(id, offset, format!("{overflow} overflow pages go past the last page"));
+        }
+        let Some(bytes) = slice(self.content, offset, span.saturating_mul(self.meta.page_size)) else {
+            return Fault::damaged(id, offset, "the page ends after the file");
+        };
+        let is_leaf = flags == LEAF;
+        if count == 0 && !is_leaf {
+            return Fault::damaged(id, offset, "a branch without children");
+        }
+        Ok((Page { id, offset, bytes, is_leaf, count: u64::from(count) }, span))
+    }
+}
+
+/// A page with its overflow pages.
+#[derive(Debug, Clone, Copy)]
+struct Page<'m> {
+    id: u64,
+    /// Where it begins, in bytes from the start of the file.
+    offset: u64,
+    bytes: &'m [u8],
+    is_leaf: bool,
+    count: u64,
+}
+
+impl<'m> Page<'m> {
+    /// Returns `length` bytes that the element at `element` says lie `position` after it.
+    fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
+        let start = element.saturating_add(position);
+        let elements_end = self.count.saturating_mul(ELEMENT).saturating_add(HEADER);
+        match slice(self.bytes, start, length) {
+            Some(data) if start >= elements_end => Ok(data),
+            _ => {
+                let reason = format!("{length} bytes at {start} of the page, which has {}", self.bytes.len());
+                Fault::damaged(self.id, self.offset.saturating_add(element), reason)
+            }
+        }
+    }
+
+    fn element(&self, index: u64) -> u64 {
+        index.saturating_mul(ELEMENT).saturating_add(HEADER)
+    }
+
+    fn leaf(&self, index: u64) -> Result<Leaf<'m>, Fault> {
+        let element = self.element(index);
+        let field =
+            |offset: u64| u32_at(self.bytes, element.saturating_add(offset)).map_or(u64::MAX, u64::from);
+        let (flags, position, key_length, value_length) = (field(0), field(4), field(8), field(12));
+        let key = self.data(element, position, key_length)?;
+        let value_position = position.saturating_add(key_length);
+        let value = self.data(element, value_position, value_length)?;
+        Ok(Leaf {
+            key,
+            value,
+            is_bucket: flags & u64::from(IS_BUCKET) != 0,
+            page: self.id,
+            value_offset: self.offset.saturating_add(element).saturating_add(value_position),
+        })
+    }
+
+    /// Returns the page id of a branch's child.
+    fn child(&self, index: u64) -> Result<u64, Fault> {
+        let element = self.element(index);
+        match u64_at(self.bytes, element.saturating_add(8)) {
+            Some(id) => Ok(id),
+            None => Fault::damaged(self.id, self.offset, format!("no room for its {} children", self.count)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Position<'m> {
+    page: Page<'m>,
+    next: u64,
+}
+
+/// A walk over the leaves' elements of a tree, in key order. After a fault it is over.
+#[derive(Debug)]
+pub(super) struct Walk<'m> {
+    pages: Pages<'m>,
+    stack: Vec<Position<'m>>,
+    /// One bit per page, set once the page was entered.
+    visited: Vec<u64>,
+    last_key: Option<&'m [u8]>,
+    over: bool,
+}
+
+impl<'m> Walk<'m> {
+    fn descend(&mut self, id: u64, parent: u64, reference: u64) -> Result<(), Fault> {
+        if self.stack.len() >= DEEPEST {
+            return Fault::damaged(parent, reference, format!("the tree is deeper than {DEEPEST} pages"));
+        }
+        let (page, span) = self.pages.page(id, parent, reference)?;
+        for used in id..id.saturating_add(span) {
+            let word = usize::try_from(used / 64).ok().and_then(|word| self.visited.get_mut(word));
+            let bit = 1_u64.wrapping_shl(u32::try_from(used % 64).unwrap_or_default());
+            match word {
+                Some(word) if *word & bit == 0 => *word |= bit,
+                _ => return Fault::damaged(parent, reference, format!("page {used} is used twice")),
+            }
+        }
+        self.stack.push(Position { page, next: 0 });
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Option<Leaf<'m>>, Fault> {
+        while let Some(position) = self.stack.last_mut() {
+            let (page, index) = (position.page, position.next);
+            if index >= page.count {
+                self.stack.pop();
+                continue;
+            }
+            position.next = index.saturating_add(1);
+            if !page.is_leaf {
+                let child = page.child(index)?;
+                self.descend(child, page.id, page.offset.saturating_add(page.element(index)))?;
+                continue;
+            }
+            let leaf = page.leaf(index)?;
+            if self.last_key.is_some_and(|last| last >= leaf.key) {
+                let offset = page.offset.saturating_add(page.element(index));
+                return Fault::damaged(page.id, offset, "its keys are not in ascending order");
+            }
+            self.last_key = Some(leaf.key);
+            return Ok(Some(leaf));
+        }
+        Ok(None)
+    }
+}
+
+impl<'m> Iterator for Walk<'m> {
+    type Item = Result<Leaf<'m>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let step = self.step().transpose();
+        self.over = !matches!(step, Some(Ok(_)));
+        step
+    }
+}

@@ -1,0 +1,108 @@
+//! Each storage era keeps Service addresses where netsurgeon believes it does, survives a restart of the API
+//! server, and works on either etcd. If one of these fails, the rig or that belief is wrong.
+
+use serde_json::json;
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::etcd::{EtcdOptions, EtcdVersion};
+
+/// The bitmap of the primary Service CIDR.
+const BITMAP: &str = "/registry/ranges/serviceips";
+
+#[tokio::test]
+async fn objects_era() {
+    let cluster = start_create_restart(ClusterOptions::new(Era::Objects)).await;
+    assert_eq!(cluster.etcd.get(BITMAP).await, None, "1.36 has no bitmap at all");
+    assert_has_address_objects(&cluster).await;
+}
+
+#[tokio::test]
+async fn dual_write_era() {
+    let cluster = start_create_restart(ClusterOptions::new(Era::DualWrite)).await;
+    assert_bitmap_holds_first_and_fifth(&cluster).await;
+    assert_has_address_objects(&cluster).await;
+}
+
+#[tokio::test]
+async fn bitmap_era() {
+    let cluster = start_create_restart(ClusterOptions::new(Era::Bitmap)).await;
+    assert_bitmap_holds_first_and_fifth(&cluster).await;
+    assert_eq!(cluster.etcd.keys("/registry/ipaddresses/").await, Vec::<String>::new());
+    assert_eq!(cluster.etcd.keys("/registry/servicecidrs/").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn objects_era_on_debian_etcd() {
+    let mut options = ClusterOptions::new(Era::Objects);
+    options.etcd.version = EtcdVersion::Debian;
+    let cluster = start_create_restart(options).await;
+    assert_has_address_objects(&cluster).await;
+}
+
+#[tokio::test]
+async fn etcd_with_mutual_tls() {
+    let mut options = ClusterOptions::new(Era::Objects);
+    options.etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
+    let cluster = start_create_restart(options).await;
+    assert_has_address_objects(&cluster).await;
+}
+
+#[tokio::test]
+async fn json_storage() {
+    let mut options = ClusterOptions::new(Era::Objects);
+    options.api_server_flags = vec!["--storage-media-type=application/json".to_owned()];
+    let cluster = start_create_restart(options).await;
+    let stored = cluster.etcd.get("/registry/services/specs/default/web").await.expect("it is stored");
+    assert!(stored.starts_with(br#"{"kind":"Service","apiVersion":"v1","#));
+    assert_eq!(stored.last(), Some(&b'\n'), "the API server ends a JSON value with a newline");
+}
+
+#[tokio::test]
+async fn dual_stack() {
+    let mut options = ClusterOptions::new(Era::Objects);
+    options.service_cidrs = "10.96.0.0/16,fd00:10:96::/112".to_owned();
+    let cluster = Cluster::start(options).await;
+    let spec = json!({"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]});
+    let service = cluster.api.create_service("default", "both", spec).await;
+    assert_eq!(service["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+    let addresses = service["spec"]["clusterIPs"].as_array().expect("a list");
+    for address in addresses {
+        let key = format!("/registry/ipaddresses/{}", address.as_str().expect("text"));
+        assert!(cluster.etcd.get(&key).await.is_some(), "{key} exists");
+    }
+}
+
+/// Starts a cluster, creates a Service at .5, and restarts the API server on the same etcd.
+async fn start_create_restart(options: ClusterOptions) -> Cluster {
+    let mut cluster = Cluster::start(options).await;
+    let spec = json!({"clusterIP": "10.96.0.5", "ports": [{"port": 80}]});
+    let service = cluster.api.create_service("default", "web", spec).await;
+    assert_eq!(service["spec"]["clusterIPs"], json!(["10.96.0.5"]));
+    let chosen = cluster.api.create_service("default", "chosen", json!({"ports": [{"port": 80}]})).await;
+    let address = chosen["spec"]["clusterIP"].as_str().expect("an address");
+    assert!(address.starts_with("10.96."), "`{address}` is of the cluster's range");
+    cluster.api.delete("/api/v1/namespaces/default/services/chosen").await;
+
+    let before = cluster.etcd.get("/registry/services/specs/default/web").await;
+    cluster.stop_api_servers();
+    cluster.start_api_servers().await;
+    let after = cluster.api.get("/api/v1/namespaces/default/services/web").await;
+    assert_eq!(after["metadata"]["uid"], service["metadata"]["uid"]);
+    assert_eq!(cluster.etcd.get("/registry/services/specs/default/web").await, before);
+    cluster
+}
+
+async fn assert_has_address_objects(cluster: &Cluster) {
+    let addresses = cluster.etcd.keys("/registry/ipaddresses/").await;
+    assert_eq!(addresses, ["/registry/ipaddresses/10.96.0.1", "/registry/ipaddresses/10.96.0.5"]);
+    let ranges = cluster.etcd.keys("/registry/servicecidrs/").await;
+    assert_eq!(ranges, ["/registry/servicecidrs/kubernetes"]);
+}
+
+/// The allocator's repair loop may not have seen the deletion of the other Service yet, so only the two
+/// lowest addresses are looked at. Bit 0 is the range's first address, .1; the last byte is the lowest.
+async fn assert_bitmap_holds_first_and_fifth(cluster: &Cluster) {
+    let value = cluster.etcd.get(BITMAP).await.expect("there is a bitmap");
+    let without_tail = value.strip_suffix(&[0x1a, 0x00, 0x22, 0x00]).expect("the envelope ends empty");
+    assert_eq!(without_tail.last().map(|byte| byte & 0b1_1111), Some(0b1_0001));
+}

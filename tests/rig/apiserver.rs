@@ -1,0 +1,162 @@
+//! One real kube-apiserver on loopback.
+//!
+//! It binds 127.0.0.1 only, and a loopback address is no valid endpoint of the Service
+//! `default/kubernetes`; so the server advertises an address of the documentation range 192.0.2.0/24 (IPv6:
+//! 2001:db8::/32). Nobody connects to it. Naming it also keeps the server from looking for a default route,
+//! without which it refuses to start.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::pki::Pair;
+use super::process::{PORT_ATTEMPTS, Process, free_port};
+use super::programs::built;
+
+/// How long a server may take until it is ready: 3 s on an idle machine, ten times that on a crowded one.
+const STARTUP: Duration = Duration::from_secs(120);
+
+/// A version of Kubernetes that `make rig` builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KubernetesVersion {
+    V1_36_3,
+    V1_32_2,
+}
+
+impl KubernetesVersion {
+    /// Returns the multi-call program of this version.
+    pub fn program(self) -> PathBuf {
+        built(match self {
+            Self::V1_36_3 => "k8s-1.36.3/controlplane",
+            Self::V1_32_2 => "k8s-1.32.2/controlplane",
+        })
+    }
+}
+
+/// Everything that a server is started with, except its port.
+#[derive(Debug, Clone)]
+pub struct ApiServerOptions {
+    pub version: KubernetesVersion,
+    /// Comma-separated, as in `--service-cluster-ip-range`.
+    pub service_cidrs: String,
+    /// Flags of the etcd to use: `--etcd-servers` and what goes with it.
+    pub etcd_flags: Vec<String>,
+    /// Any other flags.
+    pub flags: Vec<String>,
+    /// Which of several servers of one cluster this is, from 0: each advertises an address of its own.
+    pub number: u8,
+    /// The server's certificate.
+    pub serving: Pair,
+    /// The authority of clients' certificates.
+    pub authority: PathBuf,
+    /// The key of service account tokens.
+    pub service_account: Pair,
+    /// Where the log goes.
+    pub log: PathBuf,
+}
+
+/// A server. Killed on drop.
+pub struct ApiServer {
+    process: Option<Process>,
+    /// What it is started with: change it between [`ApiServer::stop`] and [`ApiServer::start_again`].
+    pub options: ApiServerOptions,
+    port: u16,
+}
+
+impl ApiServer {
+    /// Starts a server and waits until `probe`, which is given its address, finds it ready.
+    pub async fn start(
+        options: ApiServerOptions,
+        mut probe: impl AsyncFnMut(&str) -> Result<(), String>,
+    ) -> Self {
+        let mut server = Self { process: None, options, port: 0 };
+        let mut last = String::new();
+        for _ in 0..PORT_ATTEMPTS {
+            server.port = free_port();
+            match server.launch(&mut probe).await {
+                Ok(()) => return server,
+                Err(message) => last = message,
+            }
+            let taken = server.process.as_ref().is_some_and(Process::port_was_taken);
+            assert!(taken, "{last}");
+            server.process = None;
+            let _ = std::fs::remove_file(&server.options.log);
+        }
+        panic!("no free port in {PORT_ATTEMPTS} attempts; last: {last}")
+    }
+
+    /// Returns the address, as in `https://127.0.0.1:40123`.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the address that the server advertises as an endpoint of `default/kubernetes`.
+    pub fn advertised(&self) -> String {
+        advertised(&self.options.service_cidrs, self.options.number)
+    }
+
+    /// Tells whether the server was started and not stopped since.
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Ends the server in good order.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.terminate();
+        }
+    }
+
+    /// Kills the server as a power cut would.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts the server again with its present options, on the same port.
+    pub async fn start_again(&mut self, mut probe: impl AsyncFnMut(&str) -> Result<(), String>) {
+        assert!(self.process.is_none(), "the server is still running");
+        self.launch(&mut probe).await.unwrap_or_else(|message| panic!("{message}"));
+    }
+
+    async fn launch(
+        &mut self,
+        probe: &mut impl AsyncFnMut(&str) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let program = self.options.version.program();
+        let mut process = Process::start("kube-apiserver", &program, &self.arguments(), &self.options.log);
+        let url = self.url();
+        let outcome = process.ready("the API server is ready", STARTUP, async || probe(&url).await).await;
+        self.process = Some(process);
+        outcome
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let options = &self.options;
+        let mut arguments = vec!["kube-apiserver".to_owned()];
+        arguments.extend(options.etcd_flags.iter().cloned());
+        arguments.extend([
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.port),
+            format!("--advertise-address={}", self.advertised()),
+            format!("--service-cluster-ip-range={}", options.service_cidrs),
+            format!("--tls-cert-file={}", options.serving.certificate.display()),
+            format!("--tls-private-key-file={}", options.serving.key.display()),
+            format!("--client-ca-file={}", options.authority.display()),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", options.service_account.certificate.display()),
+            format!("--service-account-signing-key-file={}", options.service_account.key.display()),
+            "--authorization-mode=RBAC".to_owned(),
+            "--allow-privileged".to_owned(),
+        ]);
+        arguments.extend(options.flags.iter().cloned());
+        arguments
+    }
+}
+
+/// The endpoint must be of the cluster's first address family.
+fn advertised(service_cidrs: &str, number: u8) -> String {
+    let first = service_cidrs.split(',').next().unwrap_or_default();
+    let mut address = String::from(if first.contains(':') { "2001:db8::" } else { "192.0.2." });
+    let _ = write!(address, "{}", 10 + number);
+    address
+}

@@ -1,0 +1,301 @@
+//! A whole control plane: etcd, one or several API servers on it, and the controllers that Services need.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use super::api::Api;
+use super::apiserver::{ApiServer, ApiServerOptions, KubernetesVersion};
+use super::controllers::{ControllerOptions, start as start_controllers};
+use super::etcd::{Etcd, EtcdOptions};
+use super::pki::{Authority, Pair, service_account_key};
+use super::process::{Process, wait_until};
+use super::workspace::Workspace;
+
+/// How long a fresh cluster may take to make its own objects after it is ready; about a second.
+const BOOTSTRAP: Duration = Duration::from_secs(60);
+
+/// How a cluster keeps its Service addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// IPAddress and ServiceCIDR objects only: 1.36.3 as it comes.
+    Objects,
+    /// The objects and the bitmap, both written: 1.36.3 behaving as 1.33.
+    DualWrite,
+    /// The bitmap only: 1.32.2.
+    Bitmap,
+}
+
+impl Era {
+    /// All eras.
+    pub const ALL: [Self; 3] = [Self::Objects, Self::DualWrite, Self::Bitmap];
+
+    /// Returns the version of Kubernetes that stands for the era.
+    pub fn version(self) -> KubernetesVersion {
+        match self {
+            Self::Objects | Self::DualWrite => KubernetesVersion::V1_36_3,
+            Self::Bitmap => KubernetesVersion::V1_32_2,
+        }
+    }
+
+    /// Returns the flags that every component needs.
+    fn flags(self) -> Vec<String> {
+        match self {
+            Self::DualWrite => vec!["--emulated-version=1.33".to_owned()],
+            Self::Objects | Self::Bitmap => Vec::new(),
+        }
+    }
+}
+
+/// What cluster to start.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    pub era: Era,
+    /// Comma-separated, as in `--service-cluster-ip-range`.
+    pub service_cidrs: String,
+    pub etcd: EtcdOptions,
+    /// How many API servers run on the one etcd.
+    pub api_servers: u8,
+    /// Whether the controllers run.
+    pub controllers: bool,
+    /// More flags for every API server.
+    pub api_server_flags: Vec<String>,
+}
+
+impl ClusterOptions {
+    /// One API server on a plain etcd 3.6, with controllers, on 10.96.0.0/16.
+    pub fn new(era: Era) -> Self {
+        Self {
+            era,
+            service_cidrs: "10.96.0.0/16".to_owned(),
+            etcd: EtcdOptions::default(),
+            api_servers: 1,
+            controllers: true,
+            api_server_flags: Vec::new(),
+        }
+    }
+}
+
+/// The certificates of a cluster, in one directory with the names that kubeadm uses.
+pub struct Credentials {
+    /// The cluster's authority.
+    pub authority: Authority,
+    /// A client's pair in the group `system:masters`.
+    pub admin: Pair,
+    service_account: Pair,
+}
+
+/// A running cluster. On drop everything is killed and removed.
+pub struct Cluster {
+    controllers: Option<Process>,
+    /// The API servers, in the order of their start.
+    pub api_servers: Vec<ApiServer>,
+    /// The etcd below them.
+    pub etcd: Etcd,
+    /// The API, through the first server.
+    pub api: Api,
+    pub credentials: Credentials,
+    kubeconfig: PathBuf,
+    options: ClusterOptions,
+    workspace: Workspace,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it has made its own objects: the first namespaces, the Service
+    /// `default/kubernetes`, and with controllers the service account `default/default`.
+    pub async fn start(options: ClusterOptions) -> Self {
+        let workspace = Workspace::create("cluster");
+        let authority = Authority::create(&workspace, "kubernetes", "ca");
+        let admin = authority.issue(&workspace, "admin", "admin", Some("system:masters"), &[]);
+        let credentials = Credentials { service_account: service_account_key(&workspace), authority, admin };
+        let etcd = Etcd::start(options.etcd.clone()).await;
+        let mut api_servers = Vec::new();
+        for number in 0..options.api_servers {
+            let server_options = server_options(&options, number, &credentials, &etcd, &workspace);
+            let probe = async |url: &str| is_ready(url, &credentials).await;
+            api_servers.push(ApiServer::start(server_options, probe).await);
+        }
+        let url = api_servers.first().expect("a cluster has an API server").url();
+        let kubeconfig = workspace.write("admin.conf", kubeconfig(&url, &credentials));
+        let api = Api::new(client_of(&url, &credentials).await.expect("our own kubeconfig is good"));
+        let mut cluster =
+            Self { controllers: None, api_servers, etcd, api, credentials, kubeconfig, options, workspace };
+        if cluster.options.controllers {
+            cluster.start_controllers();
+        }
+        cluster.wait_for_bootstrap().await;
+        cluster
+    }
+
+    /// Returns a kubeconfig file for the first API server, with the rights of `system:masters`.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Returns the directory of certificates, kubeconfig and logs.
+    pub fn directory(&self) -> &Path {
+        self.workspace.path()
+    }
+
+    /// Returns the API through one of several servers.
+    pub async fn api_of(&self, number: usize) -> Api {
+        let url = self.api_servers[number].url();
+        Api::new(client_of(&url, &self.credentials).await.expect("our own kubeconfig is good"))
+    }
+
+    /// Ends all API servers in good order. What they stored stays.
+    pub fn stop_api_servers(&mut self) {
+        self.api_servers.iter_mut().for_each(ApiServer::stop);
+    }
+
+    /// Sets the Service CIDRs that API servers and controllers are started with from now on.
+    pub fn set_service_cidrs(&mut self, service_cidrs: &str) {
+        service_cidrs.clone_into(&mut self.options.service_cidrs);
+        for number in 0..self.options.api_servers {
+            let options =
+                server_options(&self.options, number, &self.credentials, &self.etcd, &self.workspace);
+            self.api_servers[usize::from(number)].options = options;
+        }
+    }
+
+    /// Starts the API servers that do not run, on the same etcd and the same ports, and waits for them.
+    pub async fn start_api_servers(&mut self) {
+        for server in self.api_servers.iter_mut().filter(|server| !server.is_running()) {
+            server.start_again(async |url: &str| is_ready(url, &self.credentials).await).await;
+        }
+        self.wait_for_bootstrap().await;
+    }
+
+    /// Ends one API server and starts it again with its present options.
+    pub async fn restart_api_server(&mut self, number: usize) {
+        let server = &mut self.api_servers[number];
+        server.stop();
+        server.start_again(async |url: &str| is_ready(url, &self.credentials).await).await;
+    }
+
+    /// Starts the controllers, or starts them anew.
+    pub fn start_controllers(&mut self) {
+        self.stop_controllers();
+        self.controllers = Some(start_controllers(&ControllerOptions {
+            version: self.options.era.version(),
+            kubeconfig: &self.kubeconfig,
+            service_account_key: &self.credentials.service_account.key,
+            authority: &self.credentials.authority.certificate,
+            service_cidrs: &self.options.service_cidrs,
+            flags: &self.options.era.flags(),
+            log: self.workspace.join("kube-controller-manager.log"),
+        }));
+    }
+
+    /// Ends the controllers.
+    pub fn stop_controllers(&mut self) {
+        if let Some(mut controllers) = self.controllers.take() {
+            controllers.terminate();
+        }
+    }
+
+    async fn wait_for_bootstrap(&self) {
+        let mut paths = vec![
+            "/api/v1/namespaces/default",
+            "/api/v1/namespaces/kube-system",
+            "/api/v1/namespaces/default/services/kubernetes",
+        ];
+        if self.controllers.is_some() {
+            paths.push("/api/v1/namespaces/default/serviceaccounts/default");
+        }
+        for path in paths {
+            wait_until(&format!("{path} exists"), BOOTSTRAP, async || {
+                self.api.find(path).await.map(drop).ok_or_else(|| "not found".to_owned())
+            })
+            .await;
+        }
+    }
+}
+
+fn server_options(
+    options: &ClusterOptions,
+    number: u8,
+    credentials: &Credentials,
+    etcd: &Etcd,
+    workspace: &Workspace,
+) -> ApiServerOptions {
+    let names = serving_names(&options.service_cidrs);
+    let file = format!("apiserver-{number}");
+    let mut flags = options.era.flags();
+    flags.extend(options.api_server_flags.iter().cloned());
+    ApiServerOptions {
+        version: options.era.version(),
+        service_cidrs: options.service_cidrs.clone(),
+        etcd_flags: etcd_flags(etcd),
+        flags,
+        number,
+        serving: credentials.authority.issue(workspace, &file, "kube-apiserver", None, &names),
+        authority: credentials.authority.certificate.clone(),
+        service_account: credentials.service_account.clone(),
+        log: workspace.join(&format!("{file}.log")),
+    }
+}
+
+/// The names of a kubeadm serving certificate, with the first address of each Service CIDR.
+fn serving_names(service_cidrs: &str) -> Vec<String> {
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "127.0.0.1",
+    ];
+    let first = |cidr: &str| -> IpAddr {
+        match cidr.split('/').next().unwrap_or_default().parse().expect("a CIDR begins with an address") {
+            IpAddr::V4(base) => Ipv4Addr::from_bits(base.to_bits() + 1).into(),
+            IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 1).into(),
+        }
+    };
+    let services = service_cidrs.split(',').map(|cidr| first(cidr).to_string());
+    names.iter().map(ToString::to_string).chain(services).collect()
+}
+
+fn etcd_flags(etcd: &Etcd) -> Vec<String> {
+    let mut flags = vec![format!("--etcd-servers={}", etcd.endpoint())];
+    if let Some(tls) = etcd.tls() {
+        flags.extend([
+            format!("--etcd-cafile={}", tls.authority.display()),
+            format!("--etcd-certfile={}", tls.client.certificate.display()),
+            format!("--etcd-keyfile={}", tls.client.key.display()),
+        ]);
+    }
+    flags
+}
+
+async fn is_ready(url: &str, credentials: &Credentials) -> Result<(), String> {
+    let client = client_of(url, credentials).await?;
+    let request = http::Request::get("/readyz").body(Vec::new()).expect("the request is well formed");
+    client.request_text(request).await.map(drop).map_err(|error| error.to_string())
+}
+
+async fn client_of(url: &str, credentials: &Credentials) -> Result<Client, String> {
+    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(url, credentials)).map_err(|e| e.to_string())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    Client::try_from(config).map_err(|error| error.to_string())
+}
+
+fn kubeconfig(url: &str, credentials: &Credentials) -> String {
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: rig
+clusters: [{{name: rig, cluster: {{server: '{url}', certificate-authority: '{authority}'}}}}]
+users: [{{name: rig, user: {{client-certificate: '{certificate}', client-key: '{key}'}}}}]
+contexts: [{{name: rig, context: {{cluster: rig, user: rig}}}}]
+",
+        authority = credentials.authority.certificate.display(),
+        certificate = credentials.admin.certificate.display(),
+        key = credentials.admin.key.display(),
+    )
+}

@@ -1,0 +1,76 @@
+//! Certificates made at run time: a certificate authority, a server's pair, clients' pairs, and the key
+//! that signs service account tokens. Nothing secret is ever committed, and nothing expires.
+
+use std::path::PathBuf;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+
+use super::workspace::Workspace;
+
+/// A certificate and its private key, as PEM files.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// A certificate authority, whose files lie in a workspace.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    /// The authority's certificate, PEM.
+    pub certificate: PathBuf,
+}
+
+impl Authority {
+    /// Makes an authority of that common name; its certificate goes to `FILE.crt` in the workspace.
+    pub fn create(workspace: &Workspace, common_name: &str, file: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate().expect("a key can be made");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("the authority signs itself");
+        let certificate = workspace.write(&format!("{file}.crt"), issuer.pem());
+        Self { issuer, certificate }
+    }
+
+    /// Issues a pair to a common name, in an organisation (Kubernetes reads it as the group), for these
+    /// names and addresses, good for servers and clients alike. Files: `NAME.crt` and `NAME.key`.
+    pub fn issue(
+        &self,
+        workspace: &Workspace,
+        file: &str,
+        common_name: &str,
+        organisation: Option<&str>,
+        names: &[String],
+    ) -> Pair {
+        let mut params = CertificateParams::new(names).expect("names and addresses are well formed");
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        if let Some(organisation) = organisation {
+            params.distinguished_name.push(DnType::OrganizationName, organisation);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.issuer).expect("the authority signs");
+        Pair {
+            certificate: workspace.write(&format!("{file}.crt"), certificate.pem()),
+            key: workspace.write(&format!("{file}.key"), key.serialize_pem()),
+        }
+    }
+}
+
+/// Makes the key that signs service account tokens (`sa.key`) and its public half (`sa.pub`). It is an EC
+/// key: Kubernetes takes either kind, and ring makes no RSA keys.
+pub fn service_account_key(workspace: &Workspace) -> Pair {
+    let key = KeyPair::generate().expect("a key can be made");
+    Pair {
+        certificate: workspace.write("sa.pub", key.public_key_pem()),
+        key: workspace.write("sa.key", key.serialize_pem()),
+    }
+}

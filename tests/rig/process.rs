@@ -1,0 +1,191 @@
+//! Child processes that cannot outlive the test, and waiting for what they do.
+//!
+//! A child is started through `setpriv --pdeathsig KILL` (util-linux): when this process dies, however it
+//! dies, the kernel kills the child. The signal is tied to the *thread* that started the child, and test
+//! threads end before the process does, so one thread that lives as long as the process starts them all.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often a condition is looked at. Short against the seconds that a server takes to start, long
+/// against the cost of one look.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How much of a log a failure shows, in lines.
+const TAIL_LINES: usize = 40;
+
+/// How long a process may take to end after SIGTERM before it is killed.
+const TERMINATION: Duration = Duration::from_secs(30);
+
+/// How often a server is started anew because another process took the port that the kernel had offered.
+pub const PORT_ATTEMPTS: usize = 5;
+
+type Order = (Command, Sender<std::io::Result<Child>>);
+
+/// The thread that starts all children; see the head of this file.
+static STARTER: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
+    let (orders, inbox) = channel::<Order>();
+    std::thread::spawn(move || {
+        for (mut command, answer) in inbox {
+            let _ = answer.send(command.spawn());
+        }
+    });
+    Mutex::new(orders)
+});
+
+/// A running program whose output goes to a log file. Killed on drop.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program; its standard output and error are appended to `log`.
+    pub fn start(name: &str, program: &Path, arguments: &[String], log: &Path) -> Self {
+        let output = File::options().create(true).append(true).open(log).expect("the log can be opened");
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--"].map(OsString::from))
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("the log's handle can be cloned"))
+            .stderr(output);
+        let (answer, outcome) = channel();
+        STARTER.lock().expect("the starter's lock").send((command, answer)).expect("the starter runs");
+        let child = outcome
+            .recv()
+            .expect("the starter answers")
+            .unwrap_or_else(|error| panic!("`{name}` cannot be started through `setpriv`: {error}"));
+        Self { name: name.to_owned(), child, log: log.to_owned() }
+    }
+
+    /// Returns the process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns how the process ended, `None` while it runs.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child of ours can be waited for")
+    }
+
+    /// Returns the end of the log, under a heading.
+    pub fn log_tail(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default();
+        format!("--- end of {} ({}) ---\n{}", self.log.display(), self.name, tail.join("\n"))
+    }
+
+    /// Tells whether the log says that the port was taken.
+    pub fn port_was_taken(&self) -> bool {
+        std::fs::read(&self.log)
+            .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("address already in use"))
+    }
+
+    /// Polls a condition until it holds. Fails when the deadline passes or the process ends, with what was
+    /// seen last and the end of the log.
+    pub async fn ready(
+        &mut self,
+        what: &str,
+        deadline: Duration,
+        mut probe: impl AsyncFnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let end = Instant::now() + deadline;
+        loop {
+            if let Some(status) = self.exited() {
+                return Err(format!("{} ended ({status}) before {what}\n{}", self.name, self.log_tail()));
+            }
+            match probe().await {
+                Ok(()) => return Ok(()),
+                Err(seen) if Instant::now() >= end => {
+                    return Err(format!(
+                        "not within {deadline:?}: {what}; last: {seen}\n{}",
+                        self.log_tail()
+                    ));
+                }
+                Err(_) => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    /// Asks the process to end (SIGTERM) and waits for it; kills it if it takes too long.
+    pub fn terminate(&mut self) {
+        // The shell's own `kill`: a signal without unsafe code, and without the package `procps`.
+        let _ = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.id())]).status();
+        let end = Instant::now() + TERMINATION;
+        while self.exited().is_none() {
+            if Instant::now() >= end {
+                return self.kill();
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Kills the process (SIGKILL), as a power cut would, and waits for it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+    }
+}
+
+/// Polls a condition until it holds, and returns what it gave. Panics when the deadline passes; the message
+/// says what was seen last. For a condition on a process of the rig, [`Process::ready`] shows its log too.
+pub async fn wait_until<T>(
+    what: &str,
+    deadline: Duration,
+    mut probe: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let end = Instant::now() + deadline;
+    loop {
+        match probe().await {
+            Ok(value) => return value,
+            Err(seen) if Instant::now() >= end => panic!("not within {deadline:?}: {what}; last: {seen}"),
+            Err(_) => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+/// Returns a port of 127.0.0.1 that was free a moment ago. Whoever uses it must expect that another process
+/// was faster, and try again with another one: see [`Process::port_was_taken`].
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Runs a program to its end and returns its standard output; panics with both outputs when it fails.
+pub fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap_or_else(|error| panic!("`{}`: {error}", program.display()));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "`{} {}` failed ({}):\n{text}{}",
+        program.display(),
+        arguments.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}

@@ -1,0 +1,32 @@
+//! Where the programs are that the rig runs. `make rig` builds them once per version into `.rig/`, or
+//! into the folder that `NETSURGEON_RIG` names, so that several checkouts share them.
+
+use std::path::{Path, PathBuf};
+
+/// The version of etcd that `make rig` builds.
+pub const ETCD_VERSION: &str = "3.6.16";
+
+/// Returns the folder of the built programs.
+fn folder() -> PathBuf {
+    match std::env::var_os("NETSURGEON_RIG") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join(".rig"),
+    }
+}
+
+/// Returns a program of the rig, as in `built("etcd-3.6.16/etcd")`; panics when it is not there.
+pub fn built(name: &str) -> PathBuf {
+    let program = folder().join(name);
+    assert!(program.is_file(), "`{}` is missing: run `make rig`, which builds it", program.display());
+    program
+}
+
+/// Returns a program that a Debian package installs; panics when it is not there.
+pub fn installed(path: &str, package: &str) -> PathBuf {
+    let program = PathBuf::from(path);
+    assert!(
+        program.is_file(),
+        "`{path}` is missing: run `make rig`, which installs the Debian package `{package}`"
+    );
+    program
+}
