@@ -16,4 +16,5 @@
 
 pub mod ip;
 pub mod store;
+pub mod survey;
 pub mod wire;

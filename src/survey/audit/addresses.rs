@@ -1,0 +1,180 @@
+//! Services against each other, against the ranges, and against the IPAddress objects.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::Finding;
+use crate::survey::{AddressRecord, ServiceRecord, Survey};
+use crate::wire::objects::{ALLOCATOR, NETSURGEON};
+
+/// Services: both address fields agree, no address twice, every address in a range, the API servers' own
+/// Service at the first address.
+pub(super) fn services(survey: &Survey, findings: &mut Vec<Finding>) {
+    let ranges = survey.service_ranges();
+    let mut owners: HashMap<IpAddr, &ServiceRecord> = HashMap::new();
+    for service in &survey.services {
+        let subject = || format!("Service {}", service.subject());
+        mismatch(service, findings);
+        for address in &service.addresses {
+            if let Some(other) = owners.insert(*address, service) {
+                findings.push(
+                    Finding::error("duplicate-address", subject())
+                        .says(format!("`{address}` is also the address of Service `{}`", other.subject()))
+                        .values(address, "an address of its own"),
+                );
+            }
+            if !ranges.iter().any(|range| range.is_usable(*address)) {
+                let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                findings.push(
+                    Finding::error("address-out-of-range", subject())
+                        .says(format!("`{address}` is in none of the cluster's Service ranges ({known})"))
+                        .values(address, &known),
+                );
+            }
+        }
+        if service.is_kubernetes() {
+            not_first(survey, service, findings);
+        }
+    }
+}
+
+fn mismatch(service: &ServiceRecord, findings: &mut Vec<Finding>) {
+    let single = service.spec.cluster_ip.as_deref().unwrap_or_default();
+    let first = service.spec.cluster_ips.first().map(String::as_str);
+    let subject = || format!("Service {}", service.subject());
+    if first.is_some_and(|first| first != single) {
+        findings.push(
+            Finding::error("cluster-ip-mismatch", subject())
+                .says(
+                    "`clusterIP` and `clusterIPs[0]` differ: the API server refuses every update of it"
+                        .to_string(),
+                )
+                .values(single, first.unwrap_or_default()),
+        );
+    }
+    for text in service.spec.cluster_ips.iter().filter(|text| !matches!(text.as_str(), "" | "None")) {
+        match text.parse::<IpAddr>() {
+            Ok(address) if address.to_string() == *text => {}
+            Ok(address) => findings.push(
+                Finding::warning("address-not-canonical", subject())
+                    .says(format!("`{text}` is not the usual way to write the address"))
+                    .values(text, address),
+            ),
+            Err(_) => findings.push(
+                Finding::error("address-invalid", subject())
+                    .says(format!("`{text}` in `clusterIPs` is no address"))
+                    .values(text, "an IP address"),
+            ),
+        }
+    }
+}
+
+fn not_first(survey: &Survey, service: &ServiceRecord, findings: &mut Vec<Finding>) {
+    let firsts: Vec<IpAddr> =
+        survey.service_ranges().iter().filter_map(crate::ip::ServiceCidr::first).collect();
+    for address in service.addresses.iter().filter(|address| !firsts.contains(address)) {
+        let expected = firsts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        findings.push(
+            Finding::warning("kubernetes-not-first", format!("Service {}", service.subject()))
+                .says(format!(
+                    "has `{address}`, not the first address of a range; a re-created one would get that"
+                ))
+                .values(address, expected),
+        );
+    }
+}
+
+/// IPAddress objects: one for every address of a Service, each for a Service that lists it, labelled as the
+/// allocator labels them. Addresses that netsurgeon reserves are not the allocator's: they are listed only
+/// when they are left over.
+pub(super) fn ip_addresses(survey: &Survey, findings: &mut Vec<Finding>) {
+    let by_name: HashMap<(&str, &str), &ServiceRecord> =
+        survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s)).collect();
+    let mut objects: HashMap<IpAddr, &AddressRecord> = HashMap::new();
+    for record in &survey.addresses {
+        let Some(address) = record.address else {
+            findings.push(
+                Finding::error("ip-address-invalid", format!("IPAddress {}", record.name))
+                    .says("its name is no IP address".to_string())
+                    .values(&record.name, "an IP address"),
+            );
+            continue;
+        };
+        objects.insert(address, record);
+        let parent = by_name.get(&(record.parent.0.as_str(), record.parent.1.as_str())).copied();
+        reference(record, address, parent, findings);
+    }
+    for service in &survey.services {
+        for address in &service.addresses {
+            owned(service, *address, objects.get(address).copied(), findings);
+        }
+    }
+}
+
+fn reference(
+    record: &AddressRecord,
+    address: IpAddr,
+    parent: Option<&ServiceRecord>,
+    findings: &mut Vec<Finding>,
+) {
+    let subject = format!("IPAddress {}", record.name);
+    let parent_name = format!("{}/{}", record.parent.0, record.parent.1);
+    let held = |service: &ServiceRecord| {
+        service.addresses.contains(&address)
+            || service.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
+    };
+    match parent {
+        None => findings.push(
+            Finding::error("ip-address-orphan", subject)
+                .says(format!("is for Service `{parent_name}`, which does not exist"))
+                .values(&parent_name, "an existing Service"),
+        ),
+        Some(service) if record.managed_by == NETSURGEON && !held(service) => findings.push(
+            Finding::warning("reservation-left-over", subject)
+                .says(format!("is reserved by netsurgeon for Service `{parent_name}`, which does not use it"))
+                .values("reserved", "free"),
+        ),
+        Some(service) if record.managed_by != NETSURGEON && !service.addresses.contains(&address) => {
+            let listed = service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            findings.push(
+                Finding::error("ip-address-wrong-reference", subject)
+                    .says(format!("is for Service `{parent_name}`, which has other addresses ({listed})"))
+                    .values(&parent_name, "a Service that lists it"),
+            );
+        }
+        Some(_) => {}
+    }
+}
+
+fn owned(
+    service: &ServiceRecord,
+    address: IpAddr,
+    object: Option<&AddressRecord>,
+    findings: &mut Vec<Finding>,
+) {
+    let Some(object) = object else {
+        findings.push(
+            Finding::error("ip-address-missing", format!("Service {}", service.subject()))
+                .says(format!("there is no IPAddress `{address}`: the address can be given away again"))
+                .values("no object", format!("IPAddress {address}")),
+        );
+        return;
+    };
+    let subject = || format!("IPAddress {address}");
+    if (&object.parent.0, &object.parent.1) != (&service.namespace, &service.name) {
+        findings.push(
+            Finding::error("ip-address-wrong-reference", subject())
+                .says(format!("is the address of Service `{}` but refers to another", service.subject()))
+                .values(format!("{}/{}", object.parent.0, object.parent.1), service.subject()),
+        );
+    } else if object.managed_by != ALLOCATOR {
+        findings.push(
+            Finding::error("ip-address-wrong-label", subject())
+                .says(
+                    "is in use but not labelled as the allocator's: the repair loop will make it anew"
+                        .to_string(),
+                )
+                .values(&object.managed_by, ALLOCATOR),
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! RangeAllocations of addresses against the Services.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::ip::ServiceCidr;
+use crate::survey::{BitmapRecord, Era, Survey};
+use crate::wire::bitmap::Bitmap;
+
+/// Every address of a Service has its bit, every bit its Service, and the range is that of the ServiceCIDR.
+pub(super) fn addresses(survey: &Survey, findings: &mut Vec<Finding>) {
+    let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.name != "servicenodeports");
+    for bitmap in bitmaps {
+        let subject = format!("RangeAllocation {}", bitmap.name);
+        if survey.era.bitmap_is_leftover {
+            findings.push(
+                Finding::info("bitmap-leftover", subject)
+                    .says(
+                        "is left over from an earlier Kubernetes version; nothing reads it any more"
+                            .to_string(),
+                    )
+                    .values(&bitmap.range, "no such key"),
+            );
+            continue;
+        }
+        match readable(bitmap) {
+            Err(reason) => findings.push(
+                Finding::error("bitmap-unreadable", subject)
+                    .says(reason)
+                    .values(&bitmap.range, "a range and its bits"),
+            ),
+            Ok((range, bits)) => compare(survey, &subject, &range, &bits, findings),
+        }
+    }
+    if survey.era.era == Era::Bitmap && survey.bitmaps.iter().all(|bitmap| bitmap.name != "serviceips") {
+        findings.push(
+            Finding::error("bitmap-missing", "RangeAllocation serviceips")
+                .says("does not exist: the API server makes it at its start".to_string())
+                .values("no key", "a RangeAllocation"),
+        );
+    }
+}
+
+/// Reads a RangeAllocation of addresses.
+pub(super) fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), String> {
+    let range = bitmap.cidr().ok_or_else(|| format!("`{}` is no range of addresses", bitmap.range))?;
+    let capacity = u64::try_from(range.bitmap_capacity()).unwrap_or(u64::MAX);
+    // The API server takes no range with more than 20 host bits (validation.go); beyond it is damage.
+    if capacity > 1 << 24 {
+        return Err(format!("`{range}` is larger than any range of a bitmap can be"));
+    }
+    let bits = Bitmap::from_bytes(&bitmap.data, capacity).map_err(|error| error.to_string())?;
+    Ok((range, bits))
+}
+
+fn compare(survey: &Survey, subject: &str, range: &ServiceCidr, bits: &Bitmap, findings: &mut Vec<Finding>) {
+    let configured = survey.service_ranges();
+    let family: Vec<String> =
+        configured.iter().filter(|c| c.family() == range.family()).map(ToString::to_string).collect();
+    if survey.era.era == Era::DualWrite && !configured.contains(range) {
+        findings.push(
+            Finding::error("bitmap-range-differs", subject)
+                .says("its range is that of no ServiceCIDR: every static allocation fails".to_string())
+                .values(range, family.join(" or ")),
+        );
+    }
+    let mut wanted = BTreeSet::new();
+    for service in &survey.services {
+        for address in &service.addresses {
+            let Some(bit) = range.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()) else { continue };
+            wanted.insert(bit);
+            if !bits.is_set(bit) {
+                findings.push(
+                    Finding::error("service-without-bit", format!("Service {}", service.subject()))
+                        .says(format!("`{address}` is free in {subject}: it can be given away again"))
+                        .values("free", "allocated"),
+                );
+            }
+        }
+    }
+    for bit in bits.iter_set().filter(|bit| !wanted.contains(bit)) {
+        let address = range.address_of_bit(u128::from(bit)).map(|a| a.to_string()).unwrap_or_default();
+        findings.push(
+            Finding::error("bit-without-service", format!("{subject} {address}"))
+                .says(format!("`{address}` is allocated in it, but no Service has the address"))
+                .values("allocated", "free"),
+        );
+    }
+}

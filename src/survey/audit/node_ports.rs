@@ -1,0 +1,74 @@
+//! The node ports of Services against each other and against their RangeAllocation, which is a bitmap in
+//! every era (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3: bit 0 is the first port).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Finding;
+use crate::survey::Survey;
+use crate::wire::bitmap::Bitmap;
+
+/// No node port in two Services, each with its bit, no bit without its Service.
+pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
+    let mut owners: BTreeMap<u16, String> = BTreeMap::new();
+    for service in &survey.services {
+        let ports: BTreeSet<u16> = service.node_ports().collect();
+        for port in ports {
+            if let Some(other) = owners.insert(port, service.subject()) {
+                findings.push(
+                    Finding::error("duplicate-node-port", format!("Service {}", service.subject()))
+                        .says(format!("node port {port} is also one of Service `{other}`"))
+                        .values(port, "a port of its own"),
+                );
+            }
+        }
+    }
+    let Some(record) = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports") else { return };
+    let Some((first, bits)) = read(&record.range, &record.data) else {
+        findings.push(
+            Finding::error("bitmap-unreadable", "RangeAllocation servicenodeports")
+                .says(format!("`{}` and its bits are no range of ports", record.range))
+                .values(&record.range, "as in 30000-32767"),
+        );
+        return;
+    };
+    compare(&owners, first, &bits, findings);
+}
+
+fn compare(owners: &BTreeMap<u16, String>, first: u16, bits: &Bitmap, findings: &mut Vec<Finding>) {
+    for (port, owner) in owners {
+        let bit = port.checked_sub(first).map(u64::from).filter(|bit| *bit < bits.capacity());
+        match bit {
+            None => findings.push(
+                Finding::warning("node-port-out-of-range", format!("Service {owner}"))
+                    .says(format!("node port {port} is outside the range of the RangeAllocation"))
+                    .values(port, "a port of the range"),
+            ),
+            Some(bit) if !bits.is_set(bit) => findings.push(
+                Finding::error("node-port-without-bit", format!("Service {owner}"))
+                    .says(format!(
+                        "node port {port} is free in the RangeAllocation: it can be given away again"
+                    ))
+                    .values("free", "allocated"),
+            ),
+            Some(_) => {}
+        }
+    }
+    for bit in bits.iter_set() {
+        let port = u16::try_from(bit).ok().and_then(|bit| first.checked_add(bit));
+        if let Some(port) = port.filter(|port| !owners.contains_key(port)) {
+            findings.push(
+                Finding::error("bit-without-node-port", format!("RangeAllocation servicenodeports {port}"))
+                    .says(format!("port {port} is allocated, but no Service has it"))
+                    .values("allocated", "free"),
+            );
+        }
+    }
+}
+
+/// Reads `FIRST-LAST` and the bits.
+fn read(range: &str, data: &[u8]) -> Option<(u16, Bitmap)> {
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    let capacity = u64::from(last.checked_sub(first)?).checked_add(1)?;
+    Some((first, Bitmap::from_bytes(data, capacity).ok()?))
+}

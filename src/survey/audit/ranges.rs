@@ -1,0 +1,77 @@
+//! The Service ranges against each other, against Pods and Nodes, and how full they are.
+
+use super::Finding;
+use crate::ip::ServiceCidr;
+use crate::survey::{Survey, Usage};
+
+/// Ranges overlap neither each other nor the addresses of Pods and Nodes; kubeadm-config knows the range.
+pub(super) fn ranges(survey: &Survey, findings: &mut Vec<Finding>) {
+    let mut named: Vec<(&str, ServiceCidr)> = Vec::new();
+    for cidr in &survey.service_cidrs {
+        named.extend(cidr.ranges.iter().map(|range| (cidr.name.as_str(), *range)));
+    }
+    for (index, (name, range)) in named.iter().enumerate() {
+        for (other, overlapping) in named.iter().take(index).filter(|(_, other)| other.overlaps(range)) {
+            findings.push(
+                Finding::info("ranges-overlap", format!("ServiceCIDR {name}"))
+                    .says(format!("`{range}` overlaps `{overlapping}` of ServiceCIDR `{other}`"))
+                    .values(range, "a range of its own"),
+            );
+        }
+    }
+    for range in survey.service_ranges() {
+        for conflict in survey.conflicts_with(&range) {
+            findings.push(
+                Finding::error("range-overlaps-network", format!("range {range}"))
+                    .says(format!("overlaps {conflict}"))
+                    .values(conflict, "no overlap"),
+            );
+        }
+    }
+    kubeadm(survey, findings);
+}
+
+fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
+    let Some((subnets, _)) = &survey.kubeadm else { return };
+    let ranges: Vec<String> = survey.service_ranges().iter().map(ToString::to_string).collect();
+    for subnet in subnets.iter().filter(|subnet| !ranges.contains(subnet)) {
+        findings.push(
+            Finding::warning("kubeadm-config-differs", "ConfigMap kube-system/kubeadm-config")
+                .says(format!(
+                    "`serviceSubnet` is `{subnet}`: the next `kubeadm upgrade` would go back to it"
+                ))
+                .values(subnet, ranges.join(", ")),
+        );
+    }
+}
+
+/// How full the ranges are.
+pub(super) fn capacity(survey: &Survey, findings: &mut Vec<Finding>) {
+    for range in survey.service_ranges() {
+        let usage = Usage::of(survey, &range);
+        let subject = format!("range {range}");
+        if usage.used >= usage.capacity {
+            findings.push(
+                Finding::error("range-exhausted", subject)
+                    .says(format!("all {} addresses are in use", usage.capacity))
+                    .values(usage.used, format!("fewer than {}", usage.capacity)),
+            );
+        } else if usage.band > 0 && usage.band_used >= usage.band {
+            findings.push(
+                Finding::warning("static-band-exhausted", subject)
+                    .says(format!(
+                        "all {} addresses of the static band are in use: an address asked for by name can clash \
+                         with one given at random",
+                        usage.band
+                    ))
+                    .values(usage.band_used, format!("fewer than {}", usage.band)),
+            );
+        } else if usage.used.saturating_mul(10) >= usage.capacity.saturating_mul(9) {
+            findings.push(
+                Finding::warning("range-nearly-full", subject)
+                    .says(format!("{} of {} addresses are in use", usage.used, usage.capacity))
+                    .values(usage.used, format!("at most 90 % of {}", usage.capacity)),
+            );
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Where an API server keeps what: keys under its `--etcd-prefix`
+//! (`pkg/kubeapiserver/default_storage_factory_builder.go`, v1.36.3, has the resources with odd names).
+
+use std::net::IpAddr;
+
+use crate::store::{Key, KeyRange};
+
+/// The keys of one API server's storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    prefix: String,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self::new("/registry")
+    }
+}
+
+impl Layout {
+    /// Returns the layout under a prefix, as given to the API server with `--etcd-prefix`.
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: format!("/{}", prefix.trim_matches('/')) }
+    }
+
+    /// Returns the prefix, with a slash before and none after it.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Everything that the API server stores.
+    pub fn everything(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}/", self.prefix))
+    }
+
+    /// All Services.
+    pub fn services(&self) -> String {
+        format!("{}/services/specs/", self.prefix)
+    }
+
+    /// One Service.
+    pub fn service(&self, namespace: &str, name: &str) -> Key {
+        Key::from(format!("{}{namespace}/{name}", self.services()))
+    }
+
+    /// All IPAddress objects.
+    pub fn ip_addresses(&self) -> String {
+        format!("{}/ipaddresses/", self.prefix)
+    }
+
+    /// The IPAddress object of an address.
+    pub fn ip_address(&self, address: IpAddr) -> Key {
+        Key::from(format!("{}{address}", self.ip_addresses()))
+    }
+
+    /// All ServiceCIDR objects.
+    pub fn service_cidrs(&self) -> String {
+        format!("{}/servicecidrs/", self.prefix)
+    }
+
+    /// One ServiceCIDR object.
+    pub fn service_cidr(&self, name: &str) -> Key {
+        Key::from(format!("{}{name}", self.service_cidrs()))
+    }
+
+    /// All RangeAllocation objects.
+    pub fn ranges(&self) -> String {
+        format!("{}/ranges/", self.prefix)
+    }
+
+    /// One RangeAllocation: `serviceips`, `secondaryserviceips` or `servicenodeports`.
+    pub fn range(&self, name: &str) -> Key {
+        Key::from(format!("{}{name}", self.ranges()))
+    }
+
+    /// All Nodes: stored under their first name, minions.
+    pub fn nodes(&self) -> String {
+        format!("{}/minions/", self.prefix)
+    }
+
+    /// All Pods.
+    pub fn pods(&self) -> String {
+        format!("{}/pods/", self.prefix)
+    }
+
+    /// The namespace whose uid stands for the cluster.
+    pub fn kube_system(&self) -> Key {
+        Key::from(format!("{}/namespaces/kube-system", self.prefix))
+    }
+
+    /// The ConfigMap that `kubeadm upgrade` takes the ranges from.
+    pub fn kubeadm_config(&self) -> Key {
+        Key::from(format!("{}/configmaps/kube-system/kubeadm-config", self.prefix))
+    }
+
+    /// What a survey reads, and so what a snapshot must index for one.
+    pub fn surveyed(&self) -> Vec<KeyRange> {
+        let mut ranges: Vec<KeyRange> = [
+            self.services(),
+            self.ip_addresses(),
+            self.service_cidrs(),
+            self.ranges(),
+            self.nodes(),
+            self.pods(),
+        ]
+        .into_iter()
+        .map(KeyRange::prefix)
+        .collect();
+        ranges.push(KeyRange::exact(&self.kube_system()));
+        ranges.push(KeyRange::exact(&self.kubeadm_config()));
+        ranges
+    }
+}

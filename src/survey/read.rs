@@ -1,0 +1,273 @@
+//! Reading a survey: one scan of the store, each record taken in and let go.
+
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use super::records::{
+    AddressRecord, BitmapRecord, CidrRecord, NodeRecord, PodAddress, ServiceRecord, Survey, Unreadable,
+};
+use super::{Layout, SurveyError, era};
+use crate::ip::ServiceCidr;
+use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
+use crate::wire::WireError;
+use crate::wire::objects::{
+    self, ConfigMap, IpAddressObject, MANAGED_BY, Namespace, Node, Pod, RangeAllocation, Service,
+    ServiceCidrObject,
+};
+
+impl Survey {
+    /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
+    ///
+    /// Fails when a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR,
+    /// broken); Nodes, Pods and kubeadm-config that cannot be read are listed instead.
+    pub async fn read(
+        store: &dyn ReadStore,
+        layout: &Layout,
+        at: Option<Revision>,
+    ) -> Result<Self, SurveyError> {
+        let mut reader = Reader::new(layout.clone());
+        let mut failure = None;
+        let mut visitor = |record: Record<'_>| -> Visit {
+            match reader.take(record) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(source) => {
+                    failure = Some(SurveyError::Object { key: Key::from(record.key), source });
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        let revision = store.scan(&layout.surveyed(), at, &mut visitor).await?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if reader.services.is_empty() {
+            let hint = find_prefix(store).await?;
+            return Err(SurveyError::NoServices { prefix: layout.prefix().to_string(), hint });
+        }
+        Ok(reader.finish(revision))
+    }
+}
+
+/// Looks for Services under another prefix, for the error message.
+async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
+    let mut found = String::new();
+    let mut visitor = |record: Record<'_>| -> Visit {
+        let key = String::from_utf8_lossy(record.key);
+        match key.split_once("/services/specs/") {
+            Some((prefix, _)) => {
+                found = format!("; there are some under `{prefix}`: give `--etcd-prefix {prefix}`");
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        }
+    };
+    store.scan(&[KeyRange::everything()], None, &mut visitor).await?;
+    Ok(found)
+}
+
+struct Reader {
+    layout: Layout,
+    prefixes: [String; 6],
+    services: Vec<ServiceRecord>,
+    addresses: Vec<AddressRecord>,
+    service_cidrs: Vec<CidrRecord>,
+    bitmaps: Vec<BitmapRecord>,
+    nodes: Vec<NodeRecord>,
+    pods: Vec<PodAddress>,
+    cluster_id: Option<String>,
+    kubeadm: Option<(Vec<String>, Vec<String>)>,
+    unreadable: Vec<Unreadable>,
+}
+
+impl Reader {
+    fn new(layout: Layout) -> Self {
+        let prefixes = [
+            layout.services(),
+            layout.ip_addresses(),
+            layout.service_cidrs(),
+            layout.ranges(),
+            layout.nodes(),
+            layout.pods(),
+        ];
+        Self {
+            layout,
+            prefixes,
+            services: Vec::new(),
+            addresses: Vec::new(),
+            service_cidrs: Vec::new(),
+            bitmaps: Vec::new(),
+            nodes: Vec::new(),
+            pods: Vec::new(),
+            cluster_id: None,
+            kubeadm: None,
+            unreadable: Vec::new(),
+        }
+    }
+
+    fn finish(self, revision: Revision) -> Survey {
+        let era = era::detect(&self.addresses, self.service_cidrs.len(), &self.bitmaps);
+        Survey {
+            revision,
+            layout: self.layout,
+            cluster_id: self.cluster_id,
+            era,
+            services: self.services,
+            addresses: self.addresses,
+            service_cidrs: self.service_cidrs,
+            bitmaps: self.bitmaps,
+            nodes: self.nodes,
+            pods: self.pods,
+            kubeadm: self.kubeadm,
+            unreadable: self.unreadable,
+        }
+    }
+
+    fn take(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let [services, addresses, cidrs, ranges, nodes, pods] = &self.prefixes;
+        let under = |prefix: &String| record.key.starts_with(prefix.as_bytes());
+        if under(services) {
+            self.take_service(record)
+        } else if under(addresses) {
+            self.take_address(record)
+        } else if under(cidrs) {
+            self.take_cidr(record)
+        } else if under(ranges) {
+            self.take_bitmap(record)
+        } else {
+            let taken = if under(nodes) {
+                self.take_node(record)
+            } else if under(pods) {
+                self.take_pod(record)
+            } else {
+                self.take_single(record)
+            };
+            if let Err(reason) = taken {
+                self.unreadable.push(Unreadable { key: Key::from(record.key), reason: reason.to_string() });
+            }
+            Ok(())
+        }
+    }
+
+    fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let service: Service = objects::decode(record.value)?;
+        let addresses = service.addresses();
+        let meta = service.metadata.unwrap_or_default();
+        self.services.push(ServiceRecord {
+            key: Key::from(record.key),
+            mod_revision: record.mod_revision,
+            namespace: meta.namespace.unwrap_or_default(),
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            labels: meta.labels,
+            spec: service.spec.unwrap_or_default(),
+            addresses,
+        });
+        Ok(())
+    }
+
+    fn take_address(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let api_version = objects::type_of(record.value)?.api_version;
+        let object: IpAddressObject = objects::decode(record.value)?;
+        let mut meta = object.metadata.unwrap_or_default();
+        let name = meta.name.unwrap_or_default();
+        let parent = object.spec.and_then(|spec| spec.parent_ref).unwrap_or_default();
+        self.addresses.push(AddressRecord {
+            key: Key::from(record.key),
+            create_revision: record.create_revision,
+            mod_revision: record.mod_revision,
+            address: name.parse().ok(),
+            name,
+            api_version,
+            parent: (parent.namespace.unwrap_or_default(), parent.name.unwrap_or_default()),
+            managed_by: meta.labels.remove(MANAGED_BY).unwrap_or_default(),
+        });
+        Ok(())
+    }
+
+    fn take_cidr(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let object: ServiceCidrObject = objects::decode(record.value)?;
+        let meta = object.metadata.unwrap_or_default();
+        let texts = object.spec.map(|spec| spec.cidrs).unwrap_or_default();
+        self.service_cidrs.push(CidrRecord {
+            key: Key::from(record.key),
+            name: meta.name.unwrap_or_default(),
+            ranges: parse_all(&texts),
+            terminating: meta.deletion_timestamp.is_some(),
+        });
+        Ok(())
+    }
+
+    fn take_bitmap(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let object: RangeAllocation = objects::decode(record.value)?;
+        let key = Key::from(record.key);
+        let name = key.to_string().rsplit('/').next().unwrap_or_default().to_string();
+        self.bitmaps.push(BitmapRecord {
+            key,
+            name,
+            mod_revision: record.mod_revision,
+            range: object.range.unwrap_or_default(),
+            data: object.data.unwrap_or_default(),
+        });
+        Ok(())
+    }
+
+    fn take_node(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let node: Node = objects::decode(record.value)?;
+        let spec = node.spec.unwrap_or_default();
+        let mut cidrs = spec.pod_cidrs;
+        cidrs.extend(spec.pod_cidr);
+        let mut pod_cidrs = parse_all(&cidrs);
+        pod_cidrs.sort_unstable();
+        pod_cidrs.dedup();
+        let addresses = node.status.unwrap_or_default().addresses;
+        self.nodes.push(NodeRecord {
+            name: node.metadata.and_then(|meta| meta.name).unwrap_or_default(),
+            pod_cidrs,
+            addresses: addresses.iter().filter_map(|a| a.address.as_deref()?.parse().ok()).collect(),
+        });
+        Ok(())
+    }
+
+    fn take_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let pod: Pod = objects::decode(record.value)?;
+        if pod.spec.is_some_and(|spec| spec.host_network == Some(true)) {
+            return Ok(());
+        }
+        let addresses = pod.status.unwrap_or_default().pod_ips;
+        let parsed = addresses.iter().filter_map(|ip| ip.ip.as_deref()?.parse::<IpAddr>().ok());
+        self.pods.extend(parsed.map(PodAddress));
+        Ok(())
+    }
+
+    fn take_single(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        if record.key == self.layout.kube_system().as_bytes() {
+            let namespace: Namespace = objects::decode(record.value)?;
+            self.cluster_id = namespace.metadata.and_then(|meta| meta.uid);
+        } else {
+            let config: ConfigMap = objects::decode(record.value)?;
+            let text = config.data.get("ClusterConfiguration").map(String::as_str).unwrap_or_default();
+            self.kubeadm = kubeadm_subnets(text);
+        }
+        Ok(())
+    }
+}
+
+fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Reads `networking.serviceSubnet` and `networking.podSubnet` (kubeadm's `ClusterConfiguration`).
+fn kubeadm_subnets(text: &str) -> Option<(Vec<String>, Vec<String>)> {
+    let yaml: serde_json::Value = serde_saphyr::from_str(text).ok()?;
+    let list = |name: &str| -> Vec<String> {
+        let subnet = yaml.get("networking").and_then(|n| n.get(name)).and_then(|s| s.as_str());
+        subnet
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim)
+            .filter(|s| !s.is_empty())
+            .map(String::from)
+            .collect()
+    };
+    Some((list("serviceSubnet"), list("podSubnet")))
+}

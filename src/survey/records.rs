@@ -1,0 +1,208 @@
+//! The parts of a survey.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{EraEvidence, Layout};
+use crate::ip::{Family, ServiceCidr};
+use crate::store::{Key, Revision};
+use crate::wire::objects::{ServicePort, ServiceSpec};
+
+/// Everything that holds a Service address, as it stood at one revision.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// The revision.
+    pub revision: Revision,
+    /// Where the keys are.
+    pub layout: Layout,
+    /// The uid of the namespace `kube-system`, by custom the identity of a cluster.
+    pub cluster_id: Option<String>,
+    /// How the cluster keeps its allocations.
+    pub era: EraEvidence,
+    /// All Services, by namespace and name.
+    pub services: Vec<ServiceRecord>,
+    /// All IPAddress objects, by address as text.
+    pub addresses: Vec<AddressRecord>,
+    /// All ServiceCIDR objects, by name.
+    pub service_cidrs: Vec<CidrRecord>,
+    /// The RangeAllocation objects, by name.
+    pub bitmaps: Vec<BitmapRecord>,
+    /// All Nodes.
+    pub nodes: Vec<NodeRecord>,
+    /// The addresses of Pods that do not share their node's.
+    pub pods: Vec<PodAddress>,
+    /// `networking.serviceSubnet` and `networking.podSubnet` of kubeadm-config, if there is one.
+    pub kubeadm: Option<(Vec<String>, Vec<String>)>,
+    /// What could not be read and is not needed to go on.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// One Service.
+#[derive(Debug, Clone)]
+pub struct ServiceRecord {
+    /// Its key.
+    pub key: Key,
+    /// Revision of its last change.
+    pub mod_revision: Revision,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid.
+    pub uid: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its spec, as far as `proto/` knows it.
+    pub spec: ServiceSpec,
+    /// The valid addresses of `clusterIPs`.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl ServiceRecord {
+    /// Returns `namespace/name`.
+    pub fn subject(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Returns the Service's type; one that says nothing is a ClusterIP.
+    pub fn kind(&self) -> &str {
+        self.spec.r#type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("ClusterIP")
+    }
+
+    /// Returns the address of a family.
+    pub fn address(&self, family: Family) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| Family::of(*address) == family)
+    }
+
+    /// Whether the Service is `default/kubernetes`, the API servers' own.
+    pub fn is_kubernetes(&self) -> bool {
+        self.namespace == "default" && self.name == "kubernetes"
+    }
+
+    /// Whether the Service is the cluster's DNS: in `kube-system`, labelled `k8s-app=kube-dns` as CoreDNS
+    /// and kube-dns are by every installer, or named so.
+    pub fn is_cluster_dns(&self) -> bool {
+        self.namespace == "kube-system"
+            && (self.name == "kube-dns" || self.labels.get("k8s-app").is_some_and(|app| app == "kube-dns"))
+    }
+
+    /// Returns the ports that the Service takes on every node.
+    pub fn node_ports(&self) -> impl Iterator<Item = u16> + '_ {
+        let port = |port: &ServicePort| port.node_port.unwrap_or(0);
+        let health = self.spec.health_check_node_port.unwrap_or(0);
+        self.spec
+            .ports
+            .iter()
+            .map(port)
+            .chain([health])
+            .filter_map(|p| u16::try_from(p).ok())
+            .filter(|p| *p > 0)
+    }
+}
+
+/// One IPAddress object.
+#[derive(Debug, Clone)]
+pub struct AddressRecord {
+    /// Its key.
+    pub key: Key,
+    /// Revision of its creation.
+    pub create_revision: Revision,
+    /// Revision of its last change.
+    pub mod_revision: Revision,
+    /// The object's name.
+    pub name: String,
+    /// The address that the name spells, if it does.
+    pub address: Option<IpAddr>,
+    /// API version, as in `networking.k8s.io/v1`.
+    pub api_version: String,
+    /// Namespace and name of the Service that it is for.
+    pub parent: (String, String),
+    /// Value of the label `ipaddress.kubernetes.io/managed-by`.
+    pub managed_by: String,
+}
+
+/// One ServiceCIDR object.
+#[derive(Debug, Clone)]
+pub struct CidrRecord {
+    /// Its key.
+    pub key: Key,
+    /// Name; `kubernetes` is the one that the API server makes from its flag.
+    pub name: String,
+    /// Its ranges: one, or one of each family.
+    pub ranges: Vec<ServiceCidr>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+}
+
+/// One RangeAllocation object.
+#[derive(Debug, Clone)]
+pub struct BitmapRecord {
+    /// Its key.
+    pub key: Key,
+    /// `serviceips`, `secondaryserviceips` or `servicenodeports`.
+    pub name: String,
+    /// Revision of its last change.
+    pub mod_revision: Revision,
+    /// The range as it is written.
+    pub range: String,
+    /// The bitmap as it is stored.
+    pub data: Vec<u8>,
+}
+
+impl BitmapRecord {
+    /// Returns the range, if it is one of addresses.
+    pub fn cidr(&self) -> Option<ServiceCidr> {
+        self.range.parse().ok()
+    }
+}
+
+/// One Node.
+#[derive(Debug, Clone)]
+pub struct NodeRecord {
+    /// Name.
+    pub name: String,
+    /// `spec.podCIDRs`.
+    pub pod_cidrs: Vec<ServiceCidr>,
+    /// `status.addresses` that are addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The address of one Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodAddress(pub IpAddr);
+
+/// A value that could not be read.
+#[derive(Debug, Clone)]
+pub struct Unreadable {
+    /// Its key.
+    pub key: Key,
+    /// Why.
+    pub reason: String,
+}
+
+impl Survey {
+    /// Returns the ranges from which Services get addresses: those of the ServiceCIDRs, or in the bitmap
+    /// era those of the RangeAllocations; each once.
+    pub fn service_ranges(&self) -> Vec<ServiceCidr> {
+        let mut ranges: Vec<ServiceCidr> = match self.era.era {
+            super::Era::Bitmap => self.bitmaps.iter().filter_map(BitmapRecord::cidr).collect(),
+            _ => self.service_cidrs.iter().flat_map(|cidr| cidr.ranges.iter().copied()).collect(),
+        };
+        ranges.sort_unstable();
+        ranges.dedup();
+        ranges
+    }
+
+    /// Returns the RangeAllocation of addresses of this family, if there is one.
+    pub fn address_bitmap(&self, family: Family) -> Option<&BitmapRecord> {
+        self.bitmaps
+            .iter()
+            .filter(|bitmap| bitmap.name != layout_names::NODE_PORTS)
+            .find(|bitmap| bitmap.cidr().is_some_and(|range| range.family() == family))
+    }
+}
+
+/// The names of the RangeAllocations.
+pub(super) mod layout_names {
+    pub(crate) const NODE_PORTS: &str = "servicenodeports";
+}

@@ -1,0 +1,76 @@
+//! How much of a range is in use, and what else lies in it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::Survey;
+use crate::ip::ServiceCidr;
+
+/// The allocation of one range, counted from the Services.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// The range.
+    pub range: ServiceCidr,
+    /// Addresses that Services can have.
+    pub capacity: u128,
+    /// Addresses that Services have.
+    pub used: u128,
+    /// Addresses at the low end kept for static allocation.
+    pub band: u128,
+    /// How many of those are in use.
+    pub band_used: u128,
+    /// Offsets in use, from the network address, ascending.
+    #[serde(skip)]
+    pub offsets: Vec<u128>,
+}
+
+impl Usage {
+    /// Counts the addresses of a range that Services have.
+    pub fn of(survey: &Survey, range: &ServiceCidr) -> Self {
+        let offsets: BTreeSet<u128> = survey
+            .services
+            .iter()
+            .flat_map(|service| &service.addresses)
+            .filter_map(|address| range.offset(*address))
+            .collect();
+        let band = range.static_band();
+        Self {
+            range: *range,
+            capacity: range.capacity(),
+            used: offsets.len() as u128,
+            band,
+            band_used: offsets.iter().filter(|offset| **offset <= band).count() as u128,
+            offsets: offsets.into_iter().collect(),
+        }
+    }
+}
+
+impl Survey {
+    /// Returns what a Service range must not overlap but does: Pod ranges, addresses of Nodes and Pods, in
+    /// words; of addresses only the first one and how many there are.
+    pub fn conflicts_with(&self, range: &ServiceCidr) -> Vec<String> {
+        let mut conflicts = BTreeSet::new();
+        for node in &self.nodes {
+            for pods in node.pod_cidrs.iter().filter(|pods| pods.overlaps(range)) {
+                conflicts.insert(format!("the Pod range `{pods}` of Node `{}`", node.name));
+            }
+            for address in node.addresses.iter().filter(|address| range.contains(**address)) {
+                conflicts.insert(format!("the address `{address}` of Node `{}`", node.name));
+            }
+        }
+        if let Some((_, pod_subnets)) = &self.kubeadm {
+            for subnet in pod_subnets {
+                if subnet.parse::<ServiceCidr>().is_ok_and(|pods| pods.overlaps(range)) {
+                    conflicts.insert(format!("`podSubnet` `{subnet}` of kubeadm-config"));
+                }
+            }
+        }
+        let pods: Vec<IpAddr> = self.pods.iter().map(|pod| pod.0).filter(|ip| range.contains(*ip)).collect();
+        if let Some(first) = pods.first() {
+            conflicts.insert(format!("{} Pod addresses, among them `{first}`", pods.len()));
+        }
+        conflicts.into_iter().collect()
+    }
+}
