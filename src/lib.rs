@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
 pub mod ip;
+pub mod operation;
 pub mod store;
 pub mod survey;
 pub mod wire;

@@ -4,16 +4,17 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, NodeRecord, PodAddress, ServiceRecord, Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NodeRecord, PodAddress, ServiceRecord, Survey,
+    Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
-use crate::wire::WireError;
 use crate::wire::objects::{
-    self, ConfigMap, IpAddressObject, MANAGED_BY, Namespace, Node, Pod, RangeAllocation, Service,
+    self, ConfigMap, Encoding, IpAddressObject, MANAGED_BY, Namespace, Node, Pod, RangeAllocation, Service,
     ServiceCidrObject,
 };
+use crate::wire::{Envelope, WireError};
 
 impl Survey {
     /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
@@ -75,7 +76,8 @@ struct Reader {
     nodes: Vec<NodeRecord>,
     pods: Vec<PodAddress>,
     cluster_id: Option<String>,
-    kubeadm: Option<(Vec<String>, Vec<String>)>,
+    kubeadm: Option<KubeadmConfig>,
+    encoding: Encoding,
     unreadable: Vec<Unreadable>,
 }
 
@@ -100,6 +102,7 @@ impl Reader {
             pods: Vec::new(),
             cluster_id: None,
             kubeadm: None,
+            encoding: Encoding::Protobuf,
             unreadable: Vec::new(),
         }
     }
@@ -118,6 +121,7 @@ impl Reader {
             nodes: self.nodes,
             pods: self.pods,
             kubeadm: self.kubeadm,
+            encoding: self.encoding,
             unreadable: self.unreadable,
         }
     }
@@ -150,6 +154,9 @@ impl Reader {
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let service: Service = objects::decode(record.value)?;
+        if matches!(Envelope::of(record.value), Ok(Envelope::Json(_))) {
+            self.encoding = Encoding::Json;
+        }
         let addresses = service.addresses();
         let meta = service.metadata.unwrap_or_default();
         self.services.push(ServiceRecord {
@@ -246,7 +253,7 @@ impl Reader {
         } else {
             let config: ConfigMap = objects::decode(record.value)?;
             let text = config.data.get("ClusterConfiguration").map(String::as_str).unwrap_or_default();
-            self.kubeadm = kubeadm_subnets(text);
+            self.kubeadm = kubeadm_config(text);
         }
         Ok(())
     }
@@ -256,8 +263,8 @@ fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Reads `networking.serviceSubnet` and `networking.podSubnet` (kubeadm's `ClusterConfiguration`).
-fn kubeadm_subnets(text: &str) -> Option<(Vec<String>, Vec<String>)> {
+/// Reads the subnets of kubeadm's `ClusterConfiguration`.
+fn kubeadm_config(text: &str) -> Option<KubeadmConfig> {
     let yaml: serde_json::Value = serde_saphyr::from_str(text).ok()?;
     let list = |name: &str| -> Vec<String> {
         let subnet = yaml.get("networking").and_then(|n| n.get(name)).and_then(|s| s.as_str());
@@ -269,5 +276,9 @@ fn kubeadm_subnets(text: &str) -> Option<(Vec<String>, Vec<String>)> {
             .map(String::from)
             .collect()
     };
-    Some((list("serviceSubnet"), list("podSubnet")))
+    Some(KubeadmConfig {
+        text: text.to_string(),
+        service_subnets: list("serviceSubnet"),
+        pod_subnets: list("podSubnet"),
+    })
 }

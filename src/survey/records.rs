@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{EraEvidence, Layout};
 use crate::ip::{Family, ServiceCidr};
 use crate::store::{Key, Revision};
-use crate::wire::objects::{ServicePort, ServiceSpec};
+use crate::wire::objects::{Encoding, ServicePort, ServiceSpec};
 
 /// Everything that holds a Service address, as it stood at one revision.
 #[derive(Debug, Clone)]
@@ -31,8 +31,10 @@ pub struct Survey {
     pub nodes: Vec<NodeRecord>,
     /// The addresses of Pods that do not share their node's.
     pub pods: Vec<PodAddress>,
-    /// `networking.serviceSubnet` and `networking.podSubnet` of kubeadm-config, if there is one.
-    pub kubeadm: Option<(Vec<String>, Vec<String>)>,
+    /// kubeadm's own record of the ranges, if there is one.
+    pub kubeadm: Option<KubeadmConfig>,
+    /// How the API server stores Services: new objects are stored in the same way.
+    pub encoding: Encoding,
     /// What could not be read and is not needed to go on.
     pub unreadable: Vec<Unreadable>,
 }
@@ -165,6 +167,17 @@ pub struct NodeRecord {
     pub pod_cidrs: Vec<ServiceCidr>,
     /// `status.addresses` that are addresses.
     pub addresses: Vec<IpAddr>,
+}
+
+/// The ConfigMap `kube-system/kubeadm-config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeadmConfig {
+    /// The entry `ClusterConfiguration`.
+    pub text: String,
+    /// `networking.serviceSubnet` in it.
+    pub service_subnets: Vec<String>,
+    /// `networking.podSubnet` in it.
+    pub pod_subnets: Vec<String>,
 }
 
 /// The address of one Pod.

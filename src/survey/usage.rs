@@ -60,8 +60,8 @@ impl Survey {
                 conflicts.insert(format!("the address `{address}` of Node `{}`", node.name));
             }
         }
-        if let Some((_, pod_subnets)) = &self.kubeadm {
-            for subnet in pod_subnets {
+        if let Some(kubeadm) = &self.kubeadm {
+            for subnet in &kubeadm.pod_subnets {
                 if subnet.parse::<ServiceCidr>().is_ok_and(|pods| pods.overlaps(range)) {
                     conflicts.insert(format!("`podSubnet` `{subnet}` of kubeadm-config"));
                 }

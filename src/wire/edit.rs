@@ -26,7 +26,8 @@ pub struct FieldEdit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldChange {
-    /// Holds `before`, shall hold `after`. With both equal it is a condition.
+    /// Holds `before` and shall hold `after`. Where it holds `after` already there is nothing to do, so
+    /// that carrying out an edit twice is the same as once.
     Replace {
         /// What must be there.
         before: Value,
@@ -86,6 +87,56 @@ impl FieldEdit {
     }
 }
 
+/// Something that must hold of an object for a change to be right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Condition {
+    /// A field holds this value.
+    Holds(Field, Value),
+    /// These bits of a bitmap are set.
+    BitsSet {
+        /// The field with the bitmap.
+        field: Field,
+        /// Number of items in the bitmap's range.
+        capacity: u64,
+        /// The bits.
+        bits: Vec<u64>,
+    },
+}
+
+/// Checks a condition on a stored object.
+pub fn check(value: &[u8], condition: &Condition) -> Result<(), EditError> {
+    match condition {
+        Condition::Holds(field, expected) => {
+            let found = read(value, field)?;
+            if found == *expected { Ok(()) } else { Err(differs(field, expected, &found)) }
+        }
+        Condition::BitsSet { field, capacity, bits } => {
+            let bitmap = read_bitmap(value, field, *capacity)?;
+            match bits.iter().find(|bit| !bitmap.is_set(**bit)) {
+                None => Ok(()),
+                Some(bit) => Err(EditError::Differs {
+                    field: format!("{field} bit {bit}"),
+                    expected: "set".into(),
+                    found: "clear".into(),
+                }),
+            }
+        }
+    }
+}
+
+fn differs(field: &Field, expected: &Value, found: &Value) -> EditError {
+    EditError::Differs { field: field.to_string(), expected: expected.to_string(), found: found.to_string() }
+}
+
+fn read_bitmap(value: &[u8], field: &Field, capacity: u64) -> Result<Bitmap, EditError> {
+    let data = match read(value, field)? {
+        Value::Bytes(bytes) => bytes,
+        _ => Vec::new(),
+    };
+    Ok(Bitmap::from_bytes(&data, capacity)?)
+}
+
 /// Returns the stored value with all the edits applied, every other byte as it was.
 pub fn apply(value: &[u8], edits: &[FieldEdit]) -> Result<Vec<u8>, EditError> {
     let mut edited = value.to_vec();
@@ -100,21 +151,16 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
         FieldChange::Set(after) => Ok(write(value, &edit.field, after)?),
         FieldChange::Replace { before, after } => {
             let found = read(value, &edit.field)?;
-            if found != *before {
-                return Err(EditError::Differs {
-                    field: edit.field.to_string(),
-                    expected: before.to_string(),
-                    found: found.to_string(),
-                });
+            if found == *after {
+                return Ok(value.to_vec());
             }
-            if before == after { Ok(value.to_vec()) } else { Ok(write(value, &edit.field, after)?) }
+            if found != *before {
+                return Err(differs(&edit.field, before, &found));
+            }
+            Ok(write(value, &edit.field, after)?)
         }
         FieldChange::Bits { capacity, set, clear } => {
-            let data = match read(value, &edit.field)? {
-                Value::Bytes(bytes) => bytes,
-                _ => Vec::new(),
-            };
-            let mut bitmap = Bitmap::from_bytes(&data, *capacity)?;
+            let mut bitmap = read_bitmap(value, &edit.field, *capacity)?;
             for (bits, allocated) in [(set, true), (clear, false)] {
                 for bit in bits {
                     change_bit(&mut bitmap, &edit.field, *bit, allocated)?;

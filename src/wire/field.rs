@@ -159,6 +159,13 @@ impl Field {
         at(&[(2, "range")], FieldKind::Text)
     }
 
+    /// `data[KEY]` of a ConfigMap.
+    pub fn config_map_entry(key: &str) -> Self {
+        let mut field = at(&[(2, "data")], FieldKind::Text);
+        field.path.push(Segment::Entry(key.to_string()));
+        field
+    }
+
     /// `data` of a RangeAllocation: the bitmap.
     pub fn data() -> Self {
         at(&[(3, "data")], FieldKind::Bytes)

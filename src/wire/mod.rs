@@ -13,6 +13,9 @@ pub mod edit;
 pub mod envelope;
 pub mod field;
 mod json;
+
+/// Bytes as base64 text, for serde's `with`.
+pub use json::base64_text;
 pub mod objects;
 mod protobuf;
 pub mod schema;

@@ -32,9 +32,9 @@ pub(super) fn ranges(survey: &Survey, findings: &mut Vec<Finding>) {
 }
 
 fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
-    let Some((subnets, _)) = &survey.kubeadm else { return };
+    let Some(kubeadm) = &survey.kubeadm else { return };
     let ranges: Vec<String> = survey.service_ranges().iter().map(ToString::to_string).collect();
-    for subnet in subnets.iter().filter(|subnet| !ranges.contains(subnet)) {
+    for subnet in kubeadm.service_subnets.iter().filter(|subnet| !ranges.contains(subnet)) {
         findings.push(
             Finding::warning("kubeadm-config-differs", "ConfigMap kube-system/kubeadm-config")
                 .says(format!(

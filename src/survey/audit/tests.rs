@@ -4,10 +4,11 @@ use super::*;
 use crate::ip::ServiceCidr;
 use crate::store::{Key, Revision};
 use crate::survey::{
-    AddressRecord, BitmapRecord, CidrRecord, EraEvidence, Layout, NodeRecord, PodAddress, ServiceRecord,
+    AddressRecord, BitmapRecord, CidrRecord, EraEvidence, KubeadmConfig, Layout, NodeRecord, PodAddress,
+    ServiceRecord,
 };
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::{ALLOCATOR, NETSURGEON, ServicePort, ServiceSpec};
+use crate::wire::objects::{ALLOCATOR, Encoding, NETSURGEON, ServicePort, ServiceSpec};
 
 fn service(name: &str, address: &str) -> ServiceRecord {
     let spec = ServiceSpec {
@@ -77,6 +78,7 @@ fn healthy() -> Survey {
         }],
         pods: vec![PodAddress("10.244.0.5".parse().unwrap())],
         kubeadm: None,
+        encoding: Encoding::Protobuf,
         unreadable: Vec::new(),
     }
 }
@@ -224,7 +226,11 @@ fn ranges_are_checked() {
         ["range-overlaps-network range 10.96.0.0/24"]
     );
     assert_eq!(
-        codes(|s| s.kubeadm = Some((vec!["10.97.0.0/16".into()], vec![]))),
+        codes(|s| s.kubeadm = Some(KubeadmConfig {
+            text: String::new(),
+            service_subnets: vec!["10.97.0.0/16".into()],
+            pod_subnets: Vec::new()
+        })),
         ["kubeadm-config-differs ConfigMap kube-system/kubeadm-config"]
     );
 }

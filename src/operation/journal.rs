@@ -1,0 +1,275 @@
+//! What was done, step by step, in the store that was changed, so that any machine can go on.
+//!
+//! Keys, outside every API server's prefix:
+//!
+//! ```text
+//! /netsurgeon/CLUSTER/OPERATION/operation      kind, digest, when, how it ended
+//! /netsurgeon/CLUSTER/OPERATION/plan/00000     the plan, in parts
+//! /netsurgeon/CLUSTER/OPERATION/steps/STEP     the state of a step, with the times of its changes
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{OperationError, StepId};
+use crate::store::{
+    Action, Change, Entry, Expected, Key, KeyRange, ReadStore, Record as StoreRecord, Revision, Transaction,
+    Visit, WriteStore,
+};
+
+/// A part of a plan stays well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`).
+const PLAN_PART: usize = 512 * 1024;
+
+/// How a step stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Begun; the outcome is not known.
+    Started,
+    /// Carried out.
+    Done,
+    /// Not carried out.
+    Failed,
+    /// Undoing begun; the outcome is not known.
+    UndoStarted,
+    /// Undone.
+    UndoDone,
+    /// Could not be undone.
+    UndoFailed,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Started => "started",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::UndoStarted => "undo-started",
+            Self::UndoDone => "undo-done",
+            Self::UndoFailed => "undo-failed",
+        })
+    }
+}
+
+impl State {
+    /// Whether a step in state `from` (`None`: never begun) may go to state `to`.
+    pub fn may_follow(from: Option<Self>, to: Self) -> bool {
+        use State::{Done, Failed, Started, UndoDone, UndoFailed, UndoStarted};
+        match (from, to) {
+            (None | Some(Failed | UndoDone), Started | Done) => true,
+            (None | Some(Started), Failed) | (Some(Started), Started | Done) => true,
+            (Some(Started | Done | Failed | UndoFailed | UndoStarted), UndoStarted | UndoDone) => true,
+            (Some(Started | Done | UndoStarted | UndoFailed), UndoFailed) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The record of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// How it stands.
+    pub state: State,
+    /// Every state that it was in, with the time in seconds since 1970.
+    pub history: Vec<(State, i64)>,
+    /// Why it failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The record of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// What kind of operation.
+    pub kind: String,
+    /// Digest of its plan.
+    pub digest: String,
+    /// Number of parts of the plan.
+    pub plan_parts: usize,
+    /// When it began, in seconds since 1970.
+    pub started: i64,
+    /// How it stands, in a word: `running`, `done`, `rolled-back`, `stuck`.
+    pub status: String,
+}
+
+/// The journal of one operation.
+pub struct Journal {
+    base: String,
+    records: HashMap<StepId, (Record, Revision)>,
+}
+
+impl Journal {
+    /// Returns the keys of all journals of a cluster.
+    pub fn of_cluster(cluster: &str) -> KeyRange {
+        KeyRange::prefix(format!("/netsurgeon/{cluster}/"))
+    }
+
+    fn at(cluster: &str, operation: &str) -> Self {
+        Self { base: format!("/netsurgeon/{cluster}/{operation}"), records: HashMap::new() }
+    }
+
+    fn summary_key(&self) -> Key {
+        Key::from(format!("{}/operation", self.base))
+    }
+
+    fn part_key(&self, part: usize) -> Key {
+        Key::from(format!("{}/plan/{part:05}", self.base))
+    }
+
+    /// Returns the key of a step's record.
+    pub fn step_key(&self, step: &StepId) -> Key {
+        Key::from(format!("{}/steps/{step}", self.base))
+    }
+
+    /// Begins a journal: stores the plan, then the record by which the operation exists.
+    pub async fn begin(
+        store: &dyn WriteStore,
+        cluster: &str,
+        operation: &str,
+        plan: &[u8],
+        summary: Summary,
+    ) -> Result<Self, OperationError> {
+        let journal = Self::at(cluster, operation);
+        let parts: Vec<&[u8]> = plan.chunks(PLAN_PART).collect();
+        for (index, part) in parts.iter().enumerate() {
+            let change = put_new(journal.part_key(index), part.to_vec());
+            store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await?;
+        }
+        let summary = Summary { plan_parts: parts.len(), ..summary };
+        let change = put_new(journal.summary_key(), to_json(&summary));
+        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await?;
+        Ok(journal)
+    }
+
+    /// Opens the journal of an operation that was begun before: its summary, its plan and its records.
+    pub async fn open(
+        store: &dyn ReadStore,
+        cluster: &str,
+        operation: &str,
+    ) -> Result<(Self, Summary, Vec<u8>), OperationError> {
+        let mut journal = Self::at(cluster, operation);
+        let key = journal.summary_key();
+        let entry = store.get(&key).await?;
+        let entry = entry.ok_or_else(|| journal.broken(&key, "there is no such operation"))?;
+        let summary: Summary =
+            serde_json::from_slice(&entry.value).map_err(|e| journal.broken(&key, &e.to_string()))?;
+        let mut plan = Vec::new();
+        for index in 0..summary.plan_parts {
+            let key = journal.part_key(index);
+            let part = store.get(&key).await?;
+            plan.extend(part.ok_or_else(|| journal.broken(&key, "a part of the plan is missing"))?.value);
+        }
+        journal.load(store).await?;
+        Ok((journal, summary, plan))
+    }
+
+    async fn load(&mut self, store: &dyn ReadStore) -> Result<(), OperationError> {
+        let prefix = format!("{}/steps/", self.base);
+        let mut records = HashMap::new();
+        let mut bad = None;
+        let mut visitor = |record: StoreRecord<'_>| -> Visit {
+            let name = record.key.get(prefix.len()..).unwrap_or_default();
+            match serde_json::from_slice::<Record>(record.value) {
+                Ok(parsed) => {
+                    let step = StepId(String::from_utf8_lossy(name).into_owned());
+                    records.insert(step, (parsed, record.mod_revision));
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    bad = Some((Key::from(record.key), error.to_string()));
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        store.scan(&[KeyRange::prefix(prefix.clone())], None, &mut visitor).await?;
+        if let Some((key, reason)) = bad {
+            return Err(self.broken(&key, &reason));
+        }
+        self.records = records;
+        Ok(())
+    }
+
+    fn broken(&self, key: &Key, reason: &str) -> OperationError {
+        OperationError::Journal { key: key.clone(), reason: reason.to_string() }
+    }
+
+    /// Returns how a step stands, `None` if it was never begun.
+    pub fn state(&self, step: &StepId) -> Option<State> {
+        self.records.get(step).map(|(record, _)| record.state)
+    }
+
+    /// Returns the change that brings a step's record to a state, and the record, to be handed to
+    /// [`Self::recorded`] once it is committed.
+    ///
+    /// Fails when the step may not go there from where it stands.
+    pub fn record(
+        &self,
+        step: &StepId,
+        to: State,
+        now: i64,
+        error: Option<String>,
+    ) -> Result<(Change, Record), OperationError> {
+        let from = self.records.get(step);
+        let state = from.map(|(record, _)| record.state);
+        if !State::may_follow(state, to) {
+            return Err(OperationError::IllegalTransition {
+                step: step.clone(),
+                from: state.map_or_else(|| "nothing".to_string(), |s| s.to_string()),
+                to: to.to_string(),
+            });
+        }
+        let mut history = from.map(|(record, _)| record.history.clone()).unwrap_or_default();
+        history.push((to, now));
+        let record = Record { state: to, history, error };
+        let expected = from.map_or(Expected::Absent, |(_, revision)| Expected::At(*revision));
+        let change = Change { key: self.step_key(step), expected, action: Action::Put(to_json(&record)) };
+        Ok((change, record))
+    }
+
+    /// Takes note of a committed record.
+    pub fn recorded(&mut self, step: &StepId, record: Record, revision: Revision) {
+        self.records.insert(step.clone(), (record, revision));
+    }
+
+    /// Reads the record of a step anew, after a commit whose answer was lost.
+    pub async fn reread(&mut self, store: &dyn ReadStore, step: &StepId) -> Result<(), OperationError> {
+        let key = self.step_key(step);
+        match store.get(&key).await? {
+            Some(Entry { value, mod_revision, .. }) => {
+                let record: Record =
+                    serde_json::from_slice(&value).map_err(|e| self.broken(&key, &e.to_string()))?;
+                self.recorded(step, record, mod_revision);
+            }
+            None => drop(self.records.remove(step)),
+        }
+        Ok(())
+    }
+
+    /// Writes how the operation as a whole stands.
+    pub async fn set_status(&self, store: &dyn WriteStore, status: &str) -> Result<(), OperationError> {
+        let key = self.summary_key();
+        let entry = store.get(&key).await?.ok_or_else(|| self.broken(&key, "the summary is gone"))?;
+        let mut summary: Summary =
+            serde_json::from_slice(&entry.value).map_err(|e| self.broken(&key, &e.to_string()))?;
+        if summary.status == status {
+            return Ok(());
+        }
+        summary.status = status.to_string();
+        let expected = Expected::At(entry.mod_revision);
+        let change = Change { key, expected, action: Action::Put(to_json(&summary)) };
+        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await?;
+        Ok(())
+    }
+}
+
+fn put_new(key: Key, value: Vec<u8>) -> Change {
+    Change { key, expected: Expected::Absent, action: Action::Put(value) }
+}
+
+fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
+    // Plain data with text keys always serialises.
+    serde_json::to_vec(value).unwrap_or_default()
+}

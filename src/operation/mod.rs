@@ -1,0 +1,110 @@
+//! Carrying out a plan so that it can be stopped, resumed and undone at any instant.
+//!
+//! ```text
+//! intention ──► Plan (value, digest) ──► stages of Steps (data) ──► executor ──► store, API, waiting
+//!                                                                     │
+//!                                                    journal: one record a step, in the same store
+//!
+//! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
+//!              └──────────────► Done                             (a step in the store: at once)
+//! ```
+//!
+//! A step in the store changes objects and writes its record in one transaction, so the journal and the
+//! cluster never disagree. A step outside (an API call, a wait) writes its intention first and its outcome
+//! afterwards; on resume the port that carried it out is asked what came of it.
+//!
+//! This room knows what an etcd transaction and a field of an object is, not what a Service is: renumbering
+//! compiles to these steps, and so will anything else that must be undone. What a step needs from outside is
+//! a port ([`World`]), implemented by the room that knows the thing.
+
+mod executor;
+mod journal;
+mod plan;
+mod ports;
+mod step;
+mod swap;
+
+pub use executor::{Executor, Failure, Report, Stuck};
+pub use journal::{Journal, Record, State, Summary};
+pub use plan::{Header, Plan, PlanFileError, Stage, Work};
+pub use ports::{Ambient, Answer, Event, Observed, Observer, Silent, SystemAmbient, World, WorldError};
+pub use step::{
+    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
+};
+
+use crate::store::{CommitError, Key, StoreError};
+use crate::wire::EditError;
+
+/// Why a step, or the journal around it, could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A transaction did not go through.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// An object is not what the step was planned for: someone else changed it.
+    #[error("`{key}`: {source}")]
+    Changed {
+        /// The object's key.
+        key: Key,
+        /// What differs.
+        source: EditError,
+    },
+    /// An object that the step needs is gone.
+    #[error("`{key}` does not exist any more")]
+    Gone {
+        /// The object's key.
+        key: Key,
+    },
+    /// An object that the step would make is there already.
+    #[error("`{key}` exists already")]
+    Exists {
+        /// The object's key.
+        key: Key,
+    },
+    /// Other clients change the same object faster than the step can.
+    #[error("`{key}` was changed by others {attempts} times in a row while this step tried to change it")]
+    Contended {
+        /// The object's key.
+        key: Key,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// A port failed.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The journal says something that cannot be.
+    #[error("the journal record of step `{step}` cannot go from {from} to {to}")]
+    IllegalTransition {
+        /// The step.
+        step: StepId,
+        /// State in the journal.
+        from: String,
+        /// State asked for.
+        to: String,
+    },
+    /// The journal is unreadable or another operation's.
+    #[error("the journal at `{key}` cannot be used: {reason}")]
+    Journal {
+        /// Where.
+        key: Key,
+        /// Why.
+        reason: String,
+    },
+    /// The operation has passed the step after which there is no way back.
+    #[error("the operation has passed its point of no return (step `{step}`)")]
+    PointOfNoReturn {
+        /// The step.
+        step: StepId,
+    },
+}
+
+impl OperationError {
+    /// Whether the error is about one object that someone else has changed, so that other steps may still
+    /// be carried out.
+    pub fn is_about_one_object(&self) -> bool {
+        matches!(self, Self::Changed { .. } | Self::Gone { .. } | Self::Exists { .. })
+    }
+}

@@ -1,0 +1,122 @@
+//! What an operation needs from outside, as traits: other rooms implement them, `cli` hands them in.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+
+use super::{ApiChange, External, Stage, Step, StepId, Wait};
+
+/// A port's failure, in words for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WorldError(pub String);
+
+/// What a port finds when it is asked about a step whose outcome is not in the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observed {
+    /// The change is in force.
+    Done,
+    /// It is not.
+    NotDone,
+    /// Neither: someone else has been there.
+    Changed(String),
+}
+
+/// How an external step stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done, and seen to be.
+    Confirmed,
+    /// Nobody can know (a rehearsal): take it as done, and carry out what it is assumed to do.
+    Assumed,
+}
+
+/// Everything outside the store that steps act on.
+#[async_trait]
+pub trait World: Send + Sync {
+    /// Carries out a change through the API.
+    async fn api(&self, change: &ApiChange) -> Result<(), WorldError>;
+
+    /// Tells whether a change through the API is in force.
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError>;
+
+    /// Waits until something is true, with a deadline of its own.
+    async fn wait(&self, wait: &Wait) -> Result<(), WorldError>;
+
+    /// Waits until someone has done something, or says that it can only be assumed.
+    async fn external(&self, external: &External) -> Result<Answer, WorldError>;
+}
+
+/// Time and randomness.
+pub trait Ambient: Send + Sync {
+    /// Seconds since 1970.
+    fn now(&self) -> i64;
+
+    /// A new uid.
+    fn uid(&self) -> String;
+}
+
+/// The machine's own clock and random numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemAmbient;
+
+impl Ambient for SystemAmbient {
+    fn now(&self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    fn uid(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+}
+
+/// What happens while a plan is carried out, for progress and logs.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// A stage begins.
+    StageStarted {
+        /// The stage.
+        stage: &'a Stage,
+        /// Its number of steps.
+        steps: usize,
+        /// Whether it is being undone.
+        back: bool,
+    },
+    /// A step was carried out, or undone.
+    StepDone {
+        /// The step.
+        step: &'a Step,
+    },
+    /// A step had been carried out before.
+    StepSkipped {
+        /// The step.
+        step: &'a Step,
+    },
+    /// An external step was taken as done.
+    Assumed {
+        /// What.
+        external: &'a External,
+    },
+    /// A step could not be undone and was left alone.
+    LeftAlone {
+        /// The step.
+        step: &'a StepId,
+        /// Why.
+        reason: &'a str,
+    },
+}
+
+/// Is told what happens.
+pub trait Observer: Send {
+    /// Takes note of an event.
+    fn event(&mut self, event: Event<'_>);
+}
+
+/// An observer that takes no notice.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&mut self, _event: Event<'_>) {}
+}

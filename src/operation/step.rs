@@ -1,0 +1,197 @@
+//! What an operation consists of: a closed set of step kinds, each plain data with its way back.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::Key;
+use crate::wire::edit::Condition;
+use crate::wire::{Field, FieldEdit};
+
+/// The name of a step, unique in its plan and the same on every machine: as in `flip/default/web`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StepId(pub String);
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its name.
+    pub id: StepId,
+    /// What it does, and how to undo it.
+    pub action: Action,
+}
+
+/// The kinds of step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// A transaction in the store, and the one that undoes it. Where one of the two is `None`, there is
+    /// nothing to do in that direction.
+    Swap {
+        /// On the way forward.
+        forward: Option<Swap>,
+        /// On the way back.
+        backward: Option<Swap>,
+    },
+    /// A change through the Kubernetes API.
+    Api {
+        /// On the way forward.
+        forward: ApiChange,
+        /// On the way back.
+        backward: Option<ApiChange>,
+    },
+    /// Waiting for something to be true; done in both directions.
+    Wait(Wait),
+    /// Something that a person or another component does.
+    External(External),
+    /// From here on the operation cannot be rolled back.
+    PointOfNoReturn,
+}
+
+/// Changes of a few keys in one transaction, with what must hold of others.
+///
+/// At most one key of a resource: a Kubernetes watch that resumes after a revision loses the second of two
+/// objects of a resource that were written at the same revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swap {
+    /// The changes.
+    pub edits: Vec<KeyEdit>,
+    /// What must hold of other keys at the moment of the commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<KeyCheck>,
+}
+
+/// One key's change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyEdit {
+    /// The key.
+    pub key: Key,
+    /// What becomes of it.
+    pub change: KeyChange,
+}
+
+/// What becomes of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyChange {
+    /// It is made; it must not exist.
+    Create {
+        /// The value.
+        value: Vec<u8>,
+        /// Fields to fill at the moment of the change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fill: Vec<Fill>,
+    },
+    /// Some of its fields change; it must exist.
+    Edit {
+        /// What must hold besides what the edits expect, such as the object's uid.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        require: Vec<Condition>,
+        /// The changes.
+        edits: Vec<FieldEdit>,
+        /// Fields to fill at the moment of the change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fill: Vec<Fill>,
+    },
+    /// It is removed. A key that is gone already is as it should be.
+    Delete {
+        /// What must hold of it.
+        require: Vec<Condition>,
+    },
+}
+
+/// A field whose value is made at the moment of the change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fill {
+    /// The field.
+    pub field: Field,
+    /// Its value.
+    pub with: Generated,
+}
+
+/// A value made at the moment of the change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Generated {
+    /// A random uid (RFC 9562, version 4).
+    FreshUid,
+    /// The time of the change, plus this many seconds.
+    Now {
+        /// Seconds into the future.
+        ahead: i64,
+    },
+}
+
+/// What must hold of a key that is not changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyCheck {
+    /// The key; it must exist.
+    pub key: Key,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// A change through the Kubernetes API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApiChange {
+    /// An object is made.
+    Create {
+        /// The object, with `apiVersion`, `kind` and `metadata`.
+        manifest: serde_json::Value,
+    },
+    /// An object is deleted, if it is still there.
+    Delete {
+        /// As in `networking.k8s.io/v1`.
+        api_version: String,
+        /// As in `ServiceCIDR`.
+        kind: String,
+        /// `None` for objects without a namespace.
+        namespace: Option<String>,
+        /// The object's name.
+        name: String,
+    },
+}
+
+impl fmt::Display for ApiChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { manifest } => {
+                let text = |path: &str| manifest.pointer(path).and_then(|v| v.as_str()).unwrap_or_default();
+                write!(f, "create {} `{}`", text("/kind"), text("/metadata/name"))
+            }
+            Self::Delete { kind, name, .. } => write!(f, "delete {kind} `{name}`"),
+        }
+    }
+}
+
+/// Something to wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// What, as a word for the port: `barrier`.
+    pub name: String,
+    /// In words.
+    pub until: String,
+}
+
+/// Something that a person or another component does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct External {
+    /// What, in words for the operator.
+    pub what: String,
+    /// Why it must happen at this place.
+    pub why: String,
+    /// What it does to the store, where a rehearsal must take it as done to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<Swap>,
+    /// What undoing it does to the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed_back: Option<Swap>,
+}

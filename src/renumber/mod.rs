@@ -1,0 +1,19 @@
+//! Moving every Service of a cluster to another Service range.
+//!
+//! [`plan`] turns a survey and a target into a [`Renumbering`]: which Service gets which address and how
+//! its old one is held. That compiles to steps of an operation ([`stages`]), in the order that the storage
+//! era asks for; [`rehearse`] carries them out on a copy that nobody else sees.
+//!
+//! The order and the rules are those of `docs/renumber.md`, measured on real clusters.
+
+pub mod hold;
+pub mod plan;
+pub mod rehearse;
+mod simulate;
+pub mod stages;
+mod steps;
+pub mod target;
+
+pub use hold::Hold;
+pub use plan::{Move, PlanError, PlanOptions, Renumbering, Skipped, plan};
+pub use rehearse::{Rehearsal, RehearsalError, rehearse};

@@ -1,0 +1,482 @@
+//! From a survey and a target range to what is to be done with every Service: a pure function.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::hold::{Choice, Hold, choose};
+use super::target::{self, TargetError};
+use crate::ip::remap::{Rank, RemapError, Wanted, remap};
+use crate::ip::{Family, ServiceCidr};
+use crate::operation::Plan;
+use crate::survey::{Era, ServiceRecord, Survey};
+use crate::wire::bitmap::Bitmap;
+use crate::wire::objects::Encoding;
+
+/// The kind of plan, as its header says.
+pub const KIND: &str = "renumber";
+
+/// What the operator may choose.
+#[derive(Debug, Clone)]
+pub struct PlanOptions {
+    /// The new range.
+    pub to: ServiceCidr,
+    /// New addresses asked for, by `namespace/name`.
+    pub pins: BTreeMap<String, IpAddr>,
+    /// Services moved together, between two waits for the data plane.
+    pub batch_size: usize,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The range cannot be the target.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// There is no such mapping.
+    #[error(transparent)]
+    Remap(#[from] RemapError),
+    /// A pin names no Service that moves.
+    #[error("the pin for `{subject}` fits no Service that moves")]
+    UnknownPin {
+        /// As given.
+        subject: String,
+    },
+    /// Services whose old address cannot be held.
+    #[error("the old address of {count} Services cannot be held; the first is `{first}`: {reason}")]
+    CannotHold {
+        /// How many.
+        count: usize,
+        /// The first.
+        first: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The survey has no cluster identity.
+    #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
+    NoIdentity,
+    /// The allocations are not in order.
+    #[error("Service `{subject}` cannot be moved before it is repaired: {reason}")]
+    Broken {
+        /// The Service.
+        subject: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The bitmap cannot be read.
+    #[error("the RangeAllocation for {family} cannot be used: {reason}")]
+    Bitmap {
+        /// The family.
+        family: Family,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The intention of a renumbering.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Renumbering {
+    /// The API server's prefix in etcd.
+    pub prefix: String,
+    /// How the cluster keeps its allocations.
+    pub era: Era,
+    /// The family that is renumbered.
+    pub family: Family,
+    /// The ranges that Services leave.
+    pub from: Vec<ServiceCidr>,
+    /// The range that they go to.
+    pub to: ServiceCidr,
+    /// Services moved together.
+    pub batch_size: usize,
+    /// How new objects are stored.
+    pub encoding: Encoding,
+    /// API version of IPAddress and ServiceCIDR objects.
+    pub api_version: String,
+    /// The RangeAllocation, in the eras that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bitmap: Option<BitmapChange>,
+    /// kubeadm's own record of the range, before and after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeadm: Option<(String, String)>,
+    /// The Services that move, in the order in which they do.
+    pub moves: Vec<Move>,
+    /// The Services that do not.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What becomes of the RangeAllocation when the API servers get the new range.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitmapChange {
+    /// Its name: `serviceips` or `secondaryserviceips`.
+    pub name: String,
+    /// Its range now.
+    pub from: String,
+    /// Its bits now.
+    #[serde(with = "crate::wire::base64_text")]
+    pub data_before: Vec<u8>,
+    /// Its bits for the new range: of Services that are there already.
+    #[serde(with = "crate::wire::base64_text")]
+    pub data_after: Vec<u8>,
+}
+
+/// A Service that moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid: a Service that was deleted and made again is another one.
+    pub uid: String,
+    /// `clusterIPs` before.
+    pub old: Vec<String>,
+    /// `clusterIPs` after.
+    pub new: Vec<String>,
+    /// How the old address is held.
+    pub hold: Hold,
+    /// Why so.
+    pub hold_reason: String,
+    /// The address that changes.
+    pub old_address: IpAddr,
+    /// What it changes to.
+    pub new_address: IpAddr,
+    /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_policy: Option<String>,
+    /// The shadow Services, where the hold is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadow>,
+}
+
+impl Move {
+    /// Returns `namespace/name`.
+    pub fn subject(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The two shadow Services of a move: one holds the old address until it is retired, one serves the new
+/// address until the Service itself has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shadow {
+    /// Name of the one that holds the old address.
+    pub hold_name: String,
+    /// Name of the one that warms the new address up.
+    pub warm_name: String,
+    /// Addresses of the new range under which the two are made.
+    pub temporary: [IpAddr; 2],
+    /// What they copy of the Service's spec.
+    pub spec: serde_json::Value,
+}
+
+/// A Service that does not move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// Makes the plan.
+pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>, PlanError> {
+    let cluster = survey.cluster_id.clone().ok_or(PlanError::NoIdentity)?;
+    target::check(survey, &options.to)?;
+    let family = options.to.family();
+    let (movers, skipped) = split(survey, family, &options.to);
+    check_movers(&movers)?;
+    let holds = choose_holds(&movers)?;
+    let addresses = map_addresses(survey, options, &movers)?;
+    let mut free = spare_addresses(survey, &options.to, &addresses);
+    let mut moves = Vec::with_capacity(movers.len());
+    for ((service, (hold, reason)), new_address) in movers.iter().zip(holds).zip(&addresses) {
+        moves.push(make_move(service, family, hold, reason, *new_address, &mut free)?);
+    }
+    moves.sort_by_key(|m| (last_ones(m), m.namespace.clone(), m.name.clone()));
+    let ranges = survey.service_ranges();
+    let work = Renumbering {
+        prefix: survey.layout.prefix().to_string(),
+        era: survey.era.era,
+        family,
+        from: ranges.into_iter().filter(|range| range.family() == family).collect(),
+        to: options.to,
+        batch_size: options.batch_size.max(1),
+        encoding: survey.encoding,
+        api_version: api_version(survey),
+        bitmap: bitmap_change(survey, &options.to)?,
+        kubeadm: kubeadm_change(survey, family, &options.to),
+        moves,
+        skipped,
+    };
+    Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// The cluster's DNS and then the API servers' own Service come last: everything depends on them.
+fn last_ones(candidate: &Move) -> u8 {
+    match (candidate.namespace.as_str(), candidate.name.as_str()) {
+        ("default", "kubernetes") => 2,
+        ("kube-system", "kube-dns" | "coredns") => 1,
+        _ => 0,
+    }
+}
+
+fn api_version(survey: &Survey) -> String {
+    survey.addresses.first().map_or_else(|| "networking.k8s.io/v1".to_string(), |a| a.api_version.clone())
+}
+
+/// Parts the Services into those that move and those that do not.
+fn split<'s>(
+    survey: &'s Survey,
+    family: Family,
+    to: &ServiceCidr,
+) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
+    let mut movers = Vec::new();
+    let mut skipped = Vec::new();
+    for service in &survey.services {
+        let reason = match service.address(family) {
+            Some(address) if to.contains(address) => Some(format!("is in `{to}` already")),
+            Some(_) => None,
+            None if service.kind() == "ExternalName" => Some("is an ExternalName".to_string()),
+            None if service.spec.cluster_ip.as_deref() == Some("None") => Some("is headless".to_string()),
+            None => Some(format!("has no {family} address")),
+        };
+        match reason {
+            None => movers.push(service),
+            Some(reason) => skipped.push(Skipped {
+                namespace: service.namespace.clone(),
+                name: service.name.clone(),
+                reason,
+            }),
+        }
+    }
+    (movers, skipped)
+}
+
+/// Refuses Services whose stored addresses contradict each other: moving one would make it worse.
+fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
+    let mut seen: BTreeMap<IpAddr, &ServiceRecord> = BTreeMap::new();
+    for service in movers {
+        let broken = |reason: String| PlanError::Broken { subject: service.subject(), reason };
+        let first = service.spec.cluster_ips.first();
+        if first.map(String::as_str) != service.spec.cluster_ip.as_deref() {
+            return Err(broken("`clusterIP` and `clusterIPs[0]` differ".to_string()));
+        }
+        for address in &service.addresses {
+            if let Some(other) = seen.insert(*address, service) {
+                return Err(broken(format!("`{address}` is also the address of `{}`", other.subject())));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn choose_holds(movers: &[&ServiceRecord]) -> Result<Vec<(Hold, &'static str)>, PlanError> {
+    let mut holds = Vec::with_capacity(movers.len());
+    let mut refused: Vec<(String, &'static str)> = Vec::new();
+    for service in movers {
+        match choose(service) {
+            Choice::Hold(hold, reason) => holds.push((hold, reason)),
+            Choice::Refuse(reason) => refused.push((service.subject(), reason)),
+        }
+    }
+    match refused.first() {
+        None => Ok(holds),
+        Some((first, reason)) => {
+            Err(PlanError::CannotHold { count: refused.len(), first: first.clone(), reason })
+        }
+    }
+}
+
+fn map_addresses(
+    survey: &Survey,
+    options: &PlanOptions,
+    movers: &[&ServiceRecord],
+) -> Result<Vec<IpAddr>, PlanError> {
+    let family = options.to.family();
+    let ranges = survey.service_ranges();
+    let mut pins = options.pins.clone();
+    let mut wanted = Vec::with_capacity(movers.len());
+    for service in movers {
+        let Some(old) = service.address(family) else { continue };
+        wanted.push(Wanted {
+            old,
+            old_range: ranges.iter().copied().find(|range| range.contains(old)),
+            rank: match () {
+                () if service.is_kubernetes() => Rank::First,
+                () if service.is_cluster_dns() => Rank::Preferred,
+                () => Rank::Ordinary,
+            },
+            pin: pins.remove(&service.subject()),
+        });
+    }
+    if let Some((subject, _)) = pins.pop_first() {
+        return Err(PlanError::UnknownPin { subject });
+    }
+    Ok(remap(&options.to, &taken(survey), &wanted)?)
+}
+
+/// Addresses that are in use, whoever uses them.
+fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
+    let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
+    let objects = survey.addresses.iter().filter_map(|object| object.address);
+    services.chain(objects).collect()
+}
+
+/// Returns free addresses of the range from its top down, for shadows to be made under.
+fn spare_addresses(survey: &Survey, to: &ServiceCidr, assigned: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
+    let mut used = taken(survey);
+    used.extend(assigned.iter().copied());
+    let range = *to;
+    let mut offset = range.capacity();
+    std::iter::from_fn(move || {
+        while offset > 1 {
+            let address = range.nth(offset)?;
+            offset = offset.saturating_sub(1);
+            if !used.contains(&address) {
+                return Some(address);
+            }
+        }
+        None
+    })
+}
+
+fn make_move(
+    service: &ServiceRecord,
+    family: Family,
+    hold: Hold,
+    reason: &str,
+    new_address: IpAddr,
+    spare: &mut dyn Iterator<Item = IpAddr>,
+) -> Result<Move, PlanError> {
+    let old_address = service.address(family).unwrap_or(new_address);
+    let old = service.spec.cluster_ips.clone();
+    let renamed = |text: &String| {
+        if text.parse() == Ok(old_address) { new_address.to_string() } else { text.clone() }
+    };
+    let shadow = match hold {
+        Hold::ExternalIp => None,
+        Hold::Shadow => Some(make_shadow(service, family, spare)?),
+    };
+    Ok(Move {
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        uid: service.uid.clone(),
+        new: old.iter().map(renamed).collect(),
+        old,
+        hold,
+        hold_reason: reason.to_string(),
+        old_address,
+        new_address,
+        traffic_policy: service.spec.external_traffic_policy.clone(),
+        shadow,
+    })
+}
+
+fn make_shadow(
+    service: &ServiceRecord,
+    family: Family,
+    spare: &mut dyn Iterator<Item = IpAddr>,
+) -> Result<Shadow, PlanError> {
+    let (Some(hold), Some(warm)) = (spare.next(), spare.next()) else {
+        return Err(PlanError::Broken {
+            subject: service.subject(),
+            reason: "the new range has no two addresses left for its shadow Services to be made under".into(),
+        });
+    };
+    // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
+    // namespace, and the same for every attempt.
+    let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
+    Ok(Shadow {
+        hold_name: format!("netsurgeon-hold-{short}"),
+        warm_name: format!("netsurgeon-warm-{short}"),
+        temporary: [hold, warm],
+        spec: shadow_spec(service, family),
+    })
+}
+
+/// What a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load
+/// balancer, one family.
+fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
+    let spec = &service.spec;
+    let ports: Vec<serde_json::Value> = spec.ports.iter().map(|port| {
+        let target = port.target_port.clone().unwrap_or_default();
+        let target: serde_json::Value = match target.r#type {
+            Some(1) => target.str_val.unwrap_or_default().into(),
+            _ => target.int_val.unwrap_or_default().into(),
+        };
+        let mut copy = serde_json::json!({
+            "name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": target,
+        });
+        if let (Some(app), Some(members)) = (&port.app_protocol, copy.as_object_mut()) {
+            members.insert("appProtocol".into(), app.as_str().into());
+        }
+        copy
+    }).collect();
+    let mut copy = serde_json::json!({
+        "type": "ClusterIP", "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
+        "selector": spec.selector, "ports": ports,
+    });
+    if let Some(members) = copy.as_object_mut() {
+        let texts = [
+            ("sessionAffinity", &spec.session_affinity),
+            ("internalTrafficPolicy", &spec.internal_traffic_policy),
+            ("trafficDistribution", &spec.traffic_distribution),
+        ];
+        for (name, value) in texts {
+            if let Some(value) = value {
+                members.insert(name.into(), value.as_str().into());
+            }
+        }
+        let timeout = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+        if let Some(seconds) = timeout {
+            let config = serde_json::json!({"clientIP": {"timeoutSeconds": seconds}});
+            members.insert("sessionAffinityConfig".into(), config);
+        }
+        if spec.publish_not_ready_addresses == Some(true) {
+            members.insert("publishNotReadyAddresses".into(), true.into());
+        }
+    }
+    copy
+}
+
+/// Computes what the RangeAllocation of the family holds once the API servers have the new range.
+fn bitmap_change(survey: &Survey, to: &ServiceCidr) -> Result<Option<BitmapChange>, PlanError> {
+    if survey.era.era == Era::Objects {
+        return Ok(None);
+    }
+    let family = to.family();
+    let refuse = |reason: String| PlanError::Bitmap { family, reason };
+    let record = survey.address_bitmap(family).ok_or_else(|| refuse("it does not exist".to_string()))?;
+    let capacity = u64::try_from(to.bitmap_capacity()).map_err(|e| refuse(e.to_string()))?;
+    let mut bits = Bitmap::empty(capacity);
+    let there = survey.services.iter().flat_map(|service| &service.addresses);
+    for bit in there.filter_map(|address| to.bit_of(*address)) {
+        bits.set(u64::try_from(bit).unwrap_or(u64::MAX), true);
+    }
+    Ok(Some(BitmapChange {
+        name: record.name.clone(),
+        from: record.range.clone(),
+        data_before: record.data.clone(),
+        data_after: bits.to_bytes(),
+    }))
+}
+
+/// Computes kubeadm's ClusterConfiguration with the new range in place of the old one, every other character
+/// kept.
+fn kubeadm_change(survey: &Survey, family: Family, to: &ServiceCidr) -> Option<(String, String)> {
+    let kubeadm = survey.kubeadm.as_ref()?;
+    let of_family = |text: &&String| text.parse::<ServiceCidr>().is_ok_and(|range| range.family() == family);
+    let old = kubeadm.service_subnets.iter().find(of_family)?;
+    let lines: Vec<String> = kubeadm
+        .text
+        .split('\n')
+        .map(|line| match line.trim_start().starts_with("serviceSubnet:") {
+            true => line.replace(old.as_str(), &to.to_string()),
+            false => line.to_string(),
+        })
+        .collect();
+    Some((kubeadm.text.clone(), lines.join("\n")))
+}
