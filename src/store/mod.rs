@@ -18,6 +18,8 @@ pub mod snapshot;
 mod error;
 mod history;
 mod key;
+#[cfg(test)]
+mod testing;
 mod transaction;
 
 pub use error::{CommitError, StoreError};

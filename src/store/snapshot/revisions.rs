@@ -61,6 +61,10 @@ pub(super) struct Index {
 }
 
 impl Index {
+    /// Bytes of memory for a key.
+    #[cfg(test)]
+    pub(super) const ENTRY_SIZE: usize = size_of::<Located>();
+
     /// Visits the keys of a range in order until the visitor says false.
     pub(super) fn visit<'m>(
         &self,
