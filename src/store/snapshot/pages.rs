@@ -148,7 +148,7 @@ impl<'m> Page<'m> {
     /// Returns `length` bytes that the element at `element` says lie `position` after it.
     fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
         let start = element.saturating_add(position);
-        let elements_end = self.count.saturating_mul(ELEMENT).saturating_add(HEADER);
+        let elements_end = element_at(self.count);
         match slice(self.bytes, start, length) {
             Some(data) if start >= elements_end => Ok(data),
             _ => {
@@ -158,12 +158,8 @@ impl<'m> Page<'m> {
         }
     }
 
-    fn element(&self, index: u64) -> u64 {
-        index.saturating_mul(ELEMENT).saturating_add(HEADER)
-    }
-
     fn leaf(&self, index: u64) -> Result<Leaf<'m>, Fault> {
-        let element = self.element(index);
+        let element = element_at(index);
         let field =
             |offset: u64| u32_at(self.bytes, element.saturating_add(offset)).map_or(u64::MAX, u64::from);
         let (flags, position, key_length, value_length) = (field(0), field(4), field(8), field(12));
@@ -181,12 +177,17 @@ impl<'m> Page<'m> {
 
     /// Returns the page id of a branch's child.
     fn child(&self, index: u64) -> Result<u64, Fault> {
-        let element = self.element(index);
+        let element = element_at(index);
         match u64_at(self.bytes, element.saturating_add(8)) {
             Some(id) => Ok(id),
             None => Fault::damaged(self.id, self.offset, format!("no room for its {} children", self.count)),
         }
     }
+}
+
+/// Where an element begins, in bytes from the start of its page.
+fn element_at(index: u64) -> u64 {
+    index.saturating_mul(ELEMENT).saturating_add(HEADER)
 }
 
 #[derive(Debug)]
@@ -234,12 +235,12 @@ impl<'m> Walk<'m> {
             position.next = index.saturating_add(1);
             if !page.is_leaf {
                 let child = page.child(index)?;
-                self.descend(child, page.id, page.offset.saturating_add(page.element(index)))?;
+                self.descend(child, page.id, page.offset.saturating_add(element_at(index)))?;
                 continue;
             }
             let leaf = page.leaf(index)?;
             if self.last_key.is_some_and(|last| last >= leaf.key) {
-                let offset = page.offset.saturating_add(page.element(index));
+                let offset = page.offset.saturating_add(element_at(index));
                 return Fault::damaged(page.id, offset, "its keys are not in ascending order");
             }
             self.last_key = Some(leaf.key);
