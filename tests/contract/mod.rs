@@ -109,7 +109,7 @@ async fn check_revisions(store: &dyn ReadStore, newest: Revision) {
     let beyond = Revision(newest.0 + 1);
     match scan(store, &[KeyRange::everything()], Some(beyond)).await {
         Err(StoreError::FutureRevision { asked, newest: told }) => {
-            assert_eq!((asked, told), (beyond, newest))
+            assert_eq!((asked, told), (beyond, newest));
         }
         other => panic!("a revision to come: {other:?}"),
     }

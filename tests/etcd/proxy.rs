@@ -28,10 +28,10 @@ impl Proxy {
                 clients.lock().expect("the lock").push(client.try_clone().expect("a socket's handle"));
                 let (from_client, to_server) = (client.try_clone(), upstream.try_clone());
                 std::thread::spawn(move || {
-                    pass(from_client.expect("a handle"), to_server.expect("a handle"), None)
+                    pass(from_client.expect("a handle"), to_server.expect("a handle"), None);
                 });
                 let silent = silent.clone();
-                std::thread::spawn(move || pass(upstream, client, Some(silent)));
+                std::thread::spawn(move || pass(upstream, client, Some(&silent)));
             }
         });
         proxy
@@ -55,13 +55,13 @@ impl Proxy {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, silent: Option<Arc<AtomicBool>>) {
+fn pass(mut from: TcpStream, mut to: TcpStream, silent: Option<&AtomicBool>) {
     let mut buffer = [0; 16384];
     while let Ok(length) = from.read(&mut buffer) {
         if length == 0 {
             break;
         }
-        let swallow = silent.as_ref().is_some_and(|silent| silent.load(Ordering::SeqCst));
+        let swallow = silent.is_some_and(|silent| silent.load(Ordering::SeqCst));
         if !swallow && to.write_all(&buffer[..length]).is_err() {
             break;
         }

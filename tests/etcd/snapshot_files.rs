@@ -5,10 +5,12 @@ use std::path::Path;
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::snapshot::SnapshotStore;
-use netsurgeon::store::{KeyRange, ReadStore, Revision, StoreError, WriteStore};
+use netsurgeon::store::{KeyRange, Revision, StoreError, WriteStore};
 
 use crate::contract::{self, create, everything, remove, scan, transaction};
 use crate::rig::etcd::{Etcd, EtcdOptions as Server, EtcdVersion};
+use crate::rig::process::run;
+use crate::rig::programs::{ETCD_VERSION, built};
 
 fn open(path: &Path) -> SnapshotStore {
     SnapshotStore::open(path, &[KeyRange::everything()]).expect("a good file")
@@ -30,6 +32,24 @@ async fn assert_file_is(model: &MemoryStore, file: &SnapshotStore, revisions: &[
     }
 }
 
+/// `etcdutl snapshot restore --bump-revision`, which the documentation of Kubernetes recommends, leaves a
+/// revision without a record and marks everything before it as compacted.
+async fn restored_with_a_bumped_revision(saved: &Path, model: &MemoryStore, revisions: &[Revision]) {
+    let directory = saved.parent().expect("a directory").join("restored");
+    let data = directory.to_string_lossy().into_owned();
+    let saved = saved.to_string_lossy().into_owned();
+    let program = built(&format!("etcd-{ETCD_VERSION}/etcdutl"));
+    let bump = ["--bump-revision=1000", "--mark-compacted"];
+    let arguments =
+        [&["snapshot", "restore", saved.as_str(), "--data-dir", data.as_str()][..], &bump].concat();
+    run(&program, &arguments, &[]);
+    let file = open(&directory.join("member/snap/db"));
+    let last = *revisions.last().expect("revisions");
+    assert_eq!(file.newest_revision(), Revision(last.0 + 1000));
+    assert_eq!(file.oldest_revision(), file.newest_revision());
+    assert!(everything(&file, None).await == everything(model, Some(last)).await);
+}
+
 async fn files_of(version: EtcdVersion) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut etcd = Etcd::start(Server { version, ..Server::default() }).await;
@@ -44,6 +64,8 @@ async fn files_of(version: EtcdVersion) {
     let file = open(&saved);
     assert!(file.has_checksum());
     assert_file_is(&model, &file, &revisions, 0).await;
+
+    restored_with_a_bumped_revision(&saved, &model, &revisions).await;
 
     etcd.etcdctl(&["compact", "--physical=true", &revisions[17].to_string()]);
     let saved = directory.path().join("compacted.db");

@@ -271,7 +271,7 @@ async fn silence_ends_a_commit_with_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn reads_sit_out_a_restart_and_writes_are_not_sent() {
+async fn reads_and_unsent_writes_sit_out_a_restart() {
     let mut etcd = plain(EtcdVersion::Current).await;
     let store = Arc::new(connect(options(&etcd)).await);
     store.commit(&transaction([create("/a", "1")])).await.expect("a commit");
@@ -282,12 +282,18 @@ async fn reads_sit_out_a_restart_and_writes_are_not_sent() {
     assert!(read.await.expect("the task").expect("a get").is_some());
 
     etcd.kill();
-    let down = connect_lazily_failing(&etcd).await;
+    let down = refused(options(&etcd)).await;
     assert!(matches!(down, StoreError::Unreachable { .. }), "{down:?}");
-}
+    // By now the store knows that its connection is gone: what cannot be sent may be sent later.
+    let patient = store.clone();
+    let write = tokio::spawn(async move { patient.commit(&transaction([create("/b", "1")])).await });
+    etcd.start_again().await;
+    write.await.expect("the task").expect("a commit");
+    assert_eq!(store.get(&"/b".into()).await.expect("a get").expect("it exists").version, 1);
 
-async fn connect_lazily_failing(etcd: &Etcd) -> StoreError {
-    refused(options(etcd)).await
+    etcd.kill();
+    let down = refused(options(&etcd)).await;
+    assert!(matches!(down, StoreError::Unreachable { .. }), "{down:?}");
 }
 
 #[tokio::test]
@@ -297,7 +303,8 @@ async fn what_etcd_refuses_as_a_whole() {
         let store = connect(options(&etcd)).await;
         let large = "x".repeat(1_700_000);
         let many: Vec<_> = (0..129).map(|number| create(&format!("/many/{number}"), "1")).collect();
-        for changes in [vec![create("/large", &large)], many] {
+        let larger = large.repeat(2);
+        for changes in [vec![create("/large", &large)], vec![create("/larger", &larger)], many] {
             let outcome = store.commit(&transaction(changes)).await;
             assert!(matches!(outcome, Err(CommitError::Refused { .. })), "{outcome:?}");
         }
@@ -316,7 +323,7 @@ async fn compacted_revisions_are_told_with_the_oldest_one_left() {
         let outcome = scan(&store, &[KeyRange::everything()], Some(revisions[19])).await;
         match outcome {
             Err(StoreError::Compacted { asked, oldest: told }) => {
-                assert_eq!((asked, told), (revisions[19], oldest))
+                assert_eq!((asked, told), (revisions[19], oldest));
             }
             other => panic!("{other:?}"),
         }

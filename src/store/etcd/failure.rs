@@ -57,6 +57,8 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: mvcc: required revision is a future revision", Kind::FutureRevision, true),
     ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
     ("etcdserver: request is too large", Kind::Refused, true),
+    // gRPC's own words, of the server's limit for what it receives (`MaxRequestBytes` and 512 KiB).
+    ("received message larger than max", Kind::Refused, true),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
     ("etcdserver: too many requests", Kind::Transient, true),

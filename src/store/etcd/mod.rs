@@ -167,7 +167,8 @@ impl EtcdStore {
             TxnOpResponse::Get(found) => found.kvs(),
             _ => &[],
         });
-        let states: HashMap<&[u8], KeyState> = found.map(|found| (found.key(), state(found))).collect();
+        let states: HashMap<&[u8], KeyState> =
+            found.map(|found| (found.key(), KeyState::from(record(found)))).collect();
         let conflict = transaction.first_conflict(|key| states.get(key.as_bytes()).copied());
         conflict.unwrap_or_else(|| {
             let reason = "it refused a transaction all of whose conditions hold".to_string();
@@ -213,15 +214,6 @@ fn record(found: &KeyValue) -> Record<'_> {
     Record {
         key: found.key(),
         value: found.value(),
-        create_revision: Revision(found.create_revision()),
-        mod_revision: Revision(found.mod_revision()),
-        version: found.version(),
-        lease: found.lease(),
-    }
-}
-
-fn state(found: &KeyValue) -> KeyState {
-    KeyState {
         create_revision: Revision(found.create_revision()),
         mod_revision: Revision(found.mod_revision()),
         version: found.version(),

@@ -55,7 +55,8 @@ impl SnapshotStore {
     /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`],
     /// [`StoreError::Checksum`] (preferred, when both hold, over) [`StoreError::Damaged`].
     ///
-    /// This reads the whole file once and blocks for as long as that takes; 30 ms for 27 MB.
+    /// This reads the whole file once and blocks for as long as that takes: 25 ms for 41 MB in the
+    /// page cache, on two cores with SHA instructions.
     pub fn open(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::from_file(SnapshotFile::open(path)?, path, scope)
     }
