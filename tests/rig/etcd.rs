@@ -8,11 +8,11 @@ use etcd_client::{Certificate, Client, ConnectOptions, GetOptions, Identity, Tls
 
 use super::pki::{Authority, Pair};
 use super::process::{PORT_ATTEMPTS, Process, free_port, run};
-use super::programs::{ETCD_VERSION, built, installed};
+use super::programs::{ETCD_VERSION, built, debian_etcd};
 use super::workspace::Workspace;
 
 /// How long a server may take until it answers. It takes a third of a second on an idle machine.
-const STARTUP: Duration = Duration::from_secs(60);
+const STARTUP: Duration = Duration::from_mins(1);
 
 /// Which etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,7 +28,7 @@ impl EtcdVersion {
     fn program(self) -> PathBuf {
         match self {
             Self::Current => built(&format!("etcd-{ETCD_VERSION}/etcd")),
-            Self::Debian => installed("/usr/bin/etcd", "etcd-server"),
+            Self::Debian => debian_etcd(),
         }
     }
 }
