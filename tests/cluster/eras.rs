@@ -79,7 +79,7 @@ async fn dual_stack_in_the_bitmap_era() {
 /// Starts a dual-stack cluster and creates a Service at .5 and ::5.
 async fn start_dual_stack(era: Era) -> Cluster {
     let mut options = ClusterOptions::new(era);
-    options.service_cidrs = "10.96.0.0/16,fd00:10:96::/112".to_owned();
+    "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
     let cluster = Cluster::start(options).await;
     let addresses = json!(["10.96.0.5", "fd00:10:96::5"]);
     let spec = json!({
