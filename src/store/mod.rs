@@ -18,6 +18,8 @@ pub mod snapshot;
 mod error;
 mod history;
 mod key;
+#[cfg(test)]
+mod testing;
 mod transaction;
 
 pub use error::{CommitError, StoreError};
@@ -122,7 +124,7 @@ pub trait ReadStore: Send + Sync {
     /// ranges is visited twice.
     ///
     /// Fails with [`StoreError::Compacted`] when the store no longer has that revision (also in the middle
-    /// of a long scan: start again), and with [`StoreError::FutureRevision`] when it does not have it yet.
+    /// of a long scan: start again; and for a revision below 1, which no store ever has), and with [`StoreError::FutureRevision`] when it does not have it yet.
     async fn scan(
         &self,
         ranges: &[KeyRange],
@@ -137,7 +139,9 @@ pub trait WriteStore: ReadStore {
     /// Carries out a transaction: all of its changes at one new revision, which is returned, or none.
     ///
     /// Fails with [`CommitError::Conflict`] when an expectation or a guard does not hold (nothing is
-    /// written), and with [`CommitError::OutcomeUnknown`] when the answer was lost: the caller must read
+    /// written; guards are looked at first), with [`CommitError::Refused`] when no store may carry it out (no
+    /// changes, a key in two changes, an empty key, an expected revision below 1, the removal of a key that is
+    /// expected to be absent) or etcd's limits forbid it (1.5 MiB, 128 operations in its own settings), and with [`CommitError::OutcomeUnknown`] when the answer was lost: the caller must read
     /// before it tries again.
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError>;
 }
@@ -186,7 +190,7 @@ pub enum Expected {
 /// What a change does to its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Stores this value.
+    /// Stores this value. An update keeps the key's lease, a creation has none.
     Put(Vec<u8>),
     /// Removes the key.
     Delete,

@@ -8,6 +8,7 @@
 //! Memory follows what was written: the base is streamed, never copied. When the base compacts its pinned
 //! revision away, reads fail with [`StoreError::Compacted`].
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -88,6 +89,19 @@ impl Overlay {
         };
         self.base.scan(&[KeyRange::exact(key)], Some(self.base_revision), &mut visitor).await?;
         Ok(found)
+    }
+
+    /// Reads what conditions look at, in one scan: a snapshot whose scope leaves the keys out needs a pass
+    /// over its file for each.
+    async fn base_states(&self, keys: &[&Key]) -> Result<HashMap<Key, KeyState>, StoreError> {
+        let mut states = HashMap::with_capacity(keys.len());
+        let ranges: Vec<_> = keys.iter().map(|key| KeyRange::exact(key)).collect();
+        let mut visitor = |record: Record<'_>| {
+            states.insert(Key::from(record.key), KeyState::from(record));
+            ControlFlow::Continue(())
+        };
+        self.base.scan(&ranges, Some(self.base_revision), &mut visitor).await?;
+        Ok(states)
     }
 
     /// Visits one range of base and overlay merged. The overlay's part is taken out first, so that no lock
@@ -194,12 +208,7 @@ impl WriteStore for Overlay {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         transaction.validate()?;
         // The base stands still at its revision, so it can be read before the lock is taken.
-        let mut base = std::collections::HashMap::new();
-        for key in transaction.condition_keys() {
-            if let Some(entry) = self.base_get(key).await? {
-                base.insert(key.clone(), KeyState::from(&entry));
-            }
-        }
+        let base = self.base_states(&transaction.condition_keys()).await?;
         let mut state = self.lock();
         let revision = Revision(state.newest.0.saturating_add(1));
         let before = |state: &State, key: &Key| match state.history.version_at(key, state.newest) {

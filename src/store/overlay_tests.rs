@@ -1,1 +1,56 @@
+//! The overlay against the memory store, which has its own model.
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::memory::MemoryStore;
+use crate::store::testing::{build, everything, histories, run};
+
+proptest! {
+    /// However a history is cut in two, writing the second part to an overlay over the first gives the
+    /// same answers, the same revisions and the same keys as writing all of it to one store.
+    #[test]
+    fn is_the_same_as_writing_to_the_base(history in histories(), cut in 0..25_usize) {
+        run(async {
+            let whole = MemoryStore::new();
+            let base = Arc::new(MemoryStore::new());
+            let (below, above) = history.split_at(cut.min(history.len()));
+            for wishes in below {
+                let now = everything(&whole, whole.revision().await.unwrap()).await;
+                let transaction = build(wishes, |key| now.iter().find(|entry| entry.key == *key).cloned());
+                let outcome = format!("{:?}", whole.commit(&transaction).await);
+                assert_eq!(format!("{:?}", base.commit(&transaction).await), outcome);
+            }
+            let overlay = Overlay::new(base.clone()).await.unwrap();
+            for wishes in above {
+                let now = everything(&whole, whole.revision().await.unwrap()).await;
+                let transaction = build(wishes, |key| now.iter().find(|entry| entry.key == *key).cloned());
+                let outcome = format!("{:?}", whole.commit(&transaction).await);
+                assert_eq!(format!("{:?}", overlay.commit(&transaction).await), outcome);
+            }
+            let newest = whole.revision().await.unwrap();
+            assert_eq!(overlay.revision().await.unwrap(), newest);
+            for revision in (1..=newest.0).map(Revision) {
+                assert_eq!(everything(&overlay, revision).await, everything(&whole, revision).await);
+            }
+            for entry in everything(&whole, newest).await {
+                assert_eq!(overlay.get(&entry.key).await.unwrap().as_ref(), Some(&entry));
+            }
+            check_changes(&overlay, &base, &whole).await;
+        });
+    }
+}
+
+/// What the overlay lists is what differs from the base, and nothing that differs is missing.
+async fn check_changes(overlay: &Overlay, base: &MemoryStore, whole: &MemoryStore) {
+    for change in overlay.changes() {
+        assert_eq!(whole.get(&change.key).await.unwrap(), change.entry);
+    }
+    let changed = overlay.changed_keys();
+    assert!(changed.is_sorted());
+    for number in 0..7 {
+        let key = Key::from(format!("/k/{number}"));
+        let same = base.get(&key).await.unwrap() == whole.get(&key).await.unwrap();
+        assert!(same || changed.contains(&key), "{key} is not listed");
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Revision, Transaction};
+use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Record, Revision, Transaction};
 
 /// The part of a key's state that conditions look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +23,17 @@ pub(super) struct KeyState {
 
 impl From<&Entry> for KeyState {
     fn from(entry: &Entry) -> Self {
+        Self::from(entry.as_record())
+    }
+}
+
+impl From<Record<'_>> for KeyState {
+    fn from(record: Record<'_>) -> Self {
         Self {
-            create_revision: entry.create_revision,
-            mod_revision: entry.mod_revision,
-            version: entry.version,
-            lease: entry.lease,
+            create_revision: record.create_revision,
+            mod_revision: record.mod_revision,
+            version: record.version,
+            lease: record.lease,
         }
     }
 }

@@ -59,17 +59,39 @@ async fn json_storage() {
 
 #[tokio::test]
 async fn dual_stack() {
-    let mut options = ClusterOptions::new(Era::Objects);
-    options.service_cidrs = "10.96.0.0/16,fd00:10:96::/112".to_owned();
-    let cluster = Cluster::start(options).await;
-    let spec = json!({"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]});
-    let service = cluster.api.create_service("default", "both", spec).await;
-    assert_eq!(service["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
-    let addresses = service["spec"]["clusterIPs"].as_array().expect("a list");
-    for address in addresses {
-        let key = format!("/registry/ipaddresses/{}", address.as_str().expect("text"));
+    let cluster = start_dual_stack(Era::Objects).await;
+    for address in ["10.96.0.5", "fd00:10:96::5"] {
+        let key = format!("/registry/ipaddresses/{address}");
         assert!(cluster.etcd.get(&key).await.is_some(), "{key} exists");
     }
+    let ranges = cluster.etcd.keys("/registry/ranges/").await;
+    assert_eq!(ranges, ["/registry/ranges/servicenodeports"]);
+}
+
+#[tokio::test]
+async fn dual_stack_in_the_bitmap_era() {
+    let cluster = start_dual_stack(Era::Bitmap).await;
+    let ranges = cluster.etcd.keys("/registry/ranges/").await;
+    let expected = ["secondaryserviceips", "serviceips", "servicenodeports"];
+    assert_eq!(ranges, expected.map(|name| format!("/registry/ranges/{name}")));
+}
+
+/// Starts a dual-stack cluster and creates a Service at .5 and ::5.
+async fn start_dual_stack(era: Era) -> Cluster {
+    let mut options = ClusterOptions::new(era);
+    "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
+    let cluster = Cluster::start(options).await;
+    let addresses = json!(["10.96.0.5", "fd00:10:96::5"]);
+    let spec = json!({
+        "ipFamilyPolicy": "RequireDualStack",
+        "clusterIP": addresses[0],
+        "clusterIPs": addresses,
+        "ports": [{"port": 80}],
+    });
+    let service = cluster.api.create_service("default", "both", spec).await;
+    assert_eq!(service["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+    assert_eq!(service["spec"]["clusterIPs"], addresses);
+    cluster
 }
 
 /// Starts a cluster, creates a Service at .5, and restarts the API server on the same etcd.

@@ -11,7 +11,13 @@
     reason = "a test fails by panicking, and shows logs when it does"
 )]
 
+#[path = "../contract/mod.rs"]
+mod contract;
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod members;
+mod proxy;
 mod servers;
+mod snapshot_files;
+mod store;

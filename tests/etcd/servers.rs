@@ -10,7 +10,7 @@ const VERSIONS: [EtcdVersion; 2] = [EtcdVersion::Current, EtcdVersion::Debian];
 #[tokio::test]
 async fn plain() {
     for version in VERSIONS {
-        keeps_data_over_restarts(EtcdOptions { version, ..EtcdOptions::default() }).await;
+        keeps_data_over_a_kill(EtcdOptions { version, ..EtcdOptions::default() }).await;
     }
 }
 
@@ -18,7 +18,7 @@ async fn plain() {
 async fn mutual_tls() {
     for version in VERSIONS {
         let options = EtcdOptions { version, mutual_tls: true, root_password: None };
-        let etcd = keeps_data_over_restarts(options).await;
+        let etcd = keeps_data_over_a_kill(options).await;
         let stranger = Client::connect([etcd.endpoint()], None).await;
         let answer = match stranger {
             Ok(mut client) => client.get("key", None).await.map(drop),
@@ -33,7 +33,7 @@ async fn password() {
     for version in VERSIONS {
         let root_password = Some("not-a-secret".to_owned());
         let options = EtcdOptions { version, mutual_tls: false, root_password };
-        let etcd = keeps_data_over_restarts(options).await;
+        let etcd = keeps_data_over_a_kill(options).await;
         let mut stranger = Client::connect([etcd.endpoint()], None).await.expect("anyone may connect");
         assert!(stranger.get("key", None).await.is_err(), "nobody may read");
     }
@@ -53,11 +53,18 @@ async fn a_snapshot_is_small_after_compaction() {
     assert!(size < 100_000, "{size} bytes");
 }
 
-async fn keeps_data_over_restarts(options: EtcdOptions) -> Etcd {
-    let mut etcd = Etcd::start(options).await;
+#[tokio::test]
+async fn stopped_and_started_again() {
+    let mut etcd = Etcd::start(EtcdOptions::default()).await;
     etcd.put("key", "value").await;
     etcd.stop();
     etcd.start_again().await;
+    assert_eq!(etcd.keys("").await, ["key"]);
+}
+
+async fn keeps_data_over_a_kill(options: EtcdOptions) -> Etcd {
+    let mut etcd = Etcd::start(options).await;
+    etcd.put("key", "value").await;
     etcd.put("other", "value").await;
     etcd.kill();
     etcd.start_again().await;

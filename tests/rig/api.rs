@@ -107,13 +107,10 @@ impl Api {
 
     /// Creates a Service with this `spec`.
     pub async fn create_service(&self, namespace: &str, name: &str, spec: Value) -> Value {
-        self.create(&json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"namespace": namespace, "name": name},
-            "spec": spec,
-        }))
-        .await
+        let metadata = json!({"namespace": namespace, "name": name});
+        let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
+        service["spec"] = spec;
+        self.create(&service).await
     }
 
     async fn patch(&self, path: &str, content_type: &str, change: &Value) -> Value {

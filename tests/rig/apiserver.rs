@@ -14,7 +14,7 @@ use super::process::{PORT_ATTEMPTS, Process, free_port};
 use super::programs::built;
 
 /// How long a server may take until it is ready: 3 s on an idle machine, ten times that on a crowded one.
-const STARTUP: Duration = Duration::from_secs(120);
+const STARTUP: Duration = Duration::from_mins(2);
 
 /// A version of Kubernetes that `make rig` builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +147,8 @@ impl ApiServer {
             format!("--service-account-signing-key-file={}", options.service_account.key.display()),
             "--authorization-mode=RBAC".to_owned(),
             "--allow-privileged".to_owned(),
+            // Or a server that is asked to end waits a minute for its clients to end their watches.
+            "--shutdown-watch-termination-grace-period=1s".to_owned(),
         ]);
         arguments.extend(options.flags.iter().cloned());
         arguments

@@ -16,7 +16,7 @@ use super::process::{Process, wait_until};
 use super::workspace::Workspace;
 
 /// How long a fresh cluster may take to make its own objects after it is ready; about a second.
-const BOOTSTRAP: Duration = Duration::from_secs(60);
+const BOOTSTRAP: Duration = Duration::from_mins(1);
 
 /// How a cluster keeps its Service addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

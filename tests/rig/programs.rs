@@ -21,12 +21,12 @@ pub fn built(name: &str) -> PathBuf {
     program
 }
 
-/// Returns a program that a Debian package installs; panics when it is not there.
-pub fn installed(path: &str, package: &str) -> PathBuf {
-    let program = PathBuf::from(path);
-    assert!(
-        program.is_file(),
-        "`{path}` is missing: run `make rig`, which installs the Debian package `{package}`"
-    );
-    program
+/// Returns Debian's etcd: unpacked from its package by `make rig`, which installs no service on anybody's
+/// machine, or as installed.
+pub fn debian_etcd() -> PathBuf {
+    let unpacked = folder().join("etcd-debian/etcd");
+    let installed = PathBuf::from("/usr/bin/etcd");
+    [&unpacked, &installed].into_iter().find(|program| program.is_file()).cloned().unwrap_or_else(|| {
+        panic!("`{}` is missing: run `make rig`, which unpacks Debian's `etcd-server`", unpacked.display())
+    })
 }

@@ -192,6 +192,11 @@ impl Connection {
         let endpoints = self.endpoints();
         let reason = failure.reason;
         match failure.kind {
+            // It may have been a proxy that was starting, so it was tried again; but no longer.
+            Kind::Transient if reason.contains("tls handshake eof") => StoreError::Configuration {
+                what: format!("the connection to etcd at `{endpoints}`"),
+                reason: format!("{reason}; does this endpoint speak https?"),
+            },
             Kind::Transient => StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason },
             Kind::Token | Kind::Unauthenticated => StoreError::Unauthenticated { endpoints, reason },
             Kind::PermissionDenied => StoreError::PermissionDenied { endpoints, reason },

@@ -57,6 +57,8 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: mvcc: required revision is a future revision", Kind::FutureRevision, true),
     ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
     ("etcdserver: request is too large", Kind::Refused, true),
+    // gRPC's own words, of the server's limit for what it receives (`MaxRequestBytes` and 512 KiB).
+    ("received message larger than max", Kind::Refused, true),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
     ("etcdserver: too many requests", Kind::Transient, true),
@@ -153,4 +155,43 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A write may be sent again only if nobody can have carried it out.
+    #[test]
+    fn only_what_was_not_carried_out_is_said_to_be_so() {
+        let cases = [
+            ("etcdserver: leader changed", Kind::Transient, false),
+            ("etcdserver: request timed out, possibly due to connection lost", Kind::Transient, false),
+            ("etcdserver: server stopped", Kind::Transient, false),
+            ("etcdserver: no leader", Kind::Transient, true),
+            ("etcdserver: too many requests", Kind::Transient, true),
+            ("etcdserver: invalid auth token", Kind::Token, true),
+            ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
+            ("etcdserver: authentication failed, invalid user ID or password", Kind::Unauthenticated, true),
+        ];
+        for (words, kind, not_carried_out) in cases {
+            assert_eq!(Failure::by_words(words), Some((kind, not_carried_out)), "{words}");
+        }
+        assert_eq!(Failure::by_words("something else"), None);
+    }
+
+    #[test]
+    fn failures_of_the_transport_are_told_apart() {
+        let cases = [
+            ("transport error: tcp connect error: Connection refused", Kind::Transient, true),
+            ("transport error: connection reset by peer", Kind::Transient, false),
+            ("h2 protocol error: broken pipe", Kind::Transient, false),
+            ("transport error: invalid peer certificate: UnknownIssuer", Kind::Configuration, true),
+            ("received fatal alert: CertificateRequired", Kind::Unauthenticated, true),
+        ];
+        for (reason, kind, not_carried_out) in cases {
+            let failure = Failure::of_transport(reason.to_string());
+            assert_eq!((failure.kind, failure.not_carried_out), (kind, not_carried_out), "{reason}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ mod options;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, Txn, TxnOp};
-use etcd_client::{TxnOpResponse, TxnResponse, WatchOptions};
+use etcd_client::{ResponseHeader, TxnOpResponse, TxnResponse, WatchOptions};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ impl EtcdStore {
                 Err(failure) => return Err(self.read_error(failure, at).await),
             };
             if at.is_none() {
-                at = Some(self.header_revision(page.header().map(|header| header.revision()))?);
+                at = Some(self.header_revision(page.header().map(ResponseHeader::revision))?);
             }
             for found in page.kvs() {
                 if visitor(record(found)).is_break() {
@@ -148,7 +148,7 @@ impl EtcdStore {
         let send = |client: Client| async move { client.maintenance_client().status().await };
         let status = self.connection.request(Request::Read, send).await;
         let status = status.map_err(|failure| self.connection.read_error(failure))?;
-        self.header_revision(status.header().map(|header| header.revision()))
+        self.header_revision(status.header().map(ResponseHeader::revision))
     }
 
     /// Words a failed write.
@@ -167,7 +167,8 @@ impl EtcdStore {
             TxnOpResponse::Get(found) => found.kvs(),
             _ => &[],
         });
-        let states: HashMap<&[u8], KeyState> = found.map(|found| (found.key(), state(found))).collect();
+        let states: HashMap<&[u8], KeyState> =
+            found.map(|found| (found.key(), KeyState::from(record(found)))).collect();
         let conflict = transaction.first_conflict(|key| states.get(key.as_bytes()).copied());
         conflict.unwrap_or_else(|| {
             let reason = "it refused a transaction all of whose conditions hold".to_string();
@@ -220,15 +221,6 @@ fn record(found: &KeyValue) -> Record<'_> {
     }
 }
 
-fn state(found: &KeyValue) -> KeyState {
-    KeyState {
-        create_revision: Revision(found.create_revision()),
-        mod_revision: Revision(found.mod_revision()),
-        version: found.version(),
-        lease: found.lease(),
-    }
-}
-
 #[async_trait]
 impl ReadStore for EtcdStore {
     fn describe(&self) -> String {
@@ -237,7 +229,7 @@ impl ReadStore for EtcdStore {
 
     async fn revision(&self) -> Result<Revision, StoreError> {
         match self.get_range(FIRST_KEY, GetOptions::new().with_keys_only()).await {
-            Ok(answer) => self.header_revision(answer.header().map(|header| header.revision())),
+            Ok(answer) => self.header_revision(answer.header().map(ResponseHeader::revision)),
             Err(failure) if failure.kind == Kind::PermissionDenied => self.member_revision().await,
             Err(failure) => Err(self.connection.read_error(failure)),
         }
@@ -293,7 +285,7 @@ impl WriteStore for EtcdStore {
         if !answer.succeeded() {
             return Err(self.conflict(transaction, &answer));
         }
-        let revision = answer.header().map(|header| header.revision());
+        let revision = answer.header().map(ResponseHeader::revision);
         self.header_revision(revision)
             .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
     }

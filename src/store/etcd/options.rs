@@ -140,3 +140,28 @@ fn load(what: &str, path: &Path, label: &str) -> Result<Vec<u8>, StoreError> {
 fn configuration<T>(what: &str, reason: &str) -> Result<T, StoreError> {
     Err(StoreError::Configuration { what: what.to_string(), reason: reason.to_string() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_become_urls() {
+        let plain = EtcdOptions::new(["10.0.0.1:2379", "http://a:2379/", " https://b:2379"]);
+        assert_eq!(plain.url("10.0.0.1:2379").unwrap(), "http://10.0.0.1:2379");
+        assert_eq!(plain.url("http://a:2379/").unwrap(), "http://a:2379");
+        assert!(plain.urls().unwrap_err().to_string().contains("CA certificate"));
+        let secure = EtcdOptions { ca_cert: Some("ca.pem".into()), ..plain };
+        assert_eq!(secure.url("10.0.0.1:2379").unwrap(), "https://10.0.0.1:2379");
+        for wrong in ["http://a:2379", "unix:///run/etcd.sock", ""] {
+            assert!(matches!(secure.url(wrong), Err(StoreError::Configuration { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let user = Some(("root".to_string(), "swordfish".to_string()));
+        let shown = format!("{:?}", EtcdOptions { user, ..EtcdOptions::new(["a"]) });
+        assert!(shown.contains("root") && !shown.contains("swordfish"), "{shown}");
+    }
+}

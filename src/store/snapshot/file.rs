@@ -119,5 +119,5 @@ impl SnapshotFile {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }

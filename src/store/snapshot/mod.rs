@@ -55,7 +55,8 @@ impl SnapshotStore {
     /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`],
     /// [`StoreError::Checksum`] (preferred, when both hold, over) [`StoreError::Damaged`].
     ///
-    /// This reads the whole file once and blocks for as long as that takes; 30 ms for 27 MB.
+    /// This reads the whole file once and blocks for as long as that takes: 25 ms for 41 MB in the
+    /// page cache, on two cores with SHA instructions.
     pub fn open(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::from_file(SnapshotFile::open(path)?, path, scope)
     }
@@ -82,11 +83,12 @@ impl SnapshotStore {
             return Err(StoreError::Io { path: path.to_path_buf(), source });
         };
         match (mismatch, replayed) {
-            (_, Err(fault @ (Fault::NotASnapshot(_) | Fault::Truncated(_)))) => Err(fault.at(path)),
-            (Some((computed, stored)), _) => {
+            // A wrong checksum says more than where the damage shows. A file that is no snapshot, or shorter
+            // than its meta page (which has a checksum of its own) says, is best told so.
+            (Some((computed, stored)), Ok(_) | Err(Fault::Damaged { .. })) => {
                 Err(StoreError::Checksum { path: path.to_path_buf(), computed, stored })
             }
-            (None, Err(fault)) => Err(fault.at(path)),
+            (_, Err(fault)) => Err(fault.at(path)),
             (None, Ok((meta, (index, extent)))) => {
                 Ok(Self { path: path.to_path_buf(), file, meta, scope: scope.to_vec(), index, extent })
             }
@@ -173,7 +175,8 @@ impl SnapshotStore {
         };
         let index = passed.as_ref().unwrap_or(&self.index);
         for range in ranges {
-            let visited = index.visit(content, range, |found| visitor(record(found)).is_continue());
+            let visited = index
+                .visit(content, self.meta.page_size, range, |found| visitor(record(found)).is_continue());
             if !visited.map_err(|fault| fault.at(&self.path))? {
                 break;
             }

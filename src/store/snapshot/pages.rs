@@ -2,8 +2,8 @@
 //!
 //! Nothing here trusts a byte. Every offset is checked against its page and every page id against the
 //! file; a page has to carry its own id and the type that its place calls for; keys have to ascend over
-//! the whole tree; no page is visited twice and no tree is deeper than [`DEEPEST`]. So whatever the file
-//! says, a walk ends: after every page once at the latest.
+//! the whole tree; no page is visited twice, no byte belongs to two elements, and no tree is deeper than
+//! [`DEEPEST`]. So whatever the file says, a walk ends, and its work is that of reading the file once.
 //!
 //! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and
 //! internal/common/bucket.go (`InBucket`). A page header is 16 bytes: id u64, flags u16, count u16,
@@ -95,7 +95,7 @@ impl<'m> Pages<'m> {
             return Fault::damaged(bucket.page, offset, format!("an inline page of type {flags:#x}"));
         }
         let page = Page { id: bucket.page, offset, bytes, is_leaf: true, count: u64::from(count) };
-        let stack = vec![Position { page, next: 0 }];
+        let stack = vec![Position::start_of(page)];
         Ok(Walk { pages: self, stack, visited: Vec::new(), last_key: None, over: false })
     }
 
@@ -148,7 +148,7 @@ impl<'m> Page<'m> {
     /// Returns `length` bytes that the element at `element` says lie `position` after it.
     fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
         let start = element.saturating_add(position);
-        let elements_end = self.count.saturating_mul(ELEMENT).saturating_add(HEADER);
+        let elements_end = element_at(self.count);
         match slice(self.bytes, start, length) {
             Some(data) if start >= elements_end => Ok(data),
             _ => {
@@ -158,30 +158,29 @@ impl<'m> Page<'m> {
         }
     }
 
-    fn element(&self, index: u64) -> u64 {
-        index.saturating_mul(ELEMENT).saturating_add(HEADER)
-    }
-
-    fn leaf(&self, index: u64) -> Result<Leaf<'m>, Fault> {
-        let element = self.element(index);
+    /// Returns a leaf element and where its data begins and ends in the page.
+    fn leaf(&self, index: u64) -> Result<(Leaf<'m>, u64, u64), Fault> {
+        let element = element_at(index);
         let field =
             |offset: u64| u32_at(self.bytes, element.saturating_add(offset)).map_or(u64::MAX, u64::from);
         let (flags, position, key_length, value_length) = (field(0), field(4), field(8), field(12));
         let key = self.data(element, position, key_length)?;
         let value_position = position.saturating_add(key_length);
         let value = self.data(element, value_position, value_length)?;
-        Ok(Leaf {
+        let value_start = element.saturating_add(value_position);
+        let leaf = Leaf {
             key,
             value,
             is_bucket: flags & u64::from(IS_BUCKET) != 0,
             page: self.id,
-            value_offset: self.offset.saturating_add(element).saturating_add(value_position),
-        })
+            value_offset: self.offset.saturating_add(value_start),
+        };
+        Ok((leaf, element.saturating_add(position), value_start.saturating_add(value_length)))
     }
 
     /// Returns the page id of a branch's child.
     fn child(&self, index: u64) -> Result<u64, Fault> {
-        let element = self.element(index);
+        let element = element_at(index);
         match u64_at(self.bytes, element.saturating_add(8)) {
             Some(id) => Ok(id),
             None => Fault::damaged(self.id, self.offset, format!("no room for its {} children", self.count)),
@@ -189,10 +188,36 @@ impl<'m> Page<'m> {
     }
 }
 
+/// Where an element begins, in bytes from the start of its page.
+fn element_at(index: u64) -> u64 {
+    index.saturating_mul(ELEMENT).saturating_add(HEADER)
+}
+
 #[derive(Debug)]
 struct Position<'m> {
     page: Page<'m>,
+    /// The next element.
     next: u64,
+    /// Where the data of the elements so far ends, in bytes from the start of the page.
+    data_end: u64,
+}
+
+impl<'m> Position<'m> {
+    fn start_of(page: Page<'m>) -> Self {
+        Self { page, next: 0, data_end: element_at(page.count) }
+    }
+
+    /// Reads the leaf element at `index`, which follows the last one read. bbolt writes the elements' data
+    /// in their order and without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
+    fn leaf(&mut self, index: u64) -> Result<Leaf<'m>, Fault> {
+        let (leaf, data_start, data_end) = self.page.leaf(index)?;
+        if data_start < self.data_end {
+            let offset = self.page.offset.saturating_add(element_at(index));
+            return Fault::damaged(self.page.id, offset, "an element's data lies within another one's");
+        }
+        self.data_end = data_end;
+        Ok(leaf)
+    }
 }
 
 /// A walk over the leaves' elements of a tree, in key order. After a fault it is over.
@@ -220,7 +245,7 @@ impl<'m> Walk<'m> {
                 _ => return Fault::damaged(parent, reference, format!("page {used} is used twice")),
             }
         }
-        self.stack.push(Position { page, next: 0 });
+        self.stack.push(Position::start_of(page));
         Ok(())
     }
 
@@ -234,12 +259,12 @@ impl<'m> Walk<'m> {
             position.next = index.saturating_add(1);
             if !page.is_leaf {
                 let child = page.child(index)?;
-                self.descend(child, page.id, page.offset.saturating_add(page.element(index)))?;
+                self.descend(child, page.id, page.offset.saturating_add(element_at(index)))?;
                 continue;
             }
-            let leaf = page.leaf(index)?;
+            let leaf = position.leaf(index)?;
             if self.last_key.is_some_and(|last| last >= leaf.key) {
-                let offset = page.offset.saturating_add(page.element(index));
+                let offset = page.offset.saturating_add(element_at(index));
                 return Fault::damaged(page.id, offset, "its keys are not in ascending order");
             }
             self.last_key = Some(leaf.key);

@@ -61,10 +61,15 @@ pub(super) struct Index {
 }
 
 impl Index {
+    /// Bytes of memory for a key.
+    #[cfg(test)]
+    pub(super) const ENTRY_SIZE: usize = size_of::<Located>();
+
     /// Visits the keys of a range in order until the visitor says false.
     pub(super) fn visit<'m>(
         &self,
         content: &'m [u8],
+        page_size: u64,
         range: &KeyRange,
         mut visitor: impl FnMut(&KeyValue<'m>) -> bool,
     ) -> Result<bool, Fault> {
@@ -78,7 +83,10 @@ impl Index {
             match KeyValue::parse(message) {
                 Ok(key_value) if !visitor(&key_value) => return Ok(false),
                 Ok(_) => {}
-                Err(reason) => return Fault::damaged(0, entry.offset, reason),
+                Err(reason) => {
+                    let page = entry.offset.checked_div(page_size).unwrap_or_default();
+                    return Fault::damaged(page, entry.offset, reason);
+                }
             }
         }
         Ok(true)

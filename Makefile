@@ -1,0 +1,75 @@
+# The words that people and CI share. `make` alone lists them.
+
+# The real components that the tests run: built once per version, shared by all checkouts that name the
+# same folder in NETSURGEON_RIG. To build one anew, delete its folder.
+RIG := $(abspath $(or $(NETSURGEON_RIG),.rig))
+export NETSURGEON_RIG := $(RIG)
+
+ETCD_VERSION := 3.6.16
+KUBERNETES_VERSIONS := 1.36.3 1.32.2
+
+ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
+CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
+GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
+
+.PHONY: help demo test soak lint bench fmt rig fixtures prerequisites-build prerequisites-rig
+.DELETE_ON_ERROR:
+
+help: ## list these words
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: prerequisites-build ## renumber a copy of a small cluster, offline
+	cargo build --release --locked
+	target/release/netsurgeon rehearse testdata/objects.snapshot.db --to 10.200.0.0/16
+
+test: rig ## everything: format, lints, and all tests, those on real etcd and real clusters included
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+	cargo test --locked --no-fail-fast
+
+soak: rig ## the tests that are too long for every day
+	cargo test --locked --no-fail-fast -- --ignored --nocapture
+
+lint: prerequisites-build ## format and lints only
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+
+bench: prerequisites-build ## the benchmarks
+	cargo bench --locked
+
+fmt: ## format the sources
+	cargo fmt
+
+fixtures: rig ## make the snapshots in testdata/ anew, from real clusters
+	cargo run --locked --example fixtures
+
+rig: $(ETCD) $(CONTROL_PLANES) $(RIG)/etcd-debian/etcd | prerequisites-rig ## build the components that tests run
+
+prerequisites-build prerequisites-rig: prerequisites-%:
+	@tests/prerequisites.sh $*
+
+# A program appears whole: a build that is cut off leaves only a `.new` behind.
+$(RIG)/k8s-%/controlplane: | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/controlplane && $(GO_BUILD) -modfile=k8s-$*.mod -ldflags "$(version_flags)" -o $@.new .
+	mv $@.new $@
+
+# Without these the components say that they are v0.0.0.
+version_flags = -s -w \
+	-X k8s.io/component-base/version.gitVersion=v$* \
+	-X k8s.io/component-base/version.gitMajor=1 \
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$*))
+
+$(RIG)/etcd-$(ETCD_VERSION)/etcd: package = go.etcd.io/etcd/server/v3
+$(RIG)/etcd-$(ETCD_VERSION)/etcdctl: package = go.etcd.io/etcd/etcdctl/v3
+$(RIG)/etcd-$(ETCD_VERSION)/etcdutl: package = go.etcd.io/etcd/etcdutl/v3
+$(ETCD): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/controlplane/etcd && $(GO_BUILD) -o $@.new $(package)
+	mv $@.new $@
+
+# Unpacked, not installed: the package starts a service on port 2379.
+$(RIG)/etcd-debian/etcd: | prerequisites-rig
+	rm -rf $(@D).new && mkdir -p $(@D).new
+	cd $(@D).new && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb .
+	mkdir -p $(@D) && mv $(@D).new/usr/bin/etcd $@ && rm -rf $(@D).new

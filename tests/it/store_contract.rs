@@ -1,0 +1,111 @@
+//! The stores that need no server, held to the contract. The live one is held to it in the tier `etcd`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use netsurgeon::store::memory::MemoryStore;
+use netsurgeon::store::overlay::Overlay;
+use netsurgeon::store::snapshot::SnapshotStore;
+use netsurgeon::store::{KeyRange, ReadStore, Revision, StoreError};
+
+use crate::contract;
+
+/// A snapshot that `etcdctl snapshot save` made of an API server's store.
+fn testdata(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+fn snapshot(scope: &[KeyRange]) -> SnapshotStore {
+    SnapshotStore::open(&testdata("objects.snapshot.db"), scope).expect("a good snapshot")
+}
+
+#[tokio::test]
+async fn memory_keeps_the_contract() {
+    contract::check_writes(&MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn memory_made_from_entries_keeps_the_contract() {
+    let entries = contract::everything(&snapshot(&[KeyRange::everything()]), None).await;
+    let store = MemoryStore::from_entries(entries.clone());
+    assert_eq!(contract::everything(&store, None).await, entries);
+    contract::check_writes(&store).await;
+}
+
+#[tokio::test]
+async fn an_overlay_over_memory_keeps_the_contract() {
+    let base = Arc::new(MemoryStore::new());
+    contract::write_history(base.as_ref()).await;
+    let overlay = Overlay::new(base.clone()).await.expect("an overlay");
+    let before = contract::everything(base.as_ref(), None).await;
+    contract::check_writes(&overlay).await;
+    assert_eq!(contract::everything(base.as_ref(), None).await, before, "the base is as it was");
+}
+
+#[tokio::test]
+async fn an_overlay_over_a_snapshot_keeps_the_contract() {
+    let base = Arc::new(snapshot(&[KeyRange::everything()]));
+    contract::check_writes(&Overlay::new(base).await.expect("an overlay")).await;
+}
+
+#[tokio::test]
+async fn an_overlay_over_an_overlay_keeps_the_contract() {
+    let base = Arc::new(Overlay::new(Arc::new(MemoryStore::new())).await.expect("an overlay"));
+    contract::check_writes(&Overlay::new(base).await.expect("an overlay")).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_keeps_the_reading_contract_whatever_its_scope() {
+    let whole = snapshot(&[KeyRange::everything()]);
+    contract::check_reads(&whole).await;
+    for scope in [vec![], vec![KeyRange::prefix("/registry/services/")]] {
+        let narrow = snapshot(&scope);
+        assert!(narrow.key_count() < whole.key_count());
+        contract::check_reads(&narrow).await;
+        let all = contract::everything(&whole, None).await;
+        assert_eq!(contract::everything(&narrow, None).await, all, "outside the scope, too");
+    }
+}
+
+#[tokio::test]
+async fn an_overlay_has_the_history_that_a_store_would_have() {
+    let model = MemoryStore::new();
+    let overlay = Overlay::new(Arc::new(MemoryStore::new())).await.expect("an overlay");
+    let revisions = contract::write_history(&model).await;
+    assert_eq!(contract::write_history(&overlay).await, revisions);
+    contract::assert_same(&model, &overlay, &revisions).await;
+}
+
+#[tokio::test]
+async fn an_overlay_reads_its_base_at_one_revision() {
+    let base = Arc::new(MemoryStore::new());
+    contract::write_history(base.as_ref()).await;
+    let overlay = Overlay::new(base.clone()).await.expect("an overlay");
+    let before = contract::everything(&overlay, None).await;
+    contract::check_writes(base.as_ref()).await;
+    assert_eq!(contract::everything(&overlay, None).await, before, "others' writes do not show");
+    let own = contract::transaction([contract::create("/own", "1")]);
+    let revision = netsurgeon::store::WriteStore::commit(&overlay, &own).await.expect("a commit");
+    assert_eq!(revision.0, overlay.base_revision().0 + 1);
+    assert_eq!(overlay.changed_keys(), ["/own".into()]);
+    base.compact(base.revision().await.expect("a revision")).expect("a compaction");
+    let outcome = contract::scan(&overlay, &[KeyRange::everything()], None).await;
+    assert!(matches!(outcome, Err(StoreError::Compacted { .. })), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn memory_forgets_what_is_compacted_and_no_more() {
+    let (whole, compacted) = (MemoryStore::new(), MemoryStore::new());
+    let revisions = contract::write_history(&whole).await;
+    contract::write_history(&compacted).await;
+    let (gone, kept) = revisions.split_at(25);
+    compacted.compact(kept[0]).expect("a compaction");
+    contract::assert_same(&whole, &compacted, kept).await;
+    for revision in gone {
+        let outcome = contract::scan(&compacted, &[KeyRange::everything()], Some(*revision)).await;
+        let expected = kept[0];
+        assert!(matches!(outcome, Err(StoreError::Compacted { oldest, .. }) if oldest == expected));
+    }
+    let outcome = compacted.compact(Revision(3));
+    assert!(matches!(outcome, Err(StoreError::Compacted { .. })), "{outcome:?}");
+}

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing, and checks the two toolchains that Debian's packages are
+# too old for.
+#
+#   tests/prerequisites.sh build    what compiling netsurgeon needs
+#   tests/prerequisites.sh rig      the same, and what the tests on real components need
+#
+# Nothing is installed that is there already, and no package that starts a service.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+    echo "prerequisites: $*" >&2
+    exit 1
+}
+
+# Fails unless version $1 is at least $2.
+at_least() {
+    [ "$(printf '%s\n' "$2" "$1" | sort --version-sort | head -n 1)" = "$2" ]
+}
+
+check_cargo() {
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    command -v cargo >/dev/null || fail "cargo is missing: install Rust $wanted or newer, see https://rustup.rs"
+    found=$(cargo --version | cut -d ' ' -f 2)
+    at_least "$found" "$wanted" || fail "cargo is $found, Rust $wanted or newer is needed: rustup update stable"
+}
+
+check_go() {
+    local wanted found
+    wanted=$(sed -n 's/^go //p' tests/controlplane/go.mod)
+    command -v go >/dev/null || fail "go is missing: install Go $wanted or newer, see https://go.dev/dl"
+    # In the module's folder, where a Go since 1.21 fetches the toolchain that go.mod asks for.
+    found=$(cd tests/controlplane && go env GOVERSION) || fail "go cannot switch to the toolchain $wanted"
+    at_least "${found#go}" "$wanted" || fail "go is ${found#go}, $wanted or newer is needed: https://go.dev/dl"
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        command -v sudo >/dev/null || fail "this needs root, and there is no sudo: $*"
+        sudo "$@"
+    fi
+}
+
+install_packages() {
+    local missing=()
+    for package in "$@"; do
+        dpkg-query --show --showformat '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    echo "prerequisites: installing ${missing[*]}" >&2
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install --yes --quiet --no-install-recommends "${missing[@]}" >&2
+}
+
+# Administrators' programs are not on everybody's path.
+PATH="$PATH:/usr/sbin:/sbin"
+packages=(build-essential ca-certificates curl git libprotobuf-dev protobuf-compiler)
+commands=(cc curl git protoc)
+case "${1:-}" in
+    build) ;;
+    rig)
+        packages+=(conntrack iproute2 iptables nftables time)
+        commands+=(conntrack ip iptables nft setpriv)
+        ;;
+    *) fail "say \`build\` or \`rig\`" ;;
+esac
+if command -v apt-get >/dev/null; then
+    install_packages "${packages[@]}"
+    # `make rig` downloads this one to unpack it; images without package lists are common.
+    [ "$1" = build ] || apt-cache show etcd-server >/dev/null 2>&1 || as_root apt-get update -qq
+fi
+for command in "${commands[@]}"; do
+    command -v "$command" >/dev/null || fail "\`$command\` is missing; on Debian it comes with: ${packages[*]}"
+done
+[ -e /usr/include/google/protobuf/any.proto ] || [ -n "${PROTOC_INCLUDE:-}" ] ||
+    fail "google/protobuf/any.proto is missing; on Debian it comes with libprotobuf-dev"
+check_cargo
+if [ "$1" = rig ]; then
+    check_go
+fi
