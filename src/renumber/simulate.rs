@@ -1,0 +1,173 @@
+//! What stands in for the world outside etcd in a rehearsal.
+//!
+//! Changes through the API are carried out on the overlay as the API server would store them, as far as
+//! that is certain: the object, and for a Service its allocation. Waiting ends at once. What people or
+//! controllers do is noted and taken as done.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use super::plan::Renumbering;
+use crate::operation::{Ambient, Answer, ApiChange, External, Observed, Wait, World, WorldError};
+use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
+use crate::survey::{Era, Layout};
+use crate::wire::edit::{self, FieldChange};
+use crate::wire::objects::{self, ALLOCATOR, NewIpAddress, Service};
+use crate::wire::{Field, FieldEdit, Value};
+
+/// The world of a rehearsal.
+pub(super) struct Simulation<'a> {
+    pub(super) store: &'a dyn WriteStore,
+    pub(super) work: &'a Renumbering,
+    pub(super) ambient: &'a dyn Ambient,
+    /// What was taken as done, in order.
+    pub(super) externals: Mutex<Vec<External>>,
+    /// How often was waited for what.
+    pub(super) waits: Mutex<usize>,
+}
+
+fn failed(error: impl std::fmt::Display) -> WorldError {
+    WorldError(error.to_string())
+}
+
+impl Simulation<'_> {
+    fn layout(&self) -> Layout {
+        Layout::new(&self.work.prefix)
+    }
+
+    fn key_of(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Key, WorldError> {
+        match (kind, namespace) {
+            ("ServiceCIDR", None) => Ok(self.layout().service_cidr(name)),
+            ("Service", Some(namespace)) => Ok(self.layout().service(namespace, name)),
+            _ => Err(WorldError(format!("a rehearsal cannot change a {kind}"))),
+        }
+    }
+
+    async fn create(&self, manifest: &serde_json::Value) -> Result<(), WorldError> {
+        let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
+        let (kind, name) = (text("/kind").unwrap_or_default(), text("/metadata/name").unwrap_or_default());
+        let namespace = text("/metadata/namespace");
+        let key = self.key_of(kind, namespace, name)?;
+        let value = self.fresh(format!("{manifest}\n").as_bytes())?;
+        let mut changes = vec![Change { key, expected: Expected::Absent, action: Action::Put(value) }];
+        if let (Some(namespace), Some(address)) = (namespace, text("/spec/clusterIP")) {
+            let address: IpAddr = address.parse().map_err(failed)?;
+            changes.push(self.allocate(address, namespace, name).await?);
+        }
+        self.commit(changes).await
+    }
+
+    fn fresh(&self, value: &[u8]) -> Result<Vec<u8>, WorldError> {
+        let edits = [
+            FieldEdit { field: Field::uid(), change: FieldChange::Set(Value::Text(self.ambient.uid())) },
+            FieldEdit {
+                field: Field::creation_timestamp(),
+                change: FieldChange::Set(Value::Time(self.ambient.now())),
+            },
+        ];
+        edit::apply(value, &edits).map_err(failed)
+    }
+
+    async fn allocate(&self, address: IpAddr, namespace: &str, name: &str) -> Result<Change, WorldError> {
+        if self.work.era == Era::Bitmap {
+            return self.change_bit(address, true).await;
+        }
+        let new = NewIpAddress {
+            api_version: &self.work.api_version,
+            address,
+            parent: (namespace, name),
+            managed_by: ALLOCATOR,
+            uid: &self.ambient.uid(),
+            created: self.ambient.now(),
+        };
+        let action = Action::Put(new.encode(self.work.encoding));
+        Ok(Change { key: self.layout().ip_address(address), expected: Expected::Absent, action })
+    }
+
+    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Change, WorldError> {
+        let name = self.work.bitmap.as_ref().map_or("serviceips", |change| change.name.as_str());
+        let key = self.layout().range(name);
+        let entry = self.store.get(&key).await.map_err(failed)?;
+        let entry = entry.ok_or_else(|| WorldError(format!("`{key}` does not exist")))?;
+        let bit = self.work.to.bit_of(address).and_then(|bit| u64::try_from(bit).ok());
+        let bit = bit.ok_or_else(|| WorldError(format!("`{address}` has no bit")))?;
+        let capacity = u64::try_from(self.work.to.bitmap_capacity()).map_err(failed)?;
+        let (set, clear) = if allocated { (vec![bit], vec![]) } else { (vec![], vec![bit]) };
+        let change = FieldChange::Bits { capacity, set, clear };
+        let value = edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).map_err(failed)?;
+        Ok(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) })
+    }
+
+    async fn delete(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<(), WorldError> {
+        let key = self.key_of(kind, namespace, name)?;
+        let Some(entry) = self.store.get(&key).await.map_err(failed)? else { return Ok(()) };
+        let expected = Expected::At(entry.mod_revision);
+        let mut changes = vec![Change { key, expected, action: Action::Delete }];
+        if kind == "Service" {
+            let service: Service = objects::decode(&entry.value).map_err(failed)?;
+            for address in service.addresses() {
+                changes.extend(self.release(address).await?);
+            }
+        }
+        self.commit(changes).await
+    }
+
+    async fn release(&self, address: IpAddr) -> Result<Option<Change>, WorldError> {
+        if self.work.era == Era::Bitmap {
+            return self.change_bit(address, false).await.map(Some);
+        }
+        let key = self.layout().ip_address(address);
+        let entry = self.store.get(&key).await.map_err(failed)?;
+        Ok(entry.map(|entry| Change {
+            key,
+            expected: Expected::At(entry.mod_revision),
+            action: Action::Delete,
+        }))
+    }
+
+    async fn commit(&self, changes: Vec<Change>) -> Result<(), WorldError> {
+        let transaction = Transaction { guards: Vec::new(), changes };
+        self.store.commit(&transaction).await.map(drop).map_err(failed)
+    }
+}
+
+#[async_trait]
+impl World for Simulation<'_> {
+    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+        match change {
+            ApiChange::Create { manifest } => self.create(manifest).await,
+            ApiChange::Delete { kind, namespace, name, .. } => {
+                self.delete(kind, namespace.as_deref(), name).await
+            }
+        }
+    }
+
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+        let (key, wanted) = match change {
+            ApiChange::Create { manifest } => {
+                let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
+                let name = text("/metadata/name").unwrap_or_default();
+                let kind = text("/kind").unwrap_or_default();
+                (self.key_of(kind, text("/metadata/namespace"), name)?, true)
+            }
+            ApiChange::Delete { kind, namespace, name, .. } => {
+                (self.key_of(kind, namespace.as_deref(), name)?, false)
+            }
+        };
+        let exists = self.store.get(&key).await.map_err(failed)?.is_some();
+        Ok(if exists == wanted { Observed::Done } else { Observed::NotDone })
+    }
+
+    async fn wait(&self, _wait: &Wait) -> Result<(), WorldError> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        *waits = waits.saturating_add(1);
+        Ok(())
+    }
+
+    async fn external(&self, external: &External) -> Result<Answer, WorldError> {
+        self.externals.lock().unwrap_or_else(PoisonError::into_inner).push(external.clone());
+        Ok(Answer::Assumed)
+    }
+}
