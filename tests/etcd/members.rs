@@ -83,14 +83,13 @@ async fn write(store: &EtcdStore, numbers: std::ops::Range<u32>) {
         let key = format!("/members/{number:03}");
         loop {
             match store.commit(&transaction([create(&key, "1")])).await {
-                Ok(_) => break,
+                // A conflict: the lost write was carried out after it had been looked for.
+                Ok(_) | Err(CommitError::Conflict { found: Some(_), .. }) => break,
                 Err(CommitError::OutcomeUnknown { .. }) => {
                     if store.get(&key.as_str().into()).await.expect("reads are repeated").is_some() {
                         break;
                     }
                 }
-                // The lost write was carried out after all, after it had been looked for.
-                Err(CommitError::Conflict { found: Some(_), .. }) => break,
                 Err(other) => panic!("{other}"),
             }
         }
