@@ -16,6 +16,7 @@
 
 pub mod ip;
 pub mod operation;
+pub mod renumber;
 pub mod store;
 pub mod survey;
 pub mod wire;

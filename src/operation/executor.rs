@@ -41,6 +41,13 @@ pub struct Failure {
     pub source: OperationError,
 }
 
+/// How far an unwinding has come.
+struct Unwinding {
+    report: Report,
+    /// Whether something was undone since the last wait.
+    unsettled: bool,
+}
+
 /// The machinery for one operation.
 pub struct Executor<'a> {
     /// The store that is changed, and that has the journal.
@@ -64,6 +71,9 @@ impl Executor<'_> {
     /// Stops at the first step that fails, with everything before it done and nothing after it begun.
     pub async fn run(&mut self, work: &dyn Work, until: Option<usize>) -> Result<Report, Failure> {
         let mut report = Report::default();
+        if self.journal.is_being_undone() {
+            return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
+        }
         for stage in work.stages() {
             if until.is_some_and(|until| stage.index >= until) {
                 break;
@@ -104,18 +114,34 @@ impl Executor<'_> {
     pub async fn unwind(&mut self, work: &dyn Work) -> Result<Report, Failure> {
         let stages = work.stages();
         self.refuse_past_no_return(work, &stages)?;
-        let mut report = Report::default();
+        let mut unwinding =
+            Unwinding { report: Report::default(), unsettled: self.journal.is_being_undone() };
         for stage in stages.iter().rev() {
             let steps = work.steps(stage);
-            if steps.iter().all(|step| self.journal.state(&step.id).is_none()) {
+            if !steps.iter().any(|step| self.is_to_be_undone(step, unwinding.unsettled)) {
                 continue;
             }
             self.observer.event(Event::StageStarted { stage, steps: steps.len(), back: true });
             for step in steps.iter().rev() {
-                self.undo(step, &mut report).await?;
+                self.undo(step, &mut unwinding).await?;
             }
         }
-        Ok(report)
+        Ok(unwinding.report)
+    }
+
+    /// Whether there is anything to undo of a step. A wait is repeated when something was undone since the
+    /// last one.
+    fn is_to_be_undone(&self, step: &Step, unsettled: bool) -> bool {
+        let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
+        let state = self.journal.state(&step.id);
+        match &step.action {
+            Action::Wait(_) => unsettled,
+            Action::WayBack { of, .. } => {
+                let other = self.journal.state(of);
+                state != Some(State::UndoDone) && !matches!(other, None | Some(State::Failed))
+            }
+            _ => was_begun(state),
+        }
     }
 
     fn refuse_past_no_return(&self, work: &dyn Work, stages: &[Stage]) -> Result<(), Failure> {
@@ -130,10 +156,17 @@ impl Executor<'_> {
         Ok(())
     }
 
-    async fn undo(&mut self, step: &Step, report: &mut Report) -> Result<(), Failure> {
+    async fn undo(&mut self, step: &Step, unwinding: &mut Unwinding) -> Result<(), Failure> {
+        if !self.is_to_be_undone(step, unwinding.unsettled) {
+            if self.journal.state(&step.id).is_some() {
+                self.count(step, false, &mut unwinding.report);
+            }
+            return Ok(());
+        }
+        unwinding.unsettled = !matches!(step.action, Action::Wait(_));
         match self.backward(step).await {
-            Ok(done) => {
-                self.count(step, done, report);
+            Ok(()) => {
+                self.count(step, true, &mut unwinding.report);
                 Ok(())
             }
             Err(error) if error.is_about_one_object() => {
@@ -142,7 +175,7 @@ impl Executor<'_> {
                 self.note(step, State::UndoFailed, Some(reason.clone()))
                     .await
                     .map_err(|source| Failure { step: step.id.clone(), source })?;
-                report.stuck.push(Stuck { step: step.id.clone(), reason });
+                unwinding.report.stuck.push(Stuck { step: step.id.clone(), reason });
                 Ok(())
             }
             Err(source) => Err(Failure { step: step.id.clone(), source }),
@@ -156,7 +189,8 @@ impl Executor<'_> {
             return Ok(false);
         }
         match &step.action {
-            Action::Swap { forward, .. } => self.swap(step, forward.as_ref(), State::Done).await?,
+            Action::Swap { forward, .. } => self.swap(step, Some(forward), State::Done).await?,
+            Action::WayBack { .. } => return Ok(false),
             Action::Api { forward, .. } => {
                 self.api(step, forward, state, State::Started, State::Done).await?
             }
@@ -173,30 +207,31 @@ impl Executor<'_> {
         Ok(true)
     }
 
-    /// Undoes one step. Returns whether there was anything to do.
-    async fn backward(&mut self, step: &Step) -> Result<bool, OperationError> {
+    /// Undoes one step.
+    async fn backward(&mut self, step: &Step) -> Result<(), OperationError> {
         let state = self.journal.state(&step.id);
-        if matches!(state, None | Some(State::UndoDone | State::Failed)) {
-            return Ok(false);
-        }
         match &step.action {
-            Action::Swap { backward, .. } => self.swap(step, backward.as_ref(), State::UndoDone).await?,
+            Action::Swap { backward, .. } => self.swap(step, backward.as_ref(), State::UndoDone).await,
+            Action::WayBack { swap, .. } => self.swap(step, Some(swap), State::UndoDone).await,
             Action::Api { backward: Some(change), .. } => {
-                self.api(step, change, state, State::UndoStarted, State::UndoDone).await?;
+                self.api(step, change, state, State::UndoStarted, State::UndoDone).await
             }
             Action::Wait(wait) => {
                 self.world.wait(wait).await?;
-                self.note(step, State::UndoDone, None).await?;
+                if state == Some(State::UndoDone) {
+                    Ok(())
+                } else {
+                    self.note(step, State::UndoDone, None).await
+                }
             }
             Action::External(external) => {
                 let assumed = external.assumed_back.as_ref();
-                self.external(step, external, assumed, State::UndoDone).await?;
+                self.external(step, external, assumed, State::UndoDone).await
             }
             Action::Api { backward: None, .. } | Action::PointOfNoReturn => {
-                self.note(step, State::UndoDone, None).await?;
+                self.note(step, State::UndoDone, None).await
             }
         }
-        Ok(true)
     }
 
     /// A change through the API: the intention first, then the change, then the outcome. A change whose

@@ -61,8 +61,9 @@ impl State {
         match (from, to) {
             (None | Some(Failed | UndoDone), Started | Done) => true,
             (None | Some(Started), Failed) | (Some(Started), Started | Done) => true,
-            (Some(Started | Done | Failed | UndoFailed | UndoStarted), UndoStarted | UndoDone) => true,
-            (Some(Started | Done | UndoStarted | UndoFailed), UndoFailed) => true,
+            // What matters on the way back only was never begun before it is undone.
+            (Some(Started | Done | Failed | UndoFailed | UndoStarted), UndoStarted) => true,
+            (None | Some(Started | Done | Failed | UndoFailed | UndoStarted), UndoDone | UndoFailed) => true,
             _ => false,
         }
     }
@@ -199,6 +200,12 @@ impl Journal {
     /// Returns how a step stands, `None` if it was never begun.
     pub fn state(&self, step: &StepId) -> Option<State> {
         self.records.get(step).map(|(record, _)| record.state)
+    }
+
+    /// Whether undoing has begun.
+    pub fn is_being_undone(&self) -> bool {
+        let undone = |state| matches!(state, State::UndoStarted | State::UndoDone | State::UndoFailed);
+        self.records.values().any(|(record, _)| undone(record.state))
     }
 
     /// Returns the change that brings a step's record to a state, and the record, to be handed to

@@ -93,6 +93,9 @@ pub enum OperationError {
         /// Why.
         reason: String,
     },
+    /// Undoing the operation has begun, so it cannot go forward again.
+    #[error("the operation is being rolled back; only that can go on")]
+    BeingUndone,
     /// The operation has passed the step after which there is no way back.
     #[error("the operation has passed its point of no return (step `{step}`)")]
     PointOfNoReturn {

@@ -32,13 +32,20 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// A transaction in the store, and the one that undoes it. Where one of the two is `None`, there is
-    /// nothing to do in that direction.
+    /// A transaction in the store, and the one that undoes it, if there is anything to undo.
     Swap {
         /// On the way forward.
-        forward: Option<Swap>,
+        forward: Swap,
         /// On the way back.
         backward: Option<Swap>,
+    },
+    /// A transaction that matters on the way back only: it is carried out, in its place in the reverse order,
+    /// when an operation is undone in which another step had been carried out.
+    WayBack {
+        /// The other step.
+        of: StepId,
+        /// The transaction.
+        swap: Swap,
     },
     /// A change through the Kubernetes API.
     Api {
@@ -47,7 +54,8 @@ pub enum Action {
         /// On the way back.
         backward: Option<ApiChange>,
     },
-    /// Waiting for something to be true; done in both directions.
+    /// Waiting for something to be true; done in both directions, on the way back whenever something was
+    /// undone since the last wait.
     Wait(Wait),
     /// Something that a person or another component does.
     External(External),

@@ -9,7 +9,7 @@
 pub mod hold;
 pub mod plan;
 pub mod rehearse;
-mod simulate;
+pub mod simulate;
 pub mod stages;
 mod steps;
 pub mod target;

@@ -228,11 +228,7 @@ fn api_version(survey: &Survey) -> String {
 }
 
 /// Parts the Services into those that move and those that do not.
-fn split<'s>(
-    survey: &'s Survey,
-    family: Family,
-    to: &ServiceCidr,
-) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
+fn split<'s>(survey: &'s Survey, family: Family, to: &ServiceCidr) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
     let mut movers = Vec::new();
     let mut skipped = Vec::new();
     for service in &survey.services {
@@ -326,7 +322,11 @@ fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
 }
 
 /// Returns free addresses of the range from its top down, for shadows to be made under.
-fn spare_addresses(survey: &Survey, to: &ServiceCidr, assigned: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
+fn spare_addresses(
+    survey: &Survey,
+    to: &ServiceCidr,
+    assigned: &[IpAddr],
+) -> impl Iterator<Item = IpAddr> + use<> {
     let mut used = taken(survey);
     used.extend(assigned.iter().copied());
     let range = *to;
@@ -401,20 +401,24 @@ fn make_shadow(
 /// balancer, one family.
 fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
     let spec = &service.spec;
-    let ports: Vec<serde_json::Value> = spec.ports.iter().map(|port| {
-        let target = port.target_port.clone().unwrap_or_default();
-        let target: serde_json::Value = match target.r#type {
-            Some(1) => target.str_val.unwrap_or_default().into(),
-            _ => target.int_val.unwrap_or_default().into(),
-        };
-        let mut copy = serde_json::json!({
-            "name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": target,
-        });
-        if let (Some(app), Some(members)) = (&port.app_protocol, copy.as_object_mut()) {
-            members.insert("appProtocol".into(), app.as_str().into());
-        }
-        copy
-    }).collect();
+    let ports: Vec<serde_json::Value> = spec
+        .ports
+        .iter()
+        .map(|port| {
+            let target = port.target_port.clone().unwrap_or_default();
+            let target: serde_json::Value = match target.r#type {
+                Some(1) => target.str_val.unwrap_or_default().into(),
+                _ => target.int_val.unwrap_or_default().into(),
+            };
+            let mut copy = serde_json::json!({
+                "name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": target,
+            });
+            if let (Some(app), Some(members)) = (&port.app_protocol, copy.as_object_mut()) {
+                members.insert("appProtocol".into(), app.as_str().into());
+            }
+            copy
+        })
+        .collect();
     let mut copy = serde_json::json!({
         "type": "ClusterIP", "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
         "selector": spec.selector, "ports": ports,
@@ -430,7 +434,8 @@ fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
                 members.insert(name.into(), value.as_str().into());
             }
         }
-        let timeout = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+        let timeout =
+            spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
         if let Some(seconds) = timeout {
             let config = serde_json::json!({"clientIP": {"timeoutSeconds": seconds}});
             members.insert("sessionAffinityConfig".into(), config);

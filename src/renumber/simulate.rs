@@ -18,18 +18,29 @@ use crate::wire::objects::{self, ALLOCATOR, NewIpAddress, Service};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The world of a rehearsal.
-pub(super) struct Simulation<'a> {
-    pub(super) store: &'a dyn WriteStore,
-    pub(super) work: &'a Renumbering,
-    pub(super) ambient: &'a dyn Ambient,
-    /// What was taken as done, in order.
-    pub(super) externals: Mutex<Vec<External>>,
-    /// How often was waited for what.
-    pub(super) waits: Mutex<usize>,
+pub struct Simulation<'a> {
+    store: &'a dyn WriteStore,
+    work: &'a Renumbering,
+    ambient: &'a dyn Ambient,
+    externals: Mutex<Vec<External>>,
+    waits: Mutex<usize>,
 }
 
 fn failed(error: impl std::fmt::Display) -> WorldError {
     WorldError(error.to_string())
+}
+
+impl<'a> Simulation<'a> {
+    /// Returns the world around a store that nobody else uses.
+    pub fn new(store: &'a dyn WriteStore, work: &'a Renumbering, ambient: &'a dyn Ambient) -> Self {
+        Self { store, work, ambient, externals: Mutex::default(), waits: Mutex::default() }
+    }
+
+    /// Returns what was taken as done, in order, and how often something was waited for.
+    pub fn into_notes(self) -> (Vec<External>, usize) {
+        let externals = self.externals.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (externals, self.waits.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Simulation<'_> {
@@ -96,7 +107,8 @@ impl Simulation<'_> {
         let capacity = u64::try_from(self.work.to.bitmap_capacity()).map_err(failed)?;
         let (set, clear) = if allocated { (vec![bit], vec![]) } else { (vec![], vec![bit]) };
         let change = FieldChange::Bits { capacity, set, clear };
-        let value = edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).map_err(failed)?;
+        let value =
+            edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).map_err(failed)?;
         Ok(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) })
     }
 

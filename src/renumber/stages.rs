@@ -83,13 +83,9 @@ impl Renumbering {
             if objects {
                 parts.extend([Part::HandOver(batch), Part::SettleOld(batch)]);
             }
-            parts.extend([Part::Barrier(batch), Part::Flip(batch)]);
+            parts.extend([Part::Barrier(batch), Part::Flip(batch), Part::Verify(batch)]);
             if objects {
-                parts.push(Part::HandBack(batch));
-            }
-            parts.push(Part::Verify(batch));
-            if objects {
-                parts.push(Part::Settle(batch));
+                parts.extend([Part::HandBack(batch), Part::Settle(batch)]);
             }
             if self.has_shadows(batch) {
                 parts.push(Part::Unwarm(batch));
@@ -126,13 +122,18 @@ impl Renumbering {
             Part::ReserveBits(batch) => ("reserve", format!("reserve the addresses of {}", of(batch))),
             Part::Shadows(batch) => ("shadows", format!("make the shadow Services of {}", of(batch))),
             Part::Prewarm(batch) => ("prewarm", format!("route the new addresses of {}", of(batch))),
-            Part::HandOver(batch) => ("hand-over", format!("give the allocator the new addresses of {}", of(batch))),
-            Part::SettleOld(batch) => ("settle-old", format!("on the way back: settle the old addresses of {}", of(batch))),
+            Part::HandOver(batch) => {
+                ("hand-over", format!("give the allocator the new addresses of {}", of(batch)))
+            }
+            Part::SettleOld(batch) => {
+                ("settle-old", format!("on the way back: settle the old addresses of {}", of(batch)))
+            }
             Part::Barrier(batch) => ("barrier", format!("wait until every node routes {}", of(batch))),
             Part::Flip(batch) => ("flip", format!("move {}", of(batch))),
-            Part::HandBack(batch) => {
-                ("hand-back", format!("on the way back: give the allocator the old addresses of {}", of(batch)))
-            }
+            Part::HandBack(batch) => (
+                "hand-back",
+                format!("on the way back: give the allocator the old addresses of {}", of(batch)),
+            ),
             Part::Verify(batch) => ("verify", format!("wait until every node routes {} as moved", of(batch))),
             Part::Settle(batch) => ("settle", format!("settle the new addresses of {}", of(batch))),
             Part::Unwarm(batch) => ("unwarm", format!("remove the warming shadows of {}", of(batch))),

@@ -37,7 +37,13 @@ fn swap(edits: Vec<KeyEdit>) -> Swap {
 }
 
 fn both(forward: Vec<KeyEdit>, backward: Vec<KeyEdit>) -> Action {
-    Action::Swap { forward: Some(swap(forward)), backward: Some(swap(backward)) }
+    Action::Swap { forward: swap(forward), backward: Some(swap(backward)) }
+}
+
+/// A transaction that belongs to the way back of a Service's flip.
+fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
+    let of = StepId(format!("flip/{}", candidate.subject()));
+    step(name, &candidate.subject(), Action::WayBack { of, swap })
 }
 
 /// Waiting for every kube-proxy to have applied what was written.
@@ -67,7 +73,9 @@ impl Compiler<'_> {
             ),
             external(
                 "certificates",
-                format!("every API server serves a certificate that carries `{first}` beside the old first address"),
+                format!(
+                    "every API server serves a certificate that carries `{first}` beside the old first address"
+                ),
                 "in-cluster clients verify the API server by the address of `default/kubernetes`",
             ),
         ]
@@ -78,8 +86,10 @@ impl Compiler<'_> {
     pub(super) fn flags(&self) -> Vec<Step> {
         let what = format!("set `--service-cluster-ip-range` to `{}` on every API server", self.work.to);
         let why = match self.work.era {
-            Era::Bitmap => "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
-                            creation until all agree",
+            Era::Bitmap => {
+                "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
+                            creation until all agree"
+            }
             _ => "an API server with the old flag would make the old range again",
         };
         let mut flags = External { what, why: why.to_string(), assumed: None, assumed_back: None };
@@ -91,8 +101,11 @@ impl Compiler<'_> {
             flags.assumed_back = Some(backward);
             return vec![step("external", "flags", Action::External(flags))];
         }
-        let rewrite = Action::Swap { forward: Some(forward), backward: Some(backward) };
-        vec![step("external", "flags", Action::External(flags)), step("rewrite-bitmap", &self.work.to.to_string().replace('/', "-"), rewrite)]
+        let rewrite = Action::Swap { forward, backward: Some(backward) };
+        vec![
+            step("external", "flags", Action::External(flags)),
+            step("rewrite-bitmap", &self.work.to.to_string().replace('/', "-"), rewrite),
+        ]
     }
 
     fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
@@ -107,7 +120,10 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::data(), bytes(&change.data_before), bytes(&after)),
         ];
         let back = edits.iter().filter_map(FieldEdit::inverse).collect();
-        let edit = |edits| KeyEdit { key: key.clone(), change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() } };
+        let edit = |edits| KeyEdit {
+            key: key.clone(),
+            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
+        };
         Some((swap(vec![edit(edits)]), swap(vec![edit(back)])))
     }
 
@@ -135,7 +151,8 @@ impl Compiler<'_> {
         let key = self.layout.ip_address(candidate.new_address);
         let value = self.new_ip_address(candidate.new_address, candidate, &candidate.name, NETSURGEON);
         let forward = vec![create(key.clone(), value, 0)];
-        let backward = vec![KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }];
+        let backward =
+            vec![KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }];
         step("reserve", &candidate.subject(), both(forward, backward))
     }
 
@@ -164,7 +181,11 @@ impl Compiler<'_> {
             namespace: None,
             name: name.clone(),
         };
-        step("open-range", &name, Action::Api { forward: ApiChange::Create { manifest }, backward: Some(backward) })
+        step(
+            "open-range",
+            &name,
+            Action::Api { forward: ApiChange::Create { manifest }, backward: Some(backward) },
+        )
     }
 
     fn range_name(&self) -> String {
@@ -174,7 +195,11 @@ impl Compiler<'_> {
 
     pub(super) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
         let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
-        step("reserve", &format!("{batch:05}"), both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits)))
+        step(
+            "reserve",
+            &format!("{batch:05}"),
+            both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits)),
+        )
     }
 
     fn range_key(&self) -> Key {
@@ -228,15 +253,14 @@ impl Compiler<'_> {
             return None;
         }
         let key = self.layout.ip_address(candidate.old_address);
-        let backward = swap(vec![relabel(key, NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))]);
-        let action = Action::Swap { forward: None, backward: Some(backward) };
-        Some(step("hand-back", &candidate.subject(), action))
+        let back = swap(vec![relabel(key, NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))]);
+        Some(way_back("hand-back", candidate, back))
     }
 
     /// Dates the new address as made now, once its Service has it.
     pub(super) fn settle(&self, candidate: &Move) -> Step {
         let forward = swap(vec![date_now(self.layout.ip_address(candidate.new_address))]);
-        step("settle", &candidate.subject(), Action::Swap { forward: Some(forward), backward: None })
+        step("settle", &candidate.subject(), Action::Swap { forward, backward: None })
     }
 
     /// The same for the old address on the way back.
@@ -244,9 +268,8 @@ impl Compiler<'_> {
         if candidate.hold != Hold::ExternalIp {
             return None;
         }
-        let backward = swap(vec![date_now(self.layout.ip_address(candidate.old_address))]);
-        let action = Action::Swap { forward: None, backward: Some(backward) };
-        Some(step("settle-old", &candidate.subject(), action))
+        let back = swap(vec![date_now(self.layout.ip_address(candidate.old_address))]);
+        Some(way_back("settle-old", candidate, back))
     }
 
     /// The move itself: the Service gets the new address, and what holds the old one takes it, in one
@@ -271,7 +294,7 @@ impl Compiler<'_> {
             forward.edits.extend(self.release_old(candidate, true));
             backward.edits.extend(self.release_old(candidate, false));
         }
-        step("flip", &candidate.subject(), Action::Swap { forward: Some(forward), backward: Some(backward) })
+        step("flip", &candidate.subject(), Action::Swap { forward, backward: Some(backward) })
     }
 
     /// A repair round of an API server may have freed a bit that no Service had yet.
@@ -307,7 +330,8 @@ impl Compiler<'_> {
                 steps.push(self.make_shadow(candidate, shadow, name, temporary));
             }
         }
-        let until = "the shadow Services have the endpoints of the Services that they stand in for".to_string();
+        let until =
+            "the shadow Services have the endpoints of the Services that they stand in for".to_string();
         let wait = Action::Wait(Wait { name: "endpoints".into(), until });
         steps.push(step("endpoints", &format!("{batch:05}"), wait));
         for (candidate, shadow) in with_shadow() {
@@ -339,7 +363,10 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::cluster_ips(), one(temporary), one(address)),
         ];
         let back = inverse(&edits);
-        let edit = |edits| KeyEdit { key: key.clone(), change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() } };
+        let edit = |edits| KeyEdit {
+            key: key.clone(),
+            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
+        };
         let (mut forward, mut backward) = (vec![edit(edits)], vec![edit(back)]);
         if self.work.era == Era::Bitmap {
             forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
@@ -391,10 +418,13 @@ impl Compiler<'_> {
         let mut edits = match &candidate.shadow {
             None => {
                 let policy = Value::text(candidate.traffic_policy.as_deref());
-                vec![self.service_edit(candidate, vec![
-                    FieldEdit::replace(Field::external_ips(), one(candidate.old_address), Value::Absent),
-                    FieldEdit::replace(Field::external_traffic_policy(), text("Local"), policy),
-                ])]
+                vec![self.service_edit(
+                    candidate,
+                    vec![
+                        FieldEdit::replace(Field::external_ips(), one(candidate.old_address), Value::Absent),
+                        FieldEdit::replace(Field::external_traffic_policy(), text("Local"), policy),
+                    ],
+                )]
             }
             Some(shadow) => {
                 let key = self.layout.service(&candidate.namespace, &shadow.hold_name);
@@ -410,7 +440,7 @@ impl Compiler<'_> {
             };
             edits.push(KeyEdit { key, change: KeyChange::Delete { require: vec![require] } });
         }
-        let forward = Some(swap(edits));
+        let forward = swap(edits);
         step("retire", &candidate.subject(), Action::Swap { forward, backward: None })
     }
 
@@ -438,7 +468,8 @@ impl Compiler<'_> {
         }
         steps.push(external(
             "certificates-after",
-            "reissue the API servers' certificates without the old first address; unlock the pipelines".to_string(),
+            "reissue the API servers' certificates without the old first address; unlock the pipelines"
+                .to_string(),
             "nothing dials the old address any more",
         ));
         steps
@@ -476,7 +507,7 @@ fn one(address: IpAddr) -> Value {
 }
 
 fn bytes(data: &[u8]) -> Value {
-    if data.is_empty() { Value::Absent } else { Value::Bytes(data.to_vec()) }
+    Value::Bytes(data.to_vec())
 }
 
 fn inverse(edits: &[FieldEdit]) -> Vec<FieldEdit> {

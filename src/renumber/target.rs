@@ -25,7 +25,9 @@ pub enum TargetError {
         ranges: String,
     },
     /// The range shares addresses with one of the cluster's Service ranges.
-    #[error("`{to}` overlaps the cluster's Service range `{existing}`; the new range must share no address with it")]
+    #[error(
+        "`{to}` overlaps the cluster's Service range `{existing}`; the new range must share no address with it"
+    )]
     OverlapsServices {
         /// The target.
         to: ServiceCidr,
@@ -77,7 +79,9 @@ fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
         return refuse(format!("an IPv6 prefix must be /{SHORTEST_IPV6_PREFIX} or longer"));
     }
     if era != Era::Objects && to.size() > 1 << MOST_BITMAP_HOST_BITS {
-        return refuse(format!("with a bitmap of allocations a range has at most {MOST_BITMAP_HOST_BITS} host bits"));
+        return refuse(format!(
+            "with a bitmap of allocations a range has at most {MOST_BITMAP_HOST_BITS} host bits"
+        ));
     }
     Ok(())
 }

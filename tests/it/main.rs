@@ -14,4 +14,5 @@
 mod contract;
 
 mod codegen;
+mod rehearsal;
 mod store_contract;

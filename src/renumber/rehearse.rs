@@ -1,0 +1,270 @@
+//! The whole operation on a copy that nobody else sees: forward to the end, and a rollback from the middle.
+//!
+//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and
+//! the journal are those of a live run. What cannot be known offline (flags, controllers, finalizers, nodes)
+//! is not simulated: it is taken as done and listed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::plan::{KIND, PlanError, PlanOptions, Renumbering, plan};
+use super::simulate::Simulation;
+use crate::operation::{
+    Ambient, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Summary, Work,
+};
+use crate::store::overlay::Overlay;
+use crate::store::{Entry, Key, ReadStore, StoreError};
+use crate::survey::audit::audit;
+use crate::survey::{Finding, Layout, Survey, SurveyError};
+use crate::wire::edit::{self, FieldChange};
+use crate::wire::{Field, FieldEdit, Value};
+
+/// Why a rehearsal could not be carried out to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RehearsalError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The survey failed.
+    #[error(transparent)]
+    Survey(#[from] SurveyError),
+    /// There is no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A step failed.
+    #[error("{phase}: {failure}")]
+    Step {
+        /// In which part of the rehearsal.
+        phase: &'static str,
+        /// The failure.
+        failure: Failure,
+    },
+    /// The journal failed.
+    #[error(transparent)]
+    Journal(#[from] OperationError),
+}
+
+/// How a rehearsal went.
+#[derive(Debug, Clone, Serialize)]
+pub struct Rehearsal {
+    /// Services in the cluster.
+    pub services: usize,
+    /// Services that moved.
+    pub moved: usize,
+    /// Services that did not.
+    pub skipped: usize,
+    /// Steps carried out.
+    pub steps: usize,
+    /// Batches.
+    pub batches: usize,
+    /// Waits for the data plane that a live run would have.
+    pub waits: usize,
+    /// What was wrong before.
+    pub findings_before: Vec<Finding>,
+    /// What is wrong after everything is moved and retired.
+    pub findings_after: Vec<Finding>,
+    /// Services that did not end where the plan says.
+    pub misplaced: Vec<String>,
+    /// How the rollback from the middle ended.
+    pub rollback: Rollback,
+    /// What a rollback cannot give back: IPAddress objects with a new uid or creation time.
+    pub rollback_recreated: Vec<String>,
+    /// Keys that differ after the rollback.
+    pub rollback_differences: Vec<String>,
+    /// Steps that the rollback could not undo.
+    pub rollback_stuck: Vec<String>,
+    /// Where the rollback began.
+    pub rollback_from: String,
+    /// What was taken as done and must be done by others.
+    pub external: Vec<Outside>,
+}
+
+/// How a rollback ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rollback {
+    /// Every key has the bytes that it had, uid and creation time of re-created IPAddress objects excepted.
+    Identical,
+    /// Something is not as it was.
+    Differs,
+}
+
+/// Something that a rehearsal cannot do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outside {
+    /// What.
+    pub what: String,
+    /// Why, and why there.
+    pub why: String,
+}
+
+impl Rehearsal {
+    /// Whether everything went as planned.
+    pub fn succeeded(&self) -> bool {
+        self.misplaced.is_empty() && self.rollback == Rollback::Identical && self.rollback_stuck.is_empty()
+    }
+}
+
+/// Rehearses a renumbering of what the store holds. The store is only read.
+pub async fn rehearse(
+    base: Arc<dyn ReadStore>,
+    layout: &Layout,
+    options: &PlanOptions,
+    ambient: &dyn Ambient,
+    observer: &mut dyn Observer,
+) -> Result<(Plan<Renumbering>, Rehearsal), RehearsalError> {
+    let before = Survey::read(base.as_ref(), layout, None).await?;
+    let plan = plan(&before, options)?;
+    let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
+    let finished = forward.run(None, false, observer).await?;
+    let after = Survey::read(&finished.overlay, layout, None).await?;
+    let middle = middle(&plan.work);
+    let rolled_back = forward.run(middle, true, observer).await?;
+    let comparison = compare(base.as_ref(), &rolled_back.overlay, layout).await?;
+    let stages = plan.work.stages();
+    let rehearsal = Rehearsal {
+        services: before.services.len(),
+        moved: plan.work.moves.len(),
+        skipped: plan.work.skipped.len(),
+        steps: finished.steps,
+        batches: plan.work.batches().len(),
+        waits: finished.waits,
+        findings_before: audit(&before),
+        findings_after: audit(&after),
+        misplaced: misplaced(&plan.work, &after),
+        rollback: if comparison.differences.is_empty() { Rollback::Identical } else { Rollback::Differs },
+        rollback_recreated: comparison.recreated,
+        rollback_differences: comparison.differences,
+        rollback_stuck: rolled_back.stuck.iter().map(|s| format!("{}: {}", s.step, s.reason)).collect(),
+        rollback_from: middle
+            .and_then(|index| stages.get(index))
+            .map(|s| s.title.clone())
+            .unwrap_or_default(),
+        external: finished.externals.into_iter().map(|e| Outside { what: e.what, why: e.why }).collect(),
+    };
+    Ok((plan, rehearsal))
+}
+
+/// The stage after the flips of the middle batch: with addresses moved, moving and not yet moved.
+fn middle(work: &Renumbering) -> Option<usize> {
+    let batch = work.batches().len().saturating_sub(1) / 2;
+    work.flip_stage(batch).map(|index| index.saturating_add(1))
+}
+
+/// One run of the operation on an overlay of its own.
+struct Rehearsing<'a> {
+    base: Arc<dyn ReadStore>,
+    plan: &'a Plan<Renumbering>,
+    ambient: &'a dyn Ambient,
+}
+
+struct Finished {
+    overlay: Overlay,
+    steps: usize,
+    waits: usize,
+    stuck: Vec<Stuck>,
+    externals: Vec<External>,
+}
+
+impl Rehearsing<'_> {
+    /// Carries the plan out up to a stage, or to the end, and then perhaps back.
+    async fn run(
+        &self,
+        until: Option<usize>,
+        back: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<Finished, RehearsalError> {
+        let overlay = Overlay::new(self.base.clone()).await?;
+        let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
+        let mut journal = self.begin(&overlay).await?;
+        let mut executor = Executor {
+            store: &overlay,
+            world: &simulation,
+            ambient: self.ambient,
+            observer,
+            journal: &mut journal,
+            guards: Vec::new(),
+        };
+        let forward = executor.run(&self.plan.work, until).await;
+        let report = forward.map_err(|failure| RehearsalError::Step { phase: "forward", failure })?;
+        let mut stuck = Vec::new();
+        if back {
+            let unwound = executor.unwind(&self.plan.work).await;
+            stuck = unwound.map_err(|failure| RehearsalError::Step { phase: "rollback", failure })?.stuck;
+        }
+        let (externals, waits) = simulation.into_notes();
+        Ok(Finished { overlay, steps: report.done, waits, stuck, externals })
+    }
+
+    async fn begin(&self, overlay: &Overlay) -> Result<Journal, OperationError> {
+        let summary = Summary {
+            kind: KIND.to_string(),
+            digest: self.plan.digest.clone(),
+            plan_parts: 0,
+            started: self.ambient.now(),
+            status: "running".to_string(),
+        };
+        let plan = serde_json::to_vec(self.plan).unwrap_or_default();
+        Journal::begin(overlay, &self.plan.header.cluster, "rehearsal", &plan, summary).await
+    }
+}
+
+/// Services whose addresses are not those of the plan.
+fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
+    let mut found: HashMap<(&str, &str), &[String]> = HashMap::new();
+    for service in &after.services {
+        found.insert((&service.namespace, &service.name), &service.spec.cluster_ips);
+    }
+    work.moves
+        .iter()
+        .filter(|m| found.get(&(m.namespace.as_str(), m.name.as_str())).is_none_or(|ips| **ips != *m.new))
+        .map(super::plan::Move::subject)
+        .collect()
+}
+
+#[derive(Default)]
+struct Comparison {
+    recreated: Vec<String>,
+    differences: Vec<String>,
+}
+
+/// Compares every key under the API server's prefix that the overlay has touched with what it was.
+async fn compare(base: &dyn ReadStore, overlay: &Overlay, layout: &Layout) -> Result<Comparison, StoreError> {
+    let mut comparison = Comparison::default();
+    let within = layout.everything();
+    for change in overlay.changes() {
+        if !within.contains(change.key.as_bytes()) {
+            continue;
+        }
+        let was = base.get(&change.key).await?;
+        match (was, change.entry) {
+            (Some(was), Some(is)) if was.value == is.value => {}
+            (None, None) => {}
+            (Some(was), Some(is)) if same_but_for_identity(&was, &is) => {
+                comparison.recreated.push(short(&change.key, layout));
+            }
+            _ => comparison.differences.push(change.key.to_string()),
+        }
+    }
+    Ok(comparison)
+}
+
+fn short(key: &Key, layout: &Layout) -> String {
+    let text = key.to_string();
+    text.strip_prefix(&layout.ip_addresses()).unwrap_or(&text).to_string()
+}
+
+/// Whether two IPAddress objects differ in nothing but uid and creation time.
+fn same_but_for_identity(was: &Entry, is: &Entry) -> bool {
+    let blank = |value: &[u8]| {
+        let edits = [
+            FieldEdit { field: Field::uid(), change: FieldChange::Set(Value::Text(String::new())) },
+            FieldEdit { field: Field::creation_timestamp(), change: FieldChange::Set(Value::Time(0)) },
+        ];
+        edit::apply(value, &edits)
+    };
+    let is_address = crate::wire::objects::type_of(&was.value).is_ok_and(|meta| meta.kind == "IPAddress");
+    is_address && blank(&was.value).is_ok_and(|was| Ok(was) == blank(&is.value))
+}
