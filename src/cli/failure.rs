@@ -6,6 +6,8 @@
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
 use crate::operation::{self, OperationError, PlanFileError};
+use crate::renumber::target::TargetError;
+use crate::renumber::{PlanError, RehearsalError};
 use crate::store::{CommitError, StoreError};
 use crate::survey::SurveyError;
 use crate::wire::{EditError, WireError};
@@ -276,6 +278,7 @@ impl From<OperationError> for Failure {
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
             }
+            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
@@ -294,5 +297,40 @@ impl From<operation::Failure> for Failure {
 impl From<PlanFileError> for Failure {
     fn from(error: PlanFileError) -> Self {
         Self::new(Kind::Refused, error).hint("make the plan anew and review it again")
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
+        let hint = match error {
+            PlanError::Remap(error) => return error.into(),
+            PlanError::Target(TargetError::WrongFamily { .. }) => {
+                "give a range of a family that the cluster has; each family is renumbered by itself"
+            }
+            PlanError::Target(_) => "choose a range that nothing else uses, such as one of 10.0.0.0/8",
+            PlanError::UnknownPin { .. } => "`renumber plan` without the pin lists the Services that move",
+            PlanError::CannotHold { .. } => {
+                "give it a selector, or remove its external IPs, or move it by hand (delete and create) before"
+            }
+            PlanError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
+            PlanError::Broken { .. } | PlanError::Bitmap { .. } => {
+                "`netsurgeon ranges check` says what is wrong"
+            }
+        };
+        Self::new(Kind::Refused, error).hint(hint)
+    }
+}
+
+impl From<RehearsalError> for Failure {
+    fn from(error: RehearsalError) -> Self {
+        match error {
+            RehearsalError::Store(error) => error.into(),
+            RehearsalError::Survey(error) => error.into(),
+            RehearsalError::Plan(error) => error.into(),
+            RehearsalError::Journal(error) => error.into(),
+            RehearsalError::Step { phase, failure } => {
+                Self::from(failure).context(format!("the rehearsal stopped on the way {phase}"))
+            }
+        }
     }
 }

@@ -10,8 +10,13 @@ pub mod failure;
 pub mod output;
 pub mod source;
 
+mod file;
 mod ip;
+mod progress;
 mod ranges;
+mod rehearse;
+mod renumber;
+mod target;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -62,6 +67,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Rehearse(rehearse::RehearseArgs),
+    Renumber(renumber::RenumberArgs),
     Ranges(ranges::RangesArgs),
     Ip(ip::IpArgs),
 }
@@ -143,6 +150,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failure> {
     match command {
+        Command::Rehearse(args) => rehearse::run(context, args).await,
+        Command::Renumber(args) => renumber::run(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
     }
