@@ -86,6 +86,11 @@ impl Output {
         self.format
     }
 
+    /// Whether data is printed for programs.
+    pub fn is_structured(&self) -> bool {
+        self.format != Format::Table
+    }
+
     /// Returns the text in the tone's colour, if stdout is coloured.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
         paint(self.colour, tone, text)
@@ -198,6 +203,11 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
         column.set_padding((0, 3));
     }
     table.trim_fmt()
+}
+
+/// Returns a number with its noun: `1 batch`, `2 batches`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.

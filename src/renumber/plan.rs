@@ -1,6 +1,6 @@
 //! From a survey and a target range to what is to be done with every Service: a pure function.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use super::target::{self, TargetError};
 use crate::ip::remap::{Rank, RemapError, Wanted, remap};
 use crate::ip::{Family, ServiceCidr};
 use crate::operation::Plan;
-use crate::survey::{Era, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, Era, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::Encoding;
+use crate::wire::objects::{ALLOCATOR, Encoding};
 
 /// The kind of plan, as its header says.
 pub const KIND: &str = "renumber";
@@ -144,6 +144,9 @@ pub struct Move {
     /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<String>,
+    /// Whether the old address has no IPAddress object, although it should: one is made to hold it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old_object_missing: bool,
     /// The shadow Services, where the hold is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
@@ -188,12 +191,15 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let family = options.to.family();
     let (movers, skipped) = split(survey, family, &options.to);
     check_movers(&movers)?;
+    let objects = objects_of(survey, &movers)?;
     let holds = choose_holds(&movers)?;
     let addresses = map_addresses(survey, options, &movers)?;
     let mut free = spare_addresses(survey, &options.to, &addresses);
     let mut moves = Vec::with_capacity(movers.len());
     for ((service, (hold, reason)), new_address) in movers.iter().zip(holds).zip(&addresses) {
-        moves.push(make_move(service, family, hold, reason, *new_address, &mut free)?);
+        let mut made = make_move(service, family, hold, reason, *new_address, &mut free)?;
+        made.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&made.old_address);
+        moves.push(made);
     }
     moves.sort_by_key(|m| (last_ones(m), m.namespace.clone(), m.name.clone()));
     let ranges = survey.service_ranges();
@@ -233,11 +239,11 @@ fn split<'s>(survey: &'s Survey, family: Family, to: &ServiceCidr) -> (Vec<&'s S
     let mut skipped = Vec::new();
     for service in &survey.services {
         let reason = match service.address(family) {
-            Some(address) if to.contains(address) => Some(format!("is in `{to}` already")),
+            Some(address) if to.contains(address) => Some(format!("in `{to}` already")),
             Some(_) => None,
-            None if service.kind() == "ExternalName" => Some("is an ExternalName".to_string()),
-            None if service.spec.cluster_ip.as_deref() == Some("None") => Some("is headless".to_string()),
-            None => Some(format!("has no {family} address")),
+            None if service.kind() == "ExternalName" => Some("ExternalName".to_string()),
+            None if service.spec.cluster_ip.as_deref() == Some("None") => Some("headless".to_string()),
+            None => Some(format!("without {family} address")),
         };
         match reason {
             None => movers.push(service),
@@ -267,6 +273,31 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
         }
     }
     Ok(())
+}
+
+/// Returns the addresses of the movers that have their IPAddress object, and refuses where one says
+/// something else than its Service: the repair loop may be about to change it.
+fn objects_of(survey: &Survey, movers: &[&ServiceRecord]) -> Result<BTreeSet<IpAddr>, PlanError> {
+    let by_address: HashMap<IpAddr, &AddressRecord> =
+        survey.addresses.iter().filter_map(|object| Some((object.address?, object))).collect();
+    let mut present = BTreeSet::new();
+    for service in movers {
+        for address in &service.addresses {
+            let Some(object) = by_address.get(address) else { continue };
+            let is_its = object.parent.0 == service.namespace && object.parent.1 == service.name;
+            if !is_its || object.managed_by != ALLOCATOR {
+                return Err(PlanError::Broken {
+                    subject: service.subject(),
+                    reason: format!(
+                        "IPAddress `{address}` is for `{}/{}` and managed by `{}`",
+                        object.parent.0, object.parent.1, object.managed_by
+                    ),
+                });
+            }
+            present.insert(*address);
+        }
+    }
+    Ok(present)
 }
 
 fn choose_holds(movers: &[&ServiceRecord]) -> Result<Vec<(Hold, &'static str)>, PlanError> {
@@ -371,6 +402,7 @@ fn make_move(
         old_address,
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
+        old_object_missing: false,
         shadow,
     })
 }
