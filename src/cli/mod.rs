@@ -10,7 +10,9 @@ pub mod failure;
 pub mod output;
 pub mod source;
 
+mod inspect;
 mod ip;
+mod picture;
 mod ranges;
 
 use std::ffi::OsString;
@@ -63,6 +65,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Ranges(ranges::RangesArgs),
+    Inspect(inspect::InspectArgs),
     Ip(ip::IpArgs),
 }
 
@@ -144,6 +147,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failure> {
     match command {
         Command::Ranges(args) => ranges::run(context, args).await,
+        Command::Inspect(args) => inspect::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
     }
 }
