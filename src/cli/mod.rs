@@ -10,15 +10,10 @@ pub mod failure;
 pub mod output;
 pub mod source;
 
-<<<<<<< HEAD
-mod file;
-mod ip;
-mod progress;
-=======
 mod inspect;
 mod ip;
 mod picture;
->>>>>>> cli
+mod progress;
 mod ranges;
 mod rehearse;
 mod renumber;

@@ -237,11 +237,11 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
     table.trim_fmt()
 }
 
-<<<<<<< HEAD
 /// Returns a number with its noun: `1 batch`, `2 batches`.
 pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
-=======
+}
+
 /// Whether the locale takes UTF-8: the first of the three variables that is set decides (POSIX.1-2024,
 /// 8.2).
 pub fn speaks_utf8() -> bool {
@@ -266,7 +266,6 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
         Failure::refused(format!("cannot write `{}`: {error}", path.display()))
             .hint("does its folder exist, and may you write to it?")
     })
->>>>>>> cli
 }
 
 /// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::failure::Failure;
-use super::output::{Output, Tone, counted, table};
+use super::output::{Output, Tone, counted, table, write_file};
 use super::source::SourceArgs;
 use super::target::TargetArgs;
-use super::{Context, Outcome, file};
+use super::{Context, Outcome};
 use crate::operation::Plan;
 use crate::renumber::{Renumbering, plan};
 use crate::survey::Survey;
@@ -66,7 +66,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
     let plan = plan(&survey, &options)?;
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
-        file::write_whole(path, &text)?;
+        write_file(path, &text)?;
         context.output.note(&format!("the plan is in `{}`", path.display()));
     }
     context.output.data(&plan, |output| Ok(describe(output, &plan)))?;
