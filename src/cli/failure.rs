@@ -313,6 +313,9 @@ impl From<PlanError> for Failure {
             PlanError::CannotHold { .. } => {
                 "give it a selector, or remove its external IPs, or move it by hand (delete and create) before"
             }
+            PlanError::NoRoomForShadows { .. } => {
+                "choose a larger range, or smaller batches with `--batch-size`"
+            }
             PlanError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
             PlanError::Broken { .. } | PlanError::Bitmap { .. } => {
                 "`netsurgeon ranges check` says what is wrong"

@@ -53,6 +53,14 @@ pub enum PlanError {
         /// Why.
         reason: &'static str,
     },
+    /// The new range has too few addresses left for shadow Services to be made under.
+    #[error("the shadow Services of a batch need {needed} more addresses of the new range, {free} are left")]
+    NoRoomForShadows {
+        /// Addresses needed.
+        needed: usize,
+        /// Addresses left.
+        free: usize,
+    },
     /// The survey has no cluster identity.
     #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
     NoIdentity,
@@ -194,16 +202,15 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let objects = objects_of(survey, &movers)?;
     let holds = choose_holds(&movers)?;
     let addresses = map_addresses(survey, options, &movers)?;
-    let mut free = spare_addresses(survey, &options.to, &addresses);
     let mut moves = Vec::with_capacity(movers.len());
     for ((service, (hold, reason)), new_address) in movers.iter().zip(holds).zip(&addresses) {
-        let mut made = make_move(service, family, hold, reason, *new_address, &mut free)?;
+        let mut made = make_move(service, family, hold, reason, *new_address);
         made.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&made.old_address);
         moves.push(made);
     }
     moves.sort_by_key(|m| (last_ones(m), m.namespace.clone(), m.name.clone()));
     let ranges = survey.service_ranges();
-    let work = Renumbering {
+    let mut work = Renumbering {
         prefix: survey.layout.prefix().to_string(),
         era: survey.era.era,
         family,
@@ -217,7 +224,31 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         moves,
         skipped,
     };
+    give_temporaries(&mut work, spare_addresses(survey, &options.to, &addresses))?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// Gives every shadow Service an address of the new range to be made under. It is free again within the
+/// batch, so every batch uses the same ones.
+fn give_temporaries(work: &mut Renumbering, spare: impl Iterator<Item = IpAddr>) -> Result<(), PlanError> {
+    let batches = work.batches();
+    let shadows = |moves: &[Move]| moves.iter().filter(|candidate| candidate.shadow.is_some()).count();
+    let counts = batches.iter().filter_map(|batch| work.moves.get(batch.clone())).map(shadows);
+    let needed = counts.max().unwrap_or(0).saturating_mul(2);
+    let spare: Vec<IpAddr> = spare.take(needed).collect();
+    if spare.len() < needed {
+        return Err(PlanError::NoRoomForShadows { needed, free: spare.len() });
+    }
+    for batch in batches {
+        let moves = work.moves.get_mut(batch).unwrap_or_default();
+        let shadows = moves.iter_mut().filter_map(|candidate| candidate.shadow.as_mut());
+        for (shadow, pair) in shadows.zip(spare.chunks_exact(2)) {
+            if let [hold, warm] = pair {
+                shadow.temporary = [*hold, *warm];
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The cluster's DNS and then the API servers' own Service come last: everything depends on them.
@@ -374,14 +405,7 @@ fn spare_addresses(
     })
 }
 
-fn make_move(
-    service: &ServiceRecord,
-    family: Family,
-    hold: Hold,
-    reason: &str,
-    new_address: IpAddr,
-    spare: &mut dyn Iterator<Item = IpAddr>,
-) -> Result<Move, PlanError> {
+fn make_move(service: &ServiceRecord, family: Family, hold: Hold, reason: &str, new_address: IpAddr) -> Move {
     let old_address = service.address(family).unwrap_or(new_address);
     let old = service.spec.cluster_ips.clone();
     let renamed = |text: &String| {
@@ -389,9 +413,9 @@ fn make_move(
     };
     let shadow = match hold {
         Hold::ExternalIp => None,
-        Hold::Shadow => Some(make_shadow(service, family, spare)?),
+        Hold::Shadow => Some(make_shadow(service, family, new_address)),
     };
-    Ok(Move {
+    Move {
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         uid: service.uid.clone(),
@@ -404,29 +428,19 @@ fn make_move(
         traffic_policy: service.spec.external_traffic_policy.clone(),
         old_object_missing: false,
         shadow,
-    })
+    }
 }
 
-fn make_shadow(
-    service: &ServiceRecord,
-    family: Family,
-    spare: &mut dyn Iterator<Item = IpAddr>,
-) -> Result<Shadow, PlanError> {
-    let (Some(hold), Some(warm)) = (spare.next(), spare.next()) else {
-        return Err(PlanError::Broken {
-            subject: service.subject(),
-            reason: "the new range has no two addresses left for its shadow Services to be made under".into(),
-        });
-    };
+fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> Shadow {
     // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
     // namespace, and the same for every attempt.
     let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
-    Ok(Shadow {
+    Shadow {
         hold_name: format!("netsurgeon-hold-{short}"),
         warm_name: format!("netsurgeon-warm-{short}"),
-        temporary: [hold, warm],
+        temporary: [placeholder; 2],
         spec: shadow_spec(service, family),
-    })
+    }
 }
 
 /// What a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load
