@@ -18,3 +18,4 @@ mod rig;
 mod commands;
 mod eras;
 mod high_availability;
+mod refusals;
