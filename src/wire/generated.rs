@@ -515,19 +515,98 @@ pub struct Secret {
 
 /// Every message of `proto/`: name, then number, JSON name and type of each field.
 pub static SCHEMA: &[(&str, &[(u32, &str, FieldType)])] = &[
-    ("Unknown", &[
-        (1, "typeMeta", FieldType::Message("TypeMeta")),
-        (2, "raw", FieldType::Bytes),
-        (3, "contentEncoding", FieldType::Text),
-        (4, "contentType", FieldType::Text),
+    ("ClientIPConfig", &[
+        (1, "timeoutSeconds", FieldType::Int),
     ]),
-    ("TypeMeta", &[
-        (1, "apiVersion", FieldType::Text),
-        (2, "kind", FieldType::Text),
+    ("Condition", &[
+        (1, "type", FieldType::Text),
+        (2, "status", FieldType::Text),
+        (3, "observedGeneration", FieldType::Int),
+        (4, "lastTransitionTime", FieldType::Message("Time")),
+        (5, "reason", FieldType::Text),
+        (6, "message", FieldType::Text),
     ]),
-    ("Time", &[
-        (1, "seconds", FieldType::Int),
-        (2, "nanos", FieldType::Int),
+    ("ConfigMap", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "data", FieldType::MapOfText),
+    ]),
+    ("FieldsV1", &[
+        (1, "raw", FieldType::Text),
+    ]),
+    ("IPAddress", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("IPAddressSpec")),
+    ]),
+    ("IPAddressSpec", &[
+        (1, "parentRef", FieldType::Message("ParentReference")),
+    ]),
+    ("IntOrString", &[
+        (1, "type", FieldType::Int),
+        (2, "intVal", FieldType::Int),
+        (3, "strVal", FieldType::Text),
+    ]),
+    ("LoadBalancerIngress", &[
+        (1, "ip", FieldType::Text),
+        (2, "hostname", FieldType::Text),
+        (3, "ipMode", FieldType::Text),
+        (4, "ports", FieldType::List(&FieldType::Message("PortStatus"))),
+    ]),
+    ("LoadBalancerStatus", &[
+        (1, "ingress", FieldType::List(&FieldType::Message("LoadBalancerIngress"))),
+    ]),
+    ("ManagedFieldsEntry", &[
+        (1, "manager", FieldType::Text),
+        (2, "operation", FieldType::Text),
+        (3, "apiVersion", FieldType::Text),
+        (4, "time", FieldType::Message("Time")),
+        (6, "fieldsType", FieldType::Text),
+        (7, "fieldsV1", FieldType::Message("FieldsV1")),
+        (8, "subresource", FieldType::Text),
+    ]),
+    ("Namespace", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("NamespaceSpec")),
+        (3, "status", FieldType::Message("NamespaceStatus")),
+    ]),
+    ("NamespaceSpec", &[
+        (1, "finalizers", FieldType::List(&FieldType::Text)),
+    ]),
+    ("NamespaceStatus", &[
+        (1, "phase", FieldType::Text),
+        (2, "conditions", FieldType::List(&FieldType::Message("Condition"))),
+    ]),
+    ("Node", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("NodeSpec")),
+        (3, "status", FieldType::Message("NodeStatus")),
+    ]),
+    ("NodeAddress", &[
+        (1, "type", FieldType::Text),
+        (2, "address", FieldType::Text),
+    ]),
+    ("NodeSpec", &[
+        (1, "podCIDR", FieldType::Text),
+        (7, "podCIDRs", FieldType::List(&FieldType::Text)),
+    ]),
+    ("NodeStatus", &[
+        (5, "addresses", FieldType::List(&FieldType::Message("NodeAddress"))),
+    ]),
+    ("ObjectMeta", &[
+        (1, "name", FieldType::Text),
+        (2, "generateName", FieldType::Text),
+        (3, "namespace", FieldType::Text),
+        (4, "selfLink", FieldType::Text),
+        (5, "uid", FieldType::Text),
+        (6, "resourceVersion", FieldType::Text),
+        (7, "generation", FieldType::Int),
+        (8, "creationTimestamp", FieldType::Message("Time")),
+        (9, "deletionTimestamp", FieldType::Message("Time")),
+        (10, "deletionGracePeriodSeconds", FieldType::Int),
+        (11, "labels", FieldType::MapOfText),
+        (12, "annotations", FieldType::MapOfText),
+        (13, "ownerReferences", FieldType::List(&FieldType::Message("OwnerReference"))),
+        (14, "finalizers", FieldType::List(&FieldType::Text)),
+        (17, "managedFields", FieldType::List(&FieldType::Message("ManagedFieldsEntry"))),
     ]),
     ("OwnerReference", &[
         (1, "kind", FieldType::Text),
@@ -537,29 +616,57 @@ pub static SCHEMA: &[(&str, &[(u32, &str, FieldType)])] = &[
         (6, "controller", FieldType::Bool),
         (7, "blockOwnerDeletion", FieldType::Bool),
     ]),
-    ("ObjectMeta", &[
-        (1, "name", FieldType::Text),
-        (2, "generateName", FieldType::Text),
+    ("ParentReference", &[
+        (1, "group", FieldType::Text),
+        (2, "resource", FieldType::Text),
         (3, "namespace", FieldType::Text),
-        (5, "uid", FieldType::Text),
-        (6, "resourceVersion", FieldType::Text),
-        (7, "generation", FieldType::Int),
-        (8, "creationTimestamp", FieldType::Message("Time")),
-        (9, "deletionTimestamp", FieldType::Message("Time")),
-        (11, "labels", FieldType::MapOfText),
-        (12, "annotations", FieldType::MapOfText),
-        (13, "ownerReferences", FieldType::List(&FieldType::Message("OwnerReference"))),
-        (14, "finalizers", FieldType::List(&FieldType::Text)),
+        (4, "name", FieldType::Text),
+    ]),
+    ("Pod", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("PodSpec")),
+        (3, "status", FieldType::Message("PodStatus")),
+    ]),
+    ("PodIP", &[
+        (1, "ip", FieldType::Text),
+    ]),
+    ("PodSpec", &[
+        (11, "hostNetwork", FieldType::Bool),
+    ]),
+    ("PodStatus", &[
+        (1, "phase", FieldType::Text),
+        (12, "podIPs", FieldType::List(&FieldType::Message("PodIP"))),
+    ]),
+    ("PortStatus", &[
+        (1, "port", FieldType::Int),
+        (2, "protocol", FieldType::Text),
+        (3, "error", FieldType::Text),
     ]),
     ("RangeAllocation", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "range", FieldType::Text),
         (3, "data", FieldType::Bytes),
     ]),
-    ("IntOrString", &[
-        (1, "type", FieldType::Int),
-        (2, "intVal", FieldType::Int),
-        (3, "strVal", FieldType::Text),
+    ("Secret", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "data", FieldType::MapOfBytes),
+        (3, "type", FieldType::Text),
+    ]),
+    ("Service", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("ServiceSpec")),
+        (3, "status", FieldType::Message("ServiceStatus")),
+    ]),
+    ("ServiceCIDR", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("ServiceCIDRSpec")),
+        (3, "status", FieldType::Message("ServiceCIDRStatus")),
+    ]),
+    ("ServiceCIDRSpec", &[
+        (1, "cidrs", FieldType::List(&FieldType::Text)),
+    ]),
+    ("ServiceCIDRStatus", &[
+        (1, "conditions", FieldType::List(&FieldType::Message("Condition"))),
     ]),
     ("ServicePort", &[
         (1, "name", FieldType::Text),
@@ -568,12 +675,6 @@ pub static SCHEMA: &[(&str, &[(u32, &str, FieldType)])] = &[
         (4, "targetPort", FieldType::Message("IntOrString")),
         (5, "nodePort", FieldType::Int),
         (6, "appProtocol", FieldType::Text),
-    ]),
-    ("ClientIPConfig", &[
-        (1, "timeoutSeconds", FieldType::Int),
-    ]),
-    ("SessionAffinityConfig", &[
-        (1, "clientIP", FieldType::Message("ClientIPConfig")),
     ]),
     ("ServiceSpec", &[
         (1, "ports", FieldType::List(&FieldType::Message("ServicePort"))),
@@ -597,83 +698,25 @@ pub static SCHEMA: &[(&str, &[(u32, &str, FieldType)])] = &[
         (22, "internalTrafficPolicy", FieldType::Text),
         (23, "trafficDistribution", FieldType::Text),
     ]),
-    ("Service", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "spec", FieldType::Message("ServiceSpec")),
+    ("ServiceStatus", &[
+        (1, "loadBalancer", FieldType::Message("LoadBalancerStatus")),
+        (2, "conditions", FieldType::List(&FieldType::Message("Condition"))),
     ]),
-    ("ParentReference", &[
-        (1, "group", FieldType::Text),
-        (2, "resource", FieldType::Text),
-        (3, "namespace", FieldType::Text),
-        (4, "name", FieldType::Text),
+    ("SessionAffinityConfig", &[
+        (1, "clientIP", FieldType::Message("ClientIPConfig")),
     ]),
-    ("IPAddressSpec", &[
-        (1, "parentRef", FieldType::Message("ParentReference")),
+    ("Time", &[
+        (1, "seconds", FieldType::Int),
+        (2, "nanos", FieldType::Int),
     ]),
-    ("IPAddress", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "spec", FieldType::Message("IPAddressSpec")),
+    ("TypeMeta", &[
+        (1, "apiVersion", FieldType::Text),
+        (2, "kind", FieldType::Text),
     ]),
-    ("Condition", &[
-        (1, "type", FieldType::Text),
-        (2, "status", FieldType::Text),
-        (3, "observedGeneration", FieldType::Int),
-        (4, "lastTransitionTime", FieldType::Message("Time")),
-        (5, "reason", FieldType::Text),
-        (6, "message", FieldType::Text),
-    ]),
-    ("ServiceCIDRSpec", &[
-        (1, "cidrs", FieldType::List(&FieldType::Text)),
-    ]),
-    ("ServiceCIDRStatus", &[
-        (1, "conditions", FieldType::List(&FieldType::Message("Condition"))),
-    ]),
-    ("ServiceCIDR", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "spec", FieldType::Message("ServiceCIDRSpec")),
-        (3, "status", FieldType::Message("ServiceCIDRStatus")),
-    ]),
-    ("Namespace", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-    ]),
-    ("NodeSpec", &[
-        (1, "podCIDR", FieldType::Text),
-        (7, "podCIDRs", FieldType::List(&FieldType::Text)),
-    ]),
-    ("NodeAddress", &[
-        (1, "type", FieldType::Text),
-        (2, "address", FieldType::Text),
-    ]),
-    ("NodeStatus", &[
-        (5, "addresses", FieldType::List(&FieldType::Message("NodeAddress"))),
-    ]),
-    ("Node", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "spec", FieldType::Message("NodeSpec")),
-        (3, "status", FieldType::Message("NodeStatus")),
-    ]),
-    ("PodSpec", &[
-        (11, "hostNetwork", FieldType::Bool),
-    ]),
-    ("PodIP", &[
-        (1, "ip", FieldType::Text),
-    ]),
-    ("PodStatus", &[
-        (1, "phase", FieldType::Text),
-        (12, "podIPs", FieldType::List(&FieldType::Message("PodIP"))),
-    ]),
-    ("Pod", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "spec", FieldType::Message("PodSpec")),
-        (3, "status", FieldType::Message("PodStatus")),
-    ]),
-    ("ConfigMap", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "data", FieldType::MapOfText),
-    ]),
-    ("Secret", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "data", FieldType::MapOfBytes),
-        (3, "type", FieldType::Text),
+    ("Unknown", &[
+        (1, "typeMeta", FieldType::Message("TypeMeta")),
+        (2, "raw", FieldType::Bytes),
+        (3, "contentEncoding", FieldType::Text),
+        (4, "contentType", FieldType::Text),
     ]),
 ];
