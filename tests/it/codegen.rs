@@ -24,7 +24,7 @@ fn generated_code_is_up_to_date() {
     config.type_attribute(".", "#[allow(missing_docs, clippy::pedantic)]");
     let mut schema = String::from(
         "/// Every message of `proto/`: name, then number, JSON name and type of each field.\n\
-         pub static SCHEMA: &[(&str, &[(u32, &str, FieldType)])] = &[\n",
+         pub static SCHEMA: &[Message] = &[\n",
     );
     for message in descriptors.file.iter().flat_map(|file| &file.message_type) {
         attributes(&mut config, message);
@@ -36,7 +36,7 @@ fn generated_code_is_up_to_date() {
     let wanted = format!(
         "// Generated from proto/stored.proto by tests/it/codegen.rs; do not edit.\n\
          // To regenerate: {UPDATE}=1 cargo test --test it codegen\n\n\
-         use super::schema::FieldType;\n\n{messages}\n{schema}"
+         use super::schema::{FieldType, Message};\n\n{messages}\n{schema}"
     );
     let path = root().join("src/wire/generated.rs");
     if std::env::var_os(UPDATE).is_some() {
