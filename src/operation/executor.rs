@@ -129,13 +129,13 @@ impl Executor<'_> {
         Ok(unwinding.report)
     }
 
-    /// Whether there is anything to undo of a step. A wait is repeated when something was undone since the
-    /// last one.
+    /// Whether there is anything to undo of a step. A wait is repeated even if it was undone already, when
+    /// something was undone since the last one.
     fn is_to_be_undone(&self, step: &Step, unsettled: bool) -> bool {
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
         let state = self.journal.state(&step.id);
         match &step.action {
-            Action::Wait(_) => unsettled,
+            Action::Wait(_) => unsettled || was_begun(state),
             Action::WayBack { of, .. } => {
                 let other = self.journal.state(of);
                 state != Some(State::UndoDone) && !matches!(other, None | Some(State::Failed))
@@ -288,10 +288,23 @@ impl Executor<'_> {
     async fn swap(&mut self, step: &Step, swap: Option<&Swap>, to: State) -> Result<(), OperationError> {
         for _ in 0..MOST_ATTEMPTS {
             let transaction = match swap {
-                Some(swap) => prepare(self.store, swap, self.ambient).await?,
-                None => Transaction::default(),
+                Some(swap) => prepare(self.store, swap, self.ambient).await,
+                None => Ok(Transaction::default()),
             };
-            if self.commit(step, transaction, to, None).await? {
+            let done = match transaction {
+                Ok(transaction) => self.commit(step, transaction, to, None).await?,
+                // The objects are not as they were before the change: perhaps because it was made, by a
+                // commit of ours whose answer was lost or by another process. Then the record says so.
+                Err(error) if error.is_about_one_object() => {
+                    self.journal.reread(self.store, &step.id).await?;
+                    if self.journal.state(&step.id) != Some(to) {
+                        return Err(error);
+                    }
+                    true
+                }
+                Err(error) => return Err(error),
+            };
+            if done {
                 return Ok(());
             }
         }
