@@ -15,5 +15,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod commands;
 mod eras;
 mod high_availability;
+mod refusals;

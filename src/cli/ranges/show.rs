@@ -1,0 +1,197 @@
+//! `netsurgeon ranges show`: every Service range, how full it is, and a picture of where.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::node_ports::NodePorts;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Output, Tone, speaks_utf8, table, write_file};
+use crate::cli::picture::{self, Charset, Picture, Subject};
+use crate::cli::source::SourceArgs;
+use crate::cli::{Context, Outcome};
+use crate::ip::ServiceCidr;
+use crate::store::Revision;
+use crate::survey::{Era, Survey, Usage};
+
+/// Show every Service range: where it comes from, how full it is, and a picture of where
+///
+/// The counts are those of the Services, in every storage era. The static band is the low end of a range,
+/// from which the allocator gives no address at random.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon ranges show                               # on a control-plane host of kubeadm's
+  netsurgeon ranges show --snapshot backup.db --svg ranges.svg
+  netsurgeon ranges show -o json | jq '.ranges[] | {range, free}'")]
+pub(super) struct ShowArgs {
+    /// Write the picture to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Draw with ASCII characters [default: when the locale is not UTF-8]
+    #[arg(long)]
+    ascii: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// What `ranges show -o json` prints.
+#[derive(Serialize)]
+struct Shown {
+    version: u8,
+    store: String,
+    revision: Revision,
+    era: Era,
+    era_because: String,
+    ranges: Vec<Row>,
+    node_ports: Option<NodePorts>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    range: ServiceCidr,
+    sources: Vec<String>,
+    capacity: u128,
+    used: u128,
+    free: u128,
+    static_band: u128,
+    static_band_used: u128,
+    #[serde(skip)]
+    offsets: Vec<u128>,
+}
+
+impl Row {
+    fn of(survey: &Survey, range: &ServiceCidr) -> Self {
+        let usage = Usage::of(survey, range);
+        Self {
+            range: *range,
+            sources: sources(survey, range),
+            capacity: usage.capacity,
+            used: usage.used,
+            free: usage.capacity.saturating_sub(usage.used),
+            static_band: usage.band,
+            static_band_used: usage.band_used,
+            offsets: usage.offsets,
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        [
+            self.range.to_string(),
+            self.capacity.to_string(),
+            self.used.to_string(),
+            self.free.to_string(),
+            format!("{} of {}", self.static_band_used, self.static_band),
+            self.sources.join(", "),
+        ]
+    }
+
+    fn picture(&self) -> Picture {
+        let subject = Subject {
+            title: self.range.to_string(),
+            unit: "addresses",
+            size: self.range.size(),
+            capacity: self.capacity,
+            // The network address comes before the band.
+            band: (1, self.static_band),
+            offsets: &self.offsets,
+        };
+        Picture::new(subject, |offset| {
+            self.range.nth(offset).map(|address| address.to_string()).unwrap_or_default()
+        })
+    }
+}
+
+/// Names what defines a range, as in `ServiceCIDR kubernetes`.
+fn sources(survey: &Survey, range: &ServiceCidr) -> Vec<String> {
+    let cidrs = survey.service_cidrs.iter().filter(|cidr| cidr.ranges.contains(range));
+    let mut sources: Vec<String> = cidrs
+        .map(|cidr| {
+            let ending = if cidr.terminating { " (being deleted)" } else { "" };
+            format!("ServiceCIDR {}{ending}", cidr.name)
+        })
+        .collect();
+    let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.cidr().as_ref() == Some(range));
+    sources.extend(bitmaps.map(|bitmap| {
+        let leftover = if survey.era.bitmap_is_leftover { " (leftover)" } else { "" };
+        format!("RangeAllocation {}{leftover}", bitmap.name)
+    }));
+    sources
+}
+
+/// Runs the command.
+pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
+    let (survey, store) = super::survey(context, &args.source).await?;
+    let shown = Shown {
+        version: 1,
+        store,
+        revision: survey.revision,
+        era: survey.era.era,
+        era_because: survey.era.because.clone(),
+        ranges: survey.service_ranges().iter().map(|range| Row::of(&survey, range)).collect(),
+        node_ports: NodePorts::of(&survey),
+    };
+    let pictures = pictures(&shown);
+    if let Some(path) = &args.svg {
+        write_svg(path, &shown, &pictures)?;
+        context.output.progress(&format!("wrote `{}`", path.display()));
+    }
+    let charset = if args.ascii || !speaks_utf8() { Charset::Ascii } else { Charset::Blocks };
+    context.output.data(&shown, |output| Ok(text(output, &shown, &pictures, charset)))?;
+    Ok(Outcome::Done)
+}
+
+fn pictures(shown: &Shown) -> Vec<Picture> {
+    let mut pictures: Vec<Picture> = shown.ranges.iter().map(Row::picture).collect();
+    pictures.extend(shown.node_ports.iter().map(|ports| {
+        let subject = Subject {
+            title: format!("Node ports {}", ports.range),
+            unit: "ports",
+            size: ports.capacity,
+            capacity: ports.capacity,
+            band: (0, ports.static_band),
+            offsets: &ports.offsets,
+        };
+        Picture::new(subject, |offset| u128::from(ports.first).saturating_add(offset).to_string())
+    }));
+    pictures
+}
+
+fn write_svg(path: &Path, shown: &Shown, pictures: &[Picture]) -> Result<(), Failure> {
+    let subtitle = format!("{}, revision {}, era {}", shown.store, shown.revision, shown.era);
+    let drawing = picture::svg("Service ranges", &subtitle, pictures);
+    write_file(path, drawing.as_bytes())
+}
+
+fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) -> String {
+    let drawn: Vec<String> = pictures
+        .iter()
+        .map(|picture| picture::text(picture, charset, |block| output.paint(Tone::Careful, block)))
+        .collect();
+    format!("{}\n{}\n{}\n", overview(output, shown), drawn.join("\n"), charset.legend())
+}
+
+fn overview(output: &Output, shown: &Shown) -> String {
+    let mut rows: Vec<[String; 6]> = shown.ranges.iter().map(Row::cells).collect();
+    rows.extend(shown.node_ports.iter().map(|ports| {
+        [
+            ports.range.clone(),
+            ports.capacity.to_string(),
+            ports.used.to_string(),
+            ports.free.to_string(),
+            format!("{} of {}", ports.static_band_used, ports.static_band),
+            "RangeAllocation servicenodeports".to_string(),
+        ]
+    }));
+    format!(
+        "{} {}, revision {}\n{} {} ({})\n\n{}\n",
+        output.paint(Tone::Strong, "Store:"),
+        shown.store,
+        shown.revision,
+        output.paint(Tone::Strong, "Era:  "),
+        shown.era,
+        shown.era_because,
+        table(["RANGE", "CAPACITY", "USED", "FREE", "STATIC BAND", "SOURCE"], rows)
+    )
+}
