@@ -17,6 +17,7 @@ mod contract;
 mod codegen;
 mod harness;
 mod loops;
+mod meddling;
 mod rehearsal;
 mod store_contract;
 mod wire_fixtures;
