@@ -28,7 +28,7 @@ test: rig ## everything: format, lints, and all tests, those on real etcd and re
 	cargo test --locked --no-fail-fast
 
 soak: rig ## the tests that are too long for every day
-	cargo test --locked --no-fail-fast -- --ignored --nocapture
+	NETSURGEON_SOAK=1 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 
 lint: prerequisites-build ## format and lints only
 	cargo fmt --check

@@ -172,3 +172,43 @@ impl std::io::Write for HashWriter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> String {
+        let work = serde_json::json!({"to": "10.200.0.0/16"});
+        serde_json::to_string(&Plan::new("test", "cluster", Revision(7), work)).unwrap()
+    }
+
+    fn parse(text: &str) -> Result<Plan<serde_json::Value>, PlanFileError> {
+        Plan::parse(text.as_bytes(), Path::new("plan.json"))
+    }
+
+    #[test]
+    fn a_plan_reads_back() {
+        assert_eq!(parse(&saved()).unwrap().header.base_revision, Revision(7));
+    }
+
+    #[test]
+    fn a_changed_plan_is_refused() {
+        for (from, to) in [
+            ("10.200.0.0/16", "10.201.0.0/16"),
+            ("\"cluster\":\"cluster\"", "\"cluster\":\"other\""),
+            ("\"base_revision\":7", "\"base_revision\":8"),
+        ] {
+            let changed = saved().replace(from, to);
+            assert_ne!(changed, saved(), "{from}");
+            assert!(matches!(parse(&changed), Err(PlanFileError::Digest { .. })), "{changed}");
+        }
+    }
+
+    #[test]
+    fn a_plan_of_another_format_is_refused_by_its_number() {
+        let changed = saved().replace(&format!("\"version\":{FORMAT}"), "\"version\":99");
+        assert!(matches!(parse(&changed), Err(PlanFileError::Format { found: 99, .. })), "{changed}");
+        assert!(matches!(parse("{}"), Err(PlanFileError::Syntax { .. })));
+        assert!(matches!(parse("no"), Err(PlanFileError::Syntax { .. })));
+    }
+}
