@@ -14,6 +14,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
+pub mod cli;
 pub mod ip;
 pub mod operation;
 pub mod renumber;

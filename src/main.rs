@@ -1,3 +1,5 @@
 //! The `netsurgeon` binary: parse, run, exit.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    netsurgeon::cli::main()
+}

@@ -40,8 +40,6 @@ pub struct Stage {
 /// What a plan says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`FORMAT`].
-    pub format: u32,
     /// What kind of operation: `renumber`.
     pub kind: String,
     /// Version of netsurgeon that made it.
@@ -55,6 +53,8 @@ pub struct Header {
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan<W> {
+    /// [`FORMAT`].
+    pub version: u32,
     /// What it says about itself.
     pub header: Header,
     /// SHA-256 of header and work, in hexadecimal: what an approval refers to.
@@ -109,14 +109,13 @@ impl<W: Serialize + DeserializeOwned> Plan<W> {
     /// Returns the plan with its digest.
     pub fn new(kind: &str, cluster: &str, base_revision: Revision, work: W) -> Self {
         let header = Header {
-            format: FORMAT,
             kind: kind.to_string(),
             tool: concat!("netsurgeon ", env!("CARGO_PKG_VERSION")).to_string(),
             cluster: cluster.to_string(),
             base_revision,
         };
         let digest = digest(&header, &work);
-        Self { header, digest, work }
+        Self { version: FORMAT, header, digest, work }
     }
 
     /// Reads a saved plan and checks its format and digest.
@@ -130,8 +129,8 @@ impl<W: Serialize + DeserializeOwned> Plan<W> {
         let syntax =
             |e: serde_json::Error| PlanFileError::Syntax { path: path.into(), reason: e.to_string() };
         let outline: Outline = serde_json::from_slice(json).map_err(syntax)?;
-        if outline.header.format != FORMAT {
-            let (found, tool) = (outline.header.format, outline.header.tool);
+        if outline.version != FORMAT {
+            let (found, tool) = (outline.version, outline.header.tool);
             return Err(PlanFileError::Format { path: path.into(), found, tool });
         }
         let plan: Self = serde_json::from_slice(json).map_err(syntax)?;
@@ -145,13 +144,19 @@ impl<W: Serialize + DeserializeOwned> Plan<W> {
 
 #[derive(Deserialize)]
 struct Outline {
-    header: Header,
+    version: u32,
+    header: OutlineHeader,
+}
+
+#[derive(Deserialize)]
+struct OutlineHeader {
+    tool: String,
 }
 
 fn digest<W: Serialize>(header: &Header, work: &W) -> String {
     let mut hasher = HashWriter(Sha256::new());
     // Serialising plain data into a hasher cannot fail; were it to, the digest would not match on reading.
-    let _ = serde_json::to_writer(&mut hasher, &(header, work));
+    let _ = serde_json::to_writer(&mut hasher, &(FORMAT, header, work));
     hasher.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -8,6 +8,7 @@
 
 pub mod hold;
 pub mod plan;
+pub mod ranges;
 pub mod rehearse;
 pub mod simulate;
 pub mod stages;

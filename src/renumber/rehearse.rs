@@ -192,7 +192,7 @@ impl Rehearsing<'_> {
         let mut stuck = Vec::new();
         if back {
             let unwound = executor.unwind(&self.plan.work).await;
-            stuck = unwound.map_err(|failure| RehearsalError::Step { phase: "rollback", failure })?.stuck;
+            stuck = unwound.map_err(|failure| RehearsalError::Step { phase: "back", failure })?.stuck;
         }
         let (externals, waits) = simulation.into_notes();
         Ok(Finished { overlay, steps: report.done, waits, stuck, externals })

@@ -1,0 +1,336 @@
+//! The words for everything that goes wrong, and the exit status that it gets.
+//!
+//! The rooms below say what was found and expected; here is added what to do next. A text is written for
+//! someone who reads it at three in the morning: what happened, then one thing to try.
+
+use crate::ip::CidrError;
+use crate::ip::remap::RemapError;
+use crate::operation::{self, OperationError, PlanFileError};
+use crate::renumber::target::TargetError;
+use crate::renumber::{PlanError, RehearsalError};
+use crate::store::{CommitError, StoreError};
+use crate::survey::SurveyError;
+use crate::wire::{EditError, WireError};
+
+/// What kind of failure it is; decides the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The reader of stdout has gone: nothing to say, and nothing wrong.
+    BrokenPipe,
+    /// Refused, or failed before anything was changed.
+    Refused,
+    /// What was typed cannot be meant.
+    Usage,
+    /// Failed, and everything was rolled back.
+    RolledBack,
+    /// Stuck, or partly undone.
+    Stuck,
+    /// Stopped at a gate, to be resumed.
+    Paused,
+    /// A bug of ours.
+    Bug,
+}
+
+impl Kind {
+    /// Returns the exit status (`Cli`'s help lists them).
+    pub fn code(self) -> u8 {
+        match self {
+            Self::BrokenPipe => 0,
+            Self::Refused => 1,
+            Self::Usage => 2,
+            Self::RolledBack => 4,
+            Self::Stuck => 5,
+            Self::Paused => 6,
+            // sysexits.h EX_SOFTWARE.
+            Self::Bug => 70,
+        }
+    }
+}
+
+/// Why a command failed, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// Decides the exit status.
+    pub kind: Kind,
+    /// What happened, with its causes.
+    pub error: anyhow::Error,
+    /// What to do next, one sentence each.
+    pub hints: Vec<String>,
+}
+
+impl Failure {
+    /// Returns a failure without hints.
+    pub fn new(kind: Kind, error: impl Into<anyhow::Error>) -> Self {
+        Self { kind, error: error.into(), hints: Vec::new() }
+    }
+
+    /// Refused, or failed before anything was changed.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, anyhow::Error::msg(message.into()))
+    }
+
+    /// What was typed cannot be meant.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, anyhow::Error::msg(message.into()))
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Changes the kind, for a caller who knows how far things went.
+    #[must_use]
+    pub fn kind(mut self, kind: Kind) -> Self {
+        if self.kind != Kind::BrokenPipe {
+            self.kind = kind;
+        }
+        self
+    }
+
+    /// Puts what was being done before the error; the error becomes its cause.
+    #[must_use]
+    pub fn context(mut self, doing: impl Into<String>) -> Self {
+        self.error = self.error.context(doing.into());
+        self
+    }
+
+    /// Returns the lines to print: label and text. A cause that its effect spells out already is left out.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        for cause in self.error.chain() {
+            let text = cause.to_string();
+            match lines.last() {
+                None => lines.push(("error", text)),
+                Some((_, said)) if !said.contains(&text) => lines.push(("caused by", text)),
+                Some(_) => {}
+            }
+        }
+        lines.extend(self.hints.iter().map(|hint| ("hint", hint.clone())));
+        lines
+    }
+}
+
+/// Makes a panic read as what it is. The exit status is set by `main`, which catches it.
+pub(super) fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let what = panic.payload_as_str().unwrap_or("no message");
+        super::output::talk(&format!(
+            "error: netsurgeon has a bug and stops here: {what} ({place})\n\
+             hint: an operation that was under way is safe to resume; its journal is in etcd"
+        ));
+    }));
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        let broken = error.kind() == std::io::ErrorKind::BrokenPipe;
+        Self::new(if broken { Kind::BrokenPipe } else { Kind::Refused }, error)
+    }
+}
+
+impl From<CidrError> for Failure {
+    fn from(error: CidrError) -> Self {
+        Self::new(Kind::Usage, error)
+    }
+}
+
+impl From<RemapError> for Failure {
+    fn from(error: RemapError) -> Self {
+        let hint = match &error {
+            RemapError::TooSmall { .. } => "choose a larger range: a shorter prefix, such as /16",
+            RemapError::PinOutside { .. } => {
+                "pin it to an address of the range, without its first and last one, or leave the pin out"
+            }
+            RemapError::Taken { .. } => "free that address first, or pin another one",
+        };
+        Self::new(Kind::Refused, error).hint(hint)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let hint = store_hint(&error);
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+fn store_hint(error: &StoreError) -> Option<String> {
+    let text = match error {
+        StoreError::Unreachable { .. } => {
+            "is etcd up, and is `--etcd-endpoints` its client URL? On a control-plane host of kubeadm's it \
+             is `https://127.0.0.1:2379`"
+        }
+        StoreError::Unauthenticated { .. } => {
+            "give a client certificate that etcd trusts with `--etcd-cert` and `--etcd-key`, or a name and \
+             password in ETCDCTL_USER"
+        }
+        StoreError::PermissionDenied { .. } => {
+            "the etcd user needs a role that may read, and for changes write, the whole key space"
+        }
+        StoreError::Configuration { .. } => {
+            "see `--etcd-endpoints`, `--etcd-cacert`, `--etcd-cert`, `--etcd-key`, and the ETCDCTL_* variables"
+        }
+        StoreError::Compacted { oldest, .. } => {
+            return Some(format!("ask for revision {oldest} or later, or read a snapshot taken earlier"));
+        }
+        StoreError::FutureRevision { .. } => "leave `--at-revision` out to read the newest revision",
+        StoreError::Server { .. } => "the log of that etcd member says more",
+        StoreError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => "check the path",
+            std::io::ErrorKind::PermissionDenied => "etcd's files belong to root: run this as root",
+            _ => return None,
+        },
+        StoreError::NotASnapshot { .. } => {
+            "`etcdctl snapshot save FILE` makes one; the file `member/snap/db` of a stopped member will do, too"
+        }
+        StoreError::Truncated { .. } => "copy the file again, and compare its size with the original's",
+        StoreError::Checksum { .. } | StoreError::Damaged { .. } => {
+            "do not restore from this file: copy it again from where it was made, or take a new snapshot"
+        }
+    };
+    Some(text.to_string())
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Store(error) => error.into(),
+            CommitError::Conflict { .. } => Self::new(Kind::Refused, error)
+                .hint("nothing was written; run the command again to work on what is there now"),
+            CommitError::Refused { .. } => Self::new(Kind::Refused, error).hint("nothing was written"),
+            CommitError::OutcomeUnknown { .. } => {
+                Self::new(Kind::Stuck, error).hint("run the command again: it reads first what has happened")
+            }
+        }
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        let hint = match &error {
+            WireError::Encrypted { .. } => Some(
+                "the cluster encrypts this resource at rest; read it through the API server, or switch its \
+                 encryption off (`identity` first) and rewrite it",
+            ),
+            WireError::Cbor => Some("read it through the API server"),
+            WireError::Unrecognised { .. } => {
+                Some("is the value complete, and is its input form right (`--input raw|base64|hex`)?")
+            }
+            WireError::Protobuf { .. } | WireError::Json { .. } => {
+                Some("the value is damaged: compare it with the same key in an older snapshot")
+            }
+            WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,
+        };
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<EditError> for Failure {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Wire(error) => error.into(),
+            EditError::Differs { .. } => Self::new(Kind::Refused, error),
+        }
+    }
+}
+
+impl From<SurveyError> for Failure {
+    fn from(error: SurveyError) -> Self {
+        match error {
+            SurveyError::Store(error) => error.into(),
+            SurveyError::Object { key, source } => Self::from(source).context(format!("cannot read `{key}`")),
+            SurveyError::NoServices { ref hint, .. } => {
+                let known = !hint.is_empty();
+                let failure = Self::new(Kind::Refused, error);
+                if known {
+                    return failure;
+                }
+                failure.hint(
+                    "is this the etcd of a Kubernetes cluster, and does its API server use another \
+                     `--etcd-prefix`?",
+                )
+            }
+        }
+    }
+}
+
+impl From<OperationError> for Failure {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Store(error) => error.into(),
+            OperationError::Commit(error) => error.into(),
+            OperationError::Changed { .. } | OperationError::Gone { .. } | OperationError::Exists { .. } => {
+                Self::new(Kind::Refused, error)
+                    .hint("someone else changed it since the plan was made: make a new plan")
+            }
+            OperationError::Contended { .. } => {
+                Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
+            }
+            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
+            OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
+                .hint("to go back, renumber to the old range: that is an operation of its own"),
+            OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
+            OperationError::World(_) | OperationError::Journal { .. } => Self::new(Kind::Refused, error),
+        }
+    }
+}
+
+impl From<operation::Failure> for Failure {
+    fn from(failure: operation::Failure) -> Self {
+        let step = format!("step `{}` failed", failure.step);
+        Self::from(failure.source).context(step)
+    }
+}
+
+impl From<PlanFileError> for Failure {
+    fn from(error: PlanFileError) -> Self {
+        Self::new(Kind::Refused, error).hint("make the plan anew and review it again")
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
+        let hint = match error {
+            PlanError::Remap(error) => return error.into(),
+            PlanError::Target(TargetError::WrongFamily { .. }) => {
+                "give a range of a family that the cluster has; each family is renumbered by itself"
+            }
+            PlanError::Target(_) => "choose a range that nothing else uses, such as one of 10.0.0.0/8",
+            PlanError::UnknownPin { .. } => "`renumber plan` without the pin lists the Services that move",
+            PlanError::CannotHold { .. } => {
+                "give it a selector, or remove its external IPs, or move it by hand (delete and create) before"
+            }
+            PlanError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
+            PlanError::Broken { .. } | PlanError::Bitmap { .. } => {
+                "`netsurgeon ranges check` says what is wrong"
+            }
+        };
+        Self::new(Kind::Refused, error).hint(hint)
+    }
+}
+
+impl From<RehearsalError> for Failure {
+    fn from(error: RehearsalError) -> Self {
+        match error {
+            RehearsalError::Store(error) => error.into(),
+            RehearsalError::Survey(error) => error.into(),
+            RehearsalError::Plan(error) => error.into(),
+            RehearsalError::Journal(error) => error.into(),
+            RehearsalError::Step { phase, failure } => {
+                Self::from(failure).context(format!("the rehearsal stopped on the way {phase}"))
+            }
+        }
+    }
+}

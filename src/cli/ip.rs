@@ -1,0 +1,125 @@
+//! `netsurgeon ip`: the arithmetic of Service ranges, for scripts.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::output::table;
+use super::{Context, Outcome};
+use crate::ip::ServiceCidr;
+use crate::ip::remap::{Rank, Wanted, remap};
+
+/// Arithmetic on Service ranges, for scripts
+#[derive(Debug, Args)]
+pub struct IpArgs {
+    #[command(subcommand)]
+    command: IpCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum IpCommand {
+    /// Print the first address of a range: the one of the Service `default/kubernetes`
+    ///
+    /// The API server's certificate must carry this address.
+    #[command(after_long_help = "Example:\n  netsurgeon ip first 10.96.0.0/16    # 10.96.0.1")]
+    First {
+        /// The Service range
+        #[arg(value_name = "CIDR")]
+        range: ServiceCidr,
+    },
+    /// Print the address that lies this many above the network address
+    #[command(
+        after_long_help = "Example:\n  netsurgeon ip nth 10.96.0.0/16 10    # 10.96.0.10, by custom the cluster's DNS"
+    )]
+    Nth {
+        /// The Service range
+        #[arg(value_name = "CIDR")]
+        range: ServiceCidr,
+        /// How far above the network address
+        #[arg(value_name = "N")]
+        offset: u128,
+    },
+    /// Print which address of another range each address would get
+    ///
+    /// An address keeps its offset where the new range has that offset; what does not fit is packed, the
+    /// addresses of the static band into the new static band. A renumbering follows the same rules, but
+    /// knows more: which addresses are taken, and that `default/kubernetes` must have the first one.
+    #[command(after_long_help = "\
+Example:
+  netsurgeon ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3")]
+    Map {
+        /// The range that the addresses are in
+        #[arg(long, value_name = "CIDR")]
+        from: ServiceCidr,
+        /// The range to map to
+        #[arg(long, value_name = "CIDR")]
+        to: ServiceCidr,
+        /// The addresses
+        #[arg(value_name = "ADDRESS", required = true)]
+        addresses: Vec<IpAddr>,
+    },
+}
+
+#[derive(Serialize)]
+struct Address {
+    version: u8,
+    range: ServiceCidr,
+    address: IpAddr,
+}
+
+#[derive(Serialize)]
+struct Mapping {
+    version: u8,
+    from: ServiceCidr,
+    to: ServiceCidr,
+    addresses: Vec<Pair>,
+}
+
+#[derive(Serialize)]
+struct Pair {
+    old: IpAddr,
+    new: IpAddr,
+}
+
+/// Runs the command.
+pub fn run(context: &Context, args: &IpArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        IpCommand::First { range } => nth(context, range, 1)?,
+        IpCommand::Nth { range, offset } => nth(context, range, *offset)?,
+        IpCommand::Map { from, to, addresses } => map(context, *from, *to, addresses)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failure> {
+    let address = range.nth(offset).ok_or_else(|| {
+        Failure::refused(format!("range `{range}` has no address {offset} above `{}`", range.network()))
+            .hint(format!("the highest is {}", range.size().saturating_sub(1)))
+    })?;
+    let value = Address { version: 1, range: *range, address };
+    context.output.data(&value, |_| Ok(address.to_string()))
+}
+
+fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAddr]) -> Result<(), Failure> {
+    let mut wanted = Vec::new();
+    let mut seen = BTreeSet::new();
+    for address in addresses {
+        if !from.contains(*address) {
+            return Err(Failure::refused(format!("address `{address}` is not in `{from}`"))
+                .hint("give the range that it is in with `--from`"));
+        }
+        if seen.insert(*address) {
+            wanted.push(Wanted { old: *address, old_range: Some(from), rank: Rank::Ordinary, pin: None });
+        }
+    }
+    let new = remap(&to, &BTreeSet::new(), &wanted)?;
+    let pairs = wanted.iter().zip(new).map(|(wish, new)| Pair { old: wish.old, new }).collect();
+    let value = Mapping { version: 1, from, to, addresses: pairs };
+    context.output.data(&value, |_| {
+        let rows = value.addresses.iter().map(|pair| [pair.old.to_string(), pair.new.to_string()]);
+        Ok(table(["OLD", "NEW"], rows))
+    })
+}

@@ -1,0 +1,191 @@
+//! The command line: what users type, and what they read.
+//!
+//! One file per command: its arguments (whose doc comments are the help) and a `run` that takes them to the
+//! rooms below. [`failure`] words every error, [`output`] is the only place that prints, [`source`] finds
+//! the store. Parsing does nothing but parse: a command first resolves what was typed, then connects.
+//!
+//! A new command is a file, a variant of [`Command`] and a line in [`dispatch`].
+
+pub mod failure;
+pub mod output;
+pub mod source;
+
+mod file;
+mod ip;
+mod progress;
+mod ranges;
+mod rehearse;
+mod renumber;
+mod target;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+pub use failure::{Failure, Kind};
+pub use output::Output;
+
+use output::{Format, When};
+
+/// The whole command line.
+///
+/// Change the network of a Kubernetes cluster that is serving traffic.
+///
+/// netsurgeon works on what the API server keeps in etcd: it reads a live etcd or a snapshot file, shows
+/// and checks every Service address in it, and moves all of them to another range.
+#[derive(Debug, Parser)]
+#[command(name = "netsurgeon", version, about, long_about, max_term_width = 100)]
+#[command(propagate_version = false, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_long_help = "\
+Exit status:
+  0   done
+  1   refused, or failed before anything was changed
+  2   wrong usage
+  3   there are findings (check, verify, audit, preflight, diff)
+  4   failed, and rolled back clean
+  5   stuck or partly undone: read the journal
+  6   paused at a gate
+  70  a bug of netsurgeon's
+
+Data goes to stdout, everything else to stderr.")]
+pub struct Cli {
+    /// How to print data
+    #[arg(short, long, global = true, value_enum, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+    /// When to colour; `auto` is on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    color: When,
+    /// Say more on stderr; again for more still
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Rehearse(rehearse::RehearseArgs),
+    Renumber(renumber::RenumberArgs),
+    Ranges(ranges::RangesArgs),
+    Ip(ip::IpArgs),
+}
+
+/// What a command has at hand.
+#[derive(Debug)]
+pub struct Context {
+    /// Prints.
+    pub output: Output,
+}
+
+/// How a command ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done.
+    Done,
+    /// Done, and there is something to look at.
+    Findings,
+    /// Stopped where it was to stop, to be resumed.
+    Paused,
+}
+
+impl Outcome {
+    fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Findings => 3,
+            Self::Paused => 6,
+        }
+    }
+}
+
+/// Parses the arguments of this process, runs the command, and returns the exit status.
+pub fn main() -> ExitCode {
+    failure::install_panic_hook();
+    let outcome = std::panic::catch_unwind(|| run(std::env::args_os().collect()));
+    outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
+}
+
+fn run(arguments: Vec<OsString>) -> ExitCode {
+    let parsed = command_named(arguments.first()).try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are "errors" to clap, with status 0. A reader gone is none of ours.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let context = Context { output: Output::new(cli.output, cli.color) };
+    output::start_tracing(cli.verbose);
+    let finished = runtime().and_then(|runtime| runtime.block_on(dispatch(&context, &cli.command)));
+    match finished {
+        Ok(outcome) => ExitCode::from(outcome.code()),
+        Err(failure) => {
+            context.output.failure(&failure);
+            ExitCode::from(failure.kind.code())
+        }
+    }
+}
+
+/// Returns the command line under the name by which it was called: kubectl runs its plugins, and so this
+/// program under its other name, as `kubectl netsurgeon`.
+fn command_named(program: Option<&OsString>) -> clap::Command {
+    let name = program.and_then(|path| Path::new(path).file_stem());
+    if name.is_some_and(|name| name == "kubectl-netsurgeon") {
+        Cli::command().bin_name("kubectl netsurgeon")
+    } else {
+        Cli::command().bin_name("netsurgeon")
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("cannot start threads: {error}")))
+}
+
+async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failure> {
+    match command {
+        Command::Rehearse(args) => rehearse::run(context, args).await,
+        Command::Renumber(args) => renumber::run(context, args).await,
+        Command::Ranges(args) => ranges::run(context, args).await,
+        Command::Ip(args) => ip::run(context, args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_name_is_the_one_it_was_called_by() {
+        let name = |path: &str| command_named(Some(&path.into())).get_bin_name().map(String::from);
+        assert_eq!(name("/usr/local/bin/kubectl-netsurgeon").as_deref(), Some("kubectl netsurgeon"));
+        assert_eq!(name("./target/debug/netsurgeon").as_deref(), Some("netsurgeon"));
+    }
+
+    /// Every command teaches: a long help with an example of its use.
+    #[test]
+    fn every_command_has_an_example() {
+        fn check(command: &clap::Command) {
+            let name = command.get_name().to_string();
+            assert!(command.get_about().is_some(), "`{name}` says nothing about itself");
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(check);
+            } else {
+                assert!(help.contains("netsurgeon "), "`{name}` has no example");
+            }
+        }
+        Cli::command().get_subcommands().for_each(check);
+    }
+}

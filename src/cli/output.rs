@@ -1,0 +1,221 @@
+//! The only place that prints: data to stdout, everything else to stderr.
+//!
+//! Colour never carries meaning alone, and is left out where stdout or stderr is no terminal, where
+//! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use clap::ValueEnum;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use super::failure::{Failure, Kind};
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs; docs/json.md has the shapes
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// A meaning that is shown as a colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Wrong.
+    Bad,
+    /// Take care.
+    Careful,
+    /// Right.
+    Good,
+    /// A heading.
+    Strong,
+    /// Less important.
+    Faint,
+}
+
+impl Tone {
+    /// The parameters of the terminal's SGR sequence (ECMA-48, 8.3.117).
+    fn code(self) -> &'static str {
+        match self {
+            Self::Bad => "1;31",
+            Self::Careful => "33",
+            Self::Good => "32",
+            Self::Strong => "1",
+            Self::Faint => "2",
+        }
+    }
+}
+
+/// Prints in the format and colours asked for.
+#[derive(Debug, Clone)]
+pub struct Output {
+    format: Format,
+    colour: bool,
+    colour_talk: bool,
+}
+
+impl Output {
+    /// Returns the output of this process.
+    pub fn new(format: Format, when: When) -> Self {
+        let wanted = |is_terminal: bool| match when {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        let colour = wanted(std::io::stdout().is_terminal());
+        Self { format, colour, colour_talk: wanted(std::io::stderr().is_terminal()) }
+    }
+
+    /// Returns the format asked for.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Returns the text in the tone's colour, if stdout is coloured.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        paint(self.colour, tone, text)
+    }
+
+    /// Prints data: `text` for people, or the value as JSON or YAML.
+    pub fn data<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&Self) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table => self.text(&text(self)?),
+            Format::Json => self.json(value),
+            Format::Yaml => self.yaml(value),
+        }
+    }
+
+    /// Prints a value as JSON, indented.
+    pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Kind::Bug, error))?;
+        self.text(&text)
+    }
+
+    /// Prints a value as YAML.
+    pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(Kind::Bug, error))?;
+        self.text(&text)
+    }
+
+    /// Prints text to stdout; it ends with a newline in any case.
+    pub fn text(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            stdout.write_all(b"\n")?;
+        }
+        Ok(stdout.flush()?)
+    }
+
+    /// Prints bytes to stdout as they are. Fails on a terminal, which would take them for commands.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        if stdout.is_terminal() {
+            return Err(Failure::refused("stored bytes are not printed on a terminal")
+                .hint("send them to a file: add `> FILE`"));
+        }
+        stdout.write_all(bytes)?;
+        Ok(stdout.flush()?)
+    }
+
+    /// Says something on stderr that is neither data nor a failure.
+    pub fn note(&self, text: &str) {
+        talk(&format!("{} {text}", paint(self.colour_talk, Tone::Strong, "note:")));
+    }
+
+    /// Says on stderr what the user should know before going on.
+    pub fn warn(&self, text: &str) {
+        talk(&format!("{} {text}", paint(self.colour_talk, Tone::Careful, "warning:")));
+    }
+
+    /// Says on stderr what is being done.
+    pub fn progress(&self, text: &str) {
+        talk(text);
+    }
+
+    /// Says on stderr why the command failed. A reader that has gone is told nothing.
+    pub fn failure(&self, failure: &Failure) {
+        if failure.kind == Kind::BrokenPipe {
+            return;
+        }
+        for (label, text) in failure.lines() {
+            let tone = if label == "error" { Tone::Bad } else { Tone::Strong };
+            talk(&format!("{} {text}", paint(self.colour_talk, tone, &format!("{label}:"))));
+        }
+    }
+
+    /// Asks on the terminal whether to go on; `yes` answers for the user.
+    ///
+    /// Fails when the answer is no, and when there is nobody to ask.
+    pub fn ask(&self, question: &str, yes: bool) -> Result<(), Failure> {
+        if yes {
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(Failure::refused(format!("there is no terminal to ask on: {question}"))
+                .hint("read the plan above, then give `--yes`"));
+        }
+        let mut stderr = std::io::stderr().lock();
+        write!(stderr, "{} {question} [y/N] ", paint(self.colour_talk, Tone::Strong, "?"))?;
+        stderr.flush()?;
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Failure::refused("the answer was no; nothing was changed")),
+        }
+    }
+}
+
+/// Returns a table as kubectl draws them: a line of headings, columns apart by spaces.
+///
+/// Cells are not broken, so that a line can be searched for.
+pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.to_vec());
+    table.add_rows(rows.into_iter().map(|row| row.to_vec()));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+    }
+    table.trim_fmt()
+}
+
+/// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.
+pub(super) fn start_tracing(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+/// Writes a line to stderr. Where that fails there is nobody left to tell.
+pub(super) fn talk(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+fn paint(colour: bool, tone: Tone, text: &str) -> String {
+    if colour { format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code()) } else { text.to_string() }
+}

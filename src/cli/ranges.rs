@@ -1,0 +1,114 @@
+//! `netsurgeon ranges`: the Service ranges of a cluster, how full they are, and what is wrong with them.
+
+mod node_ports;
+mod show;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::output::{Tone, table};
+use super::source::SourceArgs;
+use super::{Context, Outcome};
+use crate::store::Revision;
+use crate::survey::audit::audit;
+use crate::survey::{Finding, Layout, Severity, Survey};
+
+/// The Service ranges: how full they are, and what is wrong with them
+#[derive(Debug, Args)]
+pub struct RangesArgs {
+    #[command(subcommand)]
+    command: RangesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RangesCommand {
+    Show(show::ShowArgs),
+    Check(CheckArgs),
+}
+
+/// Check every Service address against every record of it
+///
+/// Services against each other, against the ranges, the IPAddress objects and the RangeAllocation bitmaps;
+/// node ports likewise; the ranges against Pods and Nodes. docs/findings.md says of every code what it
+/// means and what to do.
+///
+/// Exit status 3 if there is an error or a warning, 0 if not.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon ranges check                              # on a control-plane host of kubeadm's
+  netsurgeon ranges check --snapshot backup.db
+  netsurgeon ranges check -o json | jq -r '.findings[].code'")]
+struct CheckArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// What `ranges check -o json` prints.
+#[derive(Serialize)]
+struct Checked<'a> {
+    version: u8,
+    era: crate::survey::Era,
+    era_because: &'a str,
+    revision: Revision,
+    findings: &'a [Finding],
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &RangesArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        RangesCommand::Show(args) => show::run(context, args).await,
+        RangesCommand::Check(args) => check(context, args).await,
+    }
+}
+
+/// Opens the source and reads everything that holds a Service address. Returns the store's name as well.
+async fn survey(context: &Context, source: &SourceArgs) -> Result<(Survey, String), Failure> {
+    let layout: Layout = source.etcd.layout();
+    let opened = source.open(context, &layout.surveyed()).await?;
+    let survey = Survey::read(opened.store.as_ref(), &opened.layout, opened.at).await?;
+    Ok((survey, opened.store.describe()))
+}
+
+async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> {
+    let (survey, store) = survey(context, &args.source).await?;
+    let findings = audit(&survey);
+    let value = Checked {
+        version: 1,
+        era: survey.era.era,
+        era_because: &survey.era.because,
+        revision: survey.revision,
+        findings: &findings,
+    };
+    context.output.data(&value, |output| {
+        let rows = findings.iter().map(|finding| {
+            let tone = match finding.severity {
+                Severity::Error => Tone::Bad,
+                Severity::Warning => Tone::Careful,
+                Severity::Info => Tone::Faint,
+            };
+            [
+                output.paint(tone, &finding.severity.to_string()),
+                finding.code.to_string(),
+                finding.subject.clone(),
+                finding.message.clone(),
+            ]
+        });
+        let rows: Vec<[String; 4]> = rows.collect();
+        Ok(if rows.is_empty() {
+            String::new()
+        } else {
+            table(["SEVERITY", "CODE", "SUBJECT", "MESSAGE"], rows)
+        })
+    })?;
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    context.output.progress(&format!(
+        "{store}, revision {}, era {}: {} Services checked, {errors} errors, {warnings} warnings",
+        survey.revision,
+        survey.era.era,
+        survey.services.len(),
+    ));
+    Ok(if errors == 0 && warnings == 0 { Outcome::Done } else { Outcome::Findings })
+}

@@ -1,0 +1,65 @@
+//! The node ports of a survey, as `ranges show` counts them: a bitmap in every era.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::survey::Survey;
+
+/// The allocation of node ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct NodePorts {
+    /// As in `30000-32767`.
+    pub(super) range: String,
+    /// Ports in the range.
+    pub(super) capacity: u128,
+    /// Ports that Services have.
+    pub(super) used: u128,
+    /// Ports of the range that no Service has.
+    pub(super) free: u128,
+    /// Ports at the low end kept for static allocation.
+    pub(super) static_band: u128,
+    /// How many of those are in use.
+    pub(super) static_band_used: u128,
+    /// The first port.
+    #[serde(skip)]
+    pub(super) first: u16,
+    /// Offsets in use, ascending.
+    #[serde(skip)]
+    pub(super) offsets: Vec<u128>,
+}
+
+impl NodePorts {
+    /// Counts the node ports that Services have; `None` without a readable RangeAllocation of them.
+    pub(super) fn of(survey: &Survey) -> Option<Self> {
+        let record = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports")?;
+        let (first, last) = record.range.split_once('-')?;
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        let capacity = u128::from(last.checked_sub(first)?).saturating_add(1);
+        let taken: BTreeSet<u16> = survey.services.iter().flat_map(|s| s.node_ports()).collect();
+        let offsets: Vec<u128> =
+            taken.range(first..=last).filter_map(|port| port.checked_sub(first)).map(u128::from).collect();
+        let static_band = static_band(capacity);
+        let used = offsets.len() as u128;
+        Some(Self {
+            range: record.range.clone(),
+            capacity,
+            used,
+            free: capacity.saturating_sub(used),
+            static_band,
+            static_band_used: offsets.iter().filter(|offset| **offset < static_band).count() as u128,
+            first,
+            offsets,
+        })
+    }
+}
+
+/// Returns how many ports at the low end are kept for those asked for by number: `min(max(16, size/32),
+/// 128)`, and 0 for fewer than 16 ports (`pkg/registry/core/service/portallocator/allocator.go`
+/// `calculateRangeOffset`, v1.36.3).
+fn static_band(size: u128) -> u128 {
+    const LEAST: u128 = 16;
+    const MOST: u128 = 128;
+    const STEP: u128 = 32;
+    if size <= LEAST { 0 } else { size.checked_div(STEP).unwrap_or(0).clamp(LEAST, MOST) }
+}

@@ -1,0 +1,219 @@
+//! `netsurgeon rehearse`: the whole move on a copy of a snapshot, forward and back.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::failure::{Failure, Kind};
+use super::output::{Output, Tone, table};
+use super::progress::Progress;
+use super::renumber::reasons;
+use super::source::open_snapshot;
+use super::target::TargetArgs;
+use super::{Context, Outcome};
+use crate::operation::{Plan, SystemAmbient};
+use crate::renumber::rehearse::Rollback;
+use crate::renumber::{Rehearsal, Renumbering, rehearse};
+use crate::survey::{Era, Finding, Layout, Severity};
+
+/// As many moves as a newcomer wants to read.
+const SHOWN_MOVES: usize = 8;
+
+/// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle
+///
+/// Carries out, on a copy in memory, the very steps of a live run: every Service is moved batch by batch and
+/// its old address retired, then audited; then once more up to the middle and back, and every key is
+/// compared byte for byte with what it was. The snapshot is only read.
+///
+/// What a snapshot cannot know (API server flags, controllers, finalizers, nodes) is not simulated: it is
+/// listed for you to do at its place in the order.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon rehearse backup.db --to 10.200.0.0/16
+  netsurgeon rehearse backup.db --to 10.200.0.0/24 --pin pins.txt
+  netsurgeon rehearse backup.db --to 10.200.0.0/16 -o json | jq .rollback
+
+Exit status 0 if the rehearsal succeeds, whatever was wrong with the cluster before; 3 if the audit
+afterwards finds more than before; 5 if the rollback does not bring everything back.")]
+pub struct RehearseArgs {
+    /// A file from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Where the API server keeps its objects, as in its own flag
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+}
+
+/// What `rehearse -o json` prints.
+#[derive(Serialize)]
+struct Rehearsed<'a> {
+    version: u8,
+    snapshot: String,
+    era: Era,
+    digest: &'a str,
+    #[serde(flatten)]
+    rehearsal: &'a Rehearsal,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Failure> {
+    let options = args.target.resolve()?;
+    let layout = Layout::new(&args.etcd_prefix);
+    let store = open_snapshot(context, &args.snapshot, &layout.surveyed())?;
+    let mut progress = Progress::new();
+    let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
+    drop(progress);
+    let value = Rehearsed {
+        version: 1,
+        snapshot: args.snapshot.display().to_string(),
+        era: plan.work.era,
+        digest: &plan.digest,
+        rehearsal: &rehearsal,
+    };
+    context.output.data(&value, |output| Ok(report(output, args, &plan, &rehearsal)))?;
+    conclude(&rehearsal)
+}
+
+fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
+    if rehearsal.rollback != Rollback::Identical || !rehearsal.rollback_stuck.is_empty() {
+        return Err(Failure::new(
+            Kind::Stuck,
+            anyhow::Error::msg("the rollback did not bring everything back"),
+        )
+        .hint(
+            "this is a bug of netsurgeon's: do not carry the plan out, and report it with the output above",
+        ));
+    }
+    if let Some(first) = rehearsal.misplaced.first() {
+        let text = format!(
+            "{} Services did not end at their new address; the first is `{first}`",
+            rehearsal.misplaced.len()
+        );
+        return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text)));
+    }
+    let new = new_findings(rehearsal).count();
+    Ok(if new == 0 { Outcome::Done } else { Outcome::Findings })
+}
+
+/// What is wrong afterwards and was not before.
+fn new_findings(rehearsal: &Rehearsal) -> impl Iterator<Item = &Finding> {
+    let is_known = |finding: &&Finding| {
+        rehearsal
+            .findings_before
+            .iter()
+            .any(|known| known.code == finding.code && known.subject == finding.subject)
+    };
+    rehearsal
+        .findings_after
+        .iter()
+        .filter(|finding| finding.severity != Severity::Info)
+        .filter(move |finding| !is_known(finding))
+}
+
+fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehearsal: &Rehearsal) -> String {
+    let work = &plan.work;
+    let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let strong = |text: &str| output.paint(Tone::Strong, text);
+    let mut lines = vec![
+        strong(&format!("Rehearsal: from {from} to {}", work.to)),
+        String::new(),
+        line("snapshot", &format!("{}, revision {}", args.snapshot.display(), plan.header.base_revision)),
+        line("cluster", &format!("{} Services, storage era {}", rehearsal.services, work.era)),
+        line("audit before", &count(output, &rehearsal.findings_before)),
+        line(
+            "plan",
+            &format!(
+                "{} Services move in {} batches, {} stay{}",
+                rehearsal.moved,
+                rehearsal.batches,
+                rehearsal.skipped,
+                reasons(work)
+            ),
+        ),
+        line(
+            "forward",
+            &format!(
+                "{}: all moved, all old addresses retired, {} steps, {} waits for the data plane",
+                verdict(output, rehearsal.misplaced.is_empty()),
+                rehearsal.steps,
+                rehearsal.waits
+            ),
+        ),
+        line("audit after", &count(output, &rehearsal.findings_after)),
+        line("back", &back(output, rehearsal)),
+        String::new(),
+        strong(&format!("The first moves of {} (`renumber plan` shows all)", rehearsal.moved)),
+        moves(work),
+        String::new(),
+        strong("What a rehearsal cannot do: yours to do in a live run, in this order"),
+    ];
+    for (index, outside) in rehearsal.external.iter().enumerate() {
+        lines.push(format!("  {}. {}", index.saturating_add(1), outside.what));
+        lines.push(output.paint(Tone::Faint, &format!("     because {}", outside.why)));
+    }
+    lines.extend(problems(output, rehearsal));
+    lines.push(String::new());
+    lines.push(
+        "Nothing was changed: the snapshot was read, and everything done on a copy in memory.".to_string(),
+    );
+    lines.join("\n")
+}
+
+fn line(label: &str, text: &str) -> String {
+    format!("  {label:<14}{text}")
+}
+
+fn verdict(output: &Output, good: bool) -> String {
+    if good { output.paint(Tone::Good, "ok") } else { output.paint(Tone::Bad, "FAILED") }
+}
+
+fn count(output: &Output, findings: &[Finding]) -> String {
+    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let text = format!("{errors} errors, {warnings} warnings");
+    format!("{}: {text}", verdict(output, errors == 0))
+}
+
+fn back(output: &Output, rehearsal: &Rehearsal) -> String {
+    let good = rehearsal.rollback == Rollback::Identical && rehearsal.rollback_stuck.is_empty();
+    let recreated = match rehearsal.rollback_recreated.len() {
+        0 => String::new(),
+        count => format!(" (but for uid and creation time of {count} IPAddress objects made anew)"),
+    };
+    let outcome = if good { "every key byte for byte as it was" } else { "not everything is as it was" };
+    format!("{}: rolled back from the middle, {outcome}{recreated}", verdict(output, good))
+}
+
+fn moves(work: &Renumbering) -> String {
+    let rows = work.moves.iter().take(SHOWN_MOVES).map(|candidate| {
+        [
+            format!("  {}", candidate.subject()),
+            candidate.old.join(","),
+            candidate.new.join(","),
+            candidate.hold.to_string(),
+        ]
+    });
+    table(["  SERVICE", "OLD", "NEW", "HOLD"], rows)
+}
+
+fn problems(output: &Output, rehearsal: &Rehearsal) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut add = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            lines.extend([String::new(), output.paint(Tone::Bad, title)]);
+            lines.extend(items.into_iter().map(|item| format!("  {item}")));
+        }
+    };
+    let words = |finding: &Finding| format!("{} {}: {}", finding.code, finding.subject, finding.message);
+    let before = rehearsal.findings_before.iter().filter(|finding| finding.severity != Severity::Info);
+    add("Wrong before", before.map(words).collect());
+    add("Wrong afterwards and not before", new_findings(rehearsal).map(words).collect());
+    add("Services not at their new address", rehearsal.misplaced.clone());
+    add("Not as it was after the rollback", rehearsal.rollback_differences.clone());
+    add("Steps that could not be undone", rehearsal.rollback_stuck.clone());
+    lines
+}

@@ -1,0 +1,125 @@
+//! `netsurgeon renumber`: move every Service of a cluster to another Service range.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::failure::Failure;
+use super::output::{Output, Tone, table};
+use super::source::SourceArgs;
+use super::target::TargetArgs;
+use super::{Context, Outcome, file};
+use crate::operation::Plan;
+use crate::renumber::{Renumbering, plan};
+use crate::survey::Survey;
+
+/// Move every Service to another Service range
+#[derive(Debug, Args)]
+pub struct RenumberArgs {
+    #[command(subcommand)]
+    command: RenumberCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RenumberCommand {
+    Plan(PlanArgs),
+}
+
+/// Plan the move: which Service gets which address, and how its old one is held
+///
+/// Reads a snapshot or a live etcd and changes nothing: it has no means to. An address keeps its offset
+/// where the new range has room for it; `default/kubernetes` gets the first address; what does not fit is
+/// packed. The old address of each Service goes on answering until it is retired, held in the way that the
+/// column HOLD names (docs/renumber.md).
+///
+/// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon renumber plan --to 10.200.0.0/16                          # live, on a control-plane host
+  netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/16 --save plan.json
+  netsurgeon renumber plan --to fd00:200::/112                         # the other family of a dual-stack cluster
+  netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/24 --pin pins.txt -o json | jq .moves")]
+struct PlanArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Write the plan to this file as well
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        RenumberCommand::Plan(args) => plan_moves(context, args).await,
+    }
+}
+
+async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
+    let options = args.target.resolve()?;
+    let layout = args.source.etcd.layout();
+    let opened = args.source.open(context, &layout.surveyed()).await?;
+    let survey = Survey::read(opened.store.as_ref(), &opened.layout, opened.at).await?;
+    let plan = plan(&survey, &options)?;
+    context.output.data(&plan, |output| Ok(describe(output, &plan)))?;
+    if let Some(path) = &args.save {
+        let text = serde_json::to_vec_pretty(&plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
+        file::write_whole(path, &text)?;
+        context.output.note(&format!("the plan is in `{}`", path.display()));
+    }
+    context.output.progress(&summary(&plan, &opened.store.describe()));
+    Ok(Outcome::Done)
+}
+
+fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
+    let rows = plan.work.moves.iter().map(|candidate| {
+        [
+            candidate.namespace.clone(),
+            candidate.name.clone(),
+            candidate.old.join(","),
+            output.paint(Tone::Good, &candidate.new.join(",")),
+            candidate.hold.to_string(),
+            candidate.hold_reason.clone(),
+        ]
+    });
+    table(["NAMESPACE", "NAME", "OLD", "NEW", "HOLD", "BECAUSE"], rows)
+}
+
+fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
+    let work = &plan.work;
+    let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut lines = vec![format!(
+        "{store}, revision {}, era {}: {} Services move from {from} to {} in {} batches, {} stay{}",
+        plan.header.base_revision,
+        work.era,
+        work.moves.len(),
+        work.to,
+        work.batches().len(),
+        work.skipped.len(),
+        reasons(work),
+    )];
+    lines.push(format!("digest {}", plan.digest));
+    lines.push(
+        "The holds assume kube-proxy in mode iptables or nftables with a local-traffic detector; a snapshot \
+         cannot tell, check it on the cluster."
+            .to_string(),
+    );
+    lines.join("\n")
+}
+
+/// Counts the Services that stay, by reason: ` (3 is headless, 1 is an ExternalName)`.
+pub(super) fn reasons(work: &Renumbering) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for skipped in &work.skipped {
+        let count = counts.entry(&skipped.reason).or_default();
+        *count = count.saturating_add(1);
+    }
+    if counts.is_empty() {
+        return String::new();
+    }
+    let words: Vec<String> = counts.iter().map(|(reason, count)| format!("{count}: {reason}")).collect();
+    format!(" ({})", words.join("; "))
+}

@@ -1,0 +1,251 @@
+//! Where a command reads: a snapshot file or a live etcd, told from flags, `ETCDCTL_*` variables, or the
+//! files that kubeadm leaves on a control-plane host.
+//!
+//! Resolving looks at what was typed and at which files exist; only opening connects.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Context;
+use super::failure::Failure;
+use crate::store::etcd::{EtcdOptions, EtcdStore};
+use crate::store::snapshot::SnapshotStore;
+use crate::store::{KeyRange, ReadStore, Revision};
+use crate::survey::Layout;
+
+/// How to reach etcd.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "etcd")]
+pub struct EtcdArgs {
+    /// Client URLs of etcd, separated by commas
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "ETCDCTL_ENDPOINTS",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub etcd_endpoints: Vec<String>,
+    /// Certificate of the authority that etcd's server certificates come from
+    #[arg(long, value_name = "FILE", env = "ETCDCTL_CACERT", hide_env_values = true)]
+    pub etcd_cacert: Option<PathBuf>,
+    /// Client certificate
+    #[arg(long, value_name = "FILE", env = "ETCDCTL_CERT", hide_env_values = true)]
+    pub etcd_cert: Option<PathBuf>,
+    /// Key of the client certificate
+    #[arg(long, value_name = "FILE", env = "ETCDCTL_KEY", hide_env_values = true)]
+    pub etcd_key: Option<PathBuf>,
+    /// Name, or name and password, for etcd's own users; better in the environment, where `ps` cannot see
+    /// it
+    #[arg(long, value_name = "NAME[:PASSWORD]", env = "ETCDCTL_USER", hide_env_values = true)]
+    pub etcd_user: Option<String>,
+    /// How long to try to reach an endpoint, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub etcd_timeout: u64,
+    /// Where the API server keeps its objects, as in its own flag
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    pub etcd_prefix: String,
+}
+
+/// What to read: a snapshot file or a live etcd.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SourceArgs {
+    /// Read this file: from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Read everything as it was at this revision [default: the newest]
+    #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
+    pub at_revision: Option<i64>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "documented at its type")]
+    pub etcd: EtcdArgs,
+}
+
+/// What to open.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A file.
+    Snapshot(PathBuf),
+    /// A live etcd.
+    Etcd(Box<EtcdOptions>),
+}
+
+/// An open store, to be read.
+pub struct Opened {
+    /// The store.
+    pub store: Arc<dyn ReadStore>,
+    /// Where the API server keeps what in it.
+    pub layout: Layout,
+    /// The revision asked for.
+    pub at: Option<Revision>,
+}
+
+impl SourceArgs {
+    /// Resolves and opens. `scope` is what will be read, for a snapshot's index.
+    pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
+        let source = self.resolve(Path::new("/"))?;
+        let store = source.open(context, scope).await?;
+        Ok(Opened { store, layout: self.etcd.layout(), at: self.at_revision.map(Revision) })
+    }
+
+    /// Tells what to read; `root` is where the host's files are.
+    fn resolve(&self, root: &Path) -> Result<Source, Failure> {
+        match &self.snapshot {
+            Some(path) => Ok(Source::Snapshot(path.clone())),
+            None => Ok(Source::Etcd(Box::new(self.etcd.resolve(root)?))),
+        }
+    }
+}
+
+impl Source {
+    /// Opens the file or connects, and says so when a file cannot be checked.
+    pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Arc<dyn ReadStore>, Failure> {
+        match self {
+            Self::Snapshot(path) => Ok(open_snapshot(context, path, scope)?),
+            Self::Etcd(options) => Ok(Arc::new(EtcdStore::connect(options.as_ref().clone()).await?)),
+        }
+    }
+}
+
+/// Opens a snapshot file, and says so when it cannot be checked.
+pub fn open_snapshot(
+    context: &Context,
+    path: &Path,
+    scope: &[KeyRange],
+) -> Result<Arc<SnapshotStore>, Failure> {
+    let store = SnapshotStore::open(path, scope)?;
+    if !store.has_checksum() {
+        context.output.note(&format!(
+            "`{}` has no checksum (it is a raw database): a changed byte inside a value cannot be noticed",
+            path.display()
+        ));
+    }
+    Ok(Arc::new(store))
+}
+
+impl EtcdArgs {
+    /// Returns where the API server keeps what.
+    pub fn layout(&self) -> Layout {
+        Layout::new(&self.etcd_prefix)
+    }
+
+    /// Connects to the live etcd, to read and write.
+    pub async fn connect(&self) -> Result<Arc<EtcdStore>, Failure> {
+        Ok(Arc::new(EtcdStore::connect(self.resolve(Path::new("/"))?).await?))
+    }
+
+    /// Completes what was typed with what kubeadm left on this host.
+    fn resolve(&self, root: &Path) -> Result<EtcdOptions, Failure> {
+        let mut options = EtcdOptions::new(self.etcd_endpoints.iter().filter(|text| !text.is_empty()));
+        options.ca_cert.clone_from(&self.etcd_cacert);
+        options.cert.clone_from(&self.etcd_cert);
+        options.key.clone_from(&self.etcd_key);
+        options.connect_timeout = Duration::from_secs(self.etcd_timeout);
+        options.user = self.user(std::env::var("ETCDCTL_PASSWORD").ok())?;
+        if options.endpoints.is_empty() {
+            let kubeadm = Kubeadm::find(root).ok_or_else(nothing_to_read)?;
+            options.endpoints.push(KUBEADM_ENDPOINT.to_string());
+            if options.ca_cert.is_none() && options.cert.is_none() && options.key.is_none() {
+                options.ca_cert = Some(kubeadm.ca_cert);
+                (options.cert, options.key) = (Some(kubeadm.cert), Some(kubeadm.key));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Splits `NAME:PASSWORD` as etcdctl does: at the first colon, or the password from its own variable.
+    fn user(&self, password: Option<String>) -> Result<Option<(String, String)>, Failure> {
+        let Some(user) = self.etcd_user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
+        let split = match user.split_once(':') {
+            Some((name, password)) => Some((name.to_string(), password.to_string())),
+            None => password.map(|password| (user.to_string(), password)),
+        };
+        match split {
+            Some(pair) => Ok(Some(pair)),
+            None => Err(Failure::usage(format!("there is no password for etcd's user `{user}`")).hint(
+                "put it into ETCDCTL_PASSWORD, or name and password as `NAME:PASSWORD` into ETCDCTL_USER",
+            )),
+        }
+    }
+}
+
+/// Where a stacked etcd of kubeadm's listens (`GetLocalEtcdClientURL`, kubeadm v1.36).
+const KUBEADM_ENDPOINT: &str = "https://127.0.0.1:2379";
+
+/// The etcd certificates of a kubeadm control-plane host.
+struct Kubeadm {
+    ca_cert: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+impl Kubeadm {
+    /// Looks for them; the API server's own client certificate comes first, since it may do everything.
+    fn find(root: &Path) -> Option<Self> {
+        let pki = root.join("etc/kubernetes/pki");
+        let ca_cert = pki.join("etcd/ca.crt");
+        let pair = |name: &str| (pki.join(format!("{name}.crt")), pki.join(format!("{name}.key")));
+        let pairs = [pair("apiserver-etcd-client"), pair("etcd/healthcheck-client")];
+        let (cert, key) = pairs.into_iter().find(|(cert, key)| cert.exists() && key.exists())?;
+        ca_cert.exists().then_some(Self { ca_cert, cert, key })
+    }
+}
+
+fn nothing_to_read() -> Failure {
+    Failure::usage("there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given")
+        .hint("for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS")
+        .hint("on a control-plane host of kubeadm's, etcd is found by itself: run this there, as root")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(args: &EtcdArgs, root: &Path) -> Result<EtcdOptions, Failure> {
+        args.resolve(root)
+    }
+
+    #[test]
+    fn without_anything_the_failure_teaches() {
+        let empty = tempfile::tempdir().unwrap();
+        let failure = resolve(&EtcdArgs::default(), empty.path()).unwrap_err();
+        assert_eq!(failure.kind, super::super::Kind::Usage);
+        assert_eq!(failure.hints.len(), 2);
+    }
+
+    #[test]
+    fn a_control_plane_host_needs_no_flags() {
+        let host = tempfile::tempdir().unwrap();
+        let pki = host.path().join("etc/kubernetes/pki");
+        std::fs::create_dir_all(pki.join("etcd")).unwrap();
+        for name in ["etcd/ca.crt", "etcd/healthcheck-client.crt", "etcd/healthcheck-client.key"] {
+            std::fs::write(pki.join(name), "").unwrap();
+        }
+        let options = resolve(&EtcdArgs::default(), host.path()).unwrap();
+        assert_eq!(options.endpoints, [KUBEADM_ENDPOINT]);
+        assert_eq!(options.cert, Some(pki.join("etcd/healthcheck-client.crt")));
+        for name in ["apiserver-etcd-client.crt", "apiserver-etcd-client.key"] {
+            std::fs::write(pki.join(name), "").unwrap();
+        }
+        let options = resolve(&EtcdArgs::default(), host.path()).unwrap();
+        assert_eq!(options.key, Some(pki.join("apiserver-etcd-client.key")));
+        let typed = EtcdArgs { etcd_endpoints: vec!["http://a:2379".into()], ..EtcdArgs::default() };
+        let options = resolve(&typed, host.path()).unwrap();
+        assert_eq!((options.endpoints, options.ca_cert), (vec!["http://a:2379".to_string()], None));
+    }
+
+    #[test]
+    fn users_are_written_as_for_etcdctl() {
+        let user = |text: &str, password: Option<&str>| {
+            let args = EtcdArgs { etcd_user: Some(text.into()), ..EtcdArgs::default() };
+            args.user(password.map(String::from))
+        };
+        let pair = |name: &str, password: &str| Some((name.to_string(), password.to_string()));
+        assert_eq!(user("root:a:b", None).unwrap(), pair("root", "a:b"));
+        assert_eq!(user("root", Some("x")).unwrap(), pair("root", "x"));
+        assert!(user("root", None).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! The arguments that say where a renumbering goes: the new range, pinned addresses, the size of a batch.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::failure::Failure;
+use crate::ip::ServiceCidr;
+use crate::renumber::PlanOptions;
+
+/// Where to, and how.
+#[derive(Debug, Args)]
+pub struct TargetArgs {
+    /// The new Service range
+    #[arg(long, value_name = "CIDR")]
+    pub to: String,
+    /// File of addresses to give to certain Services: a line each, `NAMESPACE/NAME ADDRESS`
+    #[arg(long, value_name = "FILE")]
+    pub pin: Option<PathBuf>,
+    /// Services moved together between two waits for the data plane
+    #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub batch_size: u32,
+}
+
+impl TargetArgs {
+    /// Reads the pin file and checks the range.
+    pub fn resolve(&self) -> Result<PlanOptions, Failure> {
+        let to: ServiceCidr = self.to.parse()?;
+        let pins = match &self.pin {
+            Some(path) => read_pins(path)?,
+            None => BTreeMap::new(),
+        };
+        Ok(PlanOptions { to, pins, batch_size: usize::try_from(self.batch_size).unwrap_or(50) })
+    }
+}
+
+fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))?;
+    let mut pins = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let (subject, address) = parse_pin(line).ok_or_else(|| {
+            let place = format!("line {} of `{}`", index.saturating_add(1), path.display());
+            Failure::usage(format!("{place} is no pin: `{line}`"))
+                .hint("write `NAMESPACE/NAME ADDRESS`, as in `shop/cart 10.200.0.42`")
+        })?;
+        if pins.insert(subject.clone(), address).is_some() {
+            return Err(Failure::usage(format!("`{}` pins `{subject}` twice", path.display())));
+        }
+    }
+    Ok(pins)
+}
+
+fn parse_pin(line: &str) -> Option<(String, IpAddr)> {
+    let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
+    let (subject, address) = (words.next()?, words.next()?);
+    if words.next().is_some() || subject.split('/').filter(|part| !part.is_empty()).count() != 2 {
+        return None;
+    }
+    Some((subject.to_string(), address.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_are_lines_of_service_and_address() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(
+            file.path(),
+            "# the cart\nshop/cart 10.200.0.42\n\nshop/pay,\t10.200.0.43 # by hand\n",
+        )
+        .unwrap();
+        let pins = read_pins(file.path()).unwrap();
+        assert_eq!(pins.len(), 2);
+        assert_eq!(pins["shop/pay"].to_string(), "10.200.0.43");
+        for bad in
+            ["shop 10.0.0.1", "shop/cart", "shop/cart x", "a/b 10.0.0.1 c", "a/b 10.0.0.1\na/b 10.0.0.2"]
+        {
+            std::fs::write(file.path(), bad).unwrap();
+            assert_eq!(read_pins(file.path()).unwrap_err().kind, super::super::Kind::Usage, "{bad}");
+        }
+    }
+}

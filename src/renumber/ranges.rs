@@ -1,0 +1,246 @@
+//! Rewriting a RangeAllocation: its bits from the Services, for its own range or for another one.
+//!
+//! The API server re-reads the object at its next allocation and follows
+//! (`pkg/registry/core/service/allocator/storage/storage.go`, v1.36.3), so no restart is needed. Under dual
+//! write nothing else ever repairs it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ip::ServiceCidr;
+use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
+use crate::store::Key;
+use crate::survey::{BitmapRecord, Era, Survey};
+use crate::wire::bitmap::Bitmap;
+use crate::wire::edit::Condition;
+use crate::wire::objects::new_range_allocation;
+use crate::wire::{Field, FieldEdit, Value};
+
+/// The kind of plan, as its header says.
+pub const KIND: &str = "rewrite-range";
+
+/// The RangeAllocation of node ports.
+const NODE_PORTS: &str = "servicenodeports";
+
+/// Why there is nothing to rewrite, or no way to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RewriteError {
+    /// The cluster keeps no such bitmap.
+    #[error("there is no RangeAllocation `{name}`{why}")]
+    Missing {
+        /// Its name.
+        name: String,
+        /// Why that is as it should be, or nothing.
+        why: &'static str,
+    },
+    /// Nobody reads it any more.
+    #[error(
+        "RangeAllocation `{name}` is a leftover that no API server reads; rewriting it would change nothing"
+    )]
+    Leftover {
+        /// Its name.
+        name: String,
+    },
+    /// The range is unreadable or not of the right kind.
+    #[error("`{range}` cannot be the range of RangeAllocation `{name}`: {reason}")]
+    Range {
+        /// The RangeAllocation.
+        name: String,
+        /// The range.
+        range: String,
+        /// Why.
+        reason: String,
+    },
+    /// The survey has no cluster identity.
+    #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
+    NoIdentity,
+    /// It is as it should be.
+    #[error("RangeAllocation `{name}` is as the Services say; there is nothing to rewrite")]
+    Unchanged {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The intention of a rewrite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeRewrite {
+    /// Name of the RangeAllocation.
+    pub name: String,
+    /// Its key.
+    pub key: Key,
+    /// Range and bits now; `None` if it does not exist.
+    pub before: Option<Content>,
+    /// Range and bits afterwards.
+    pub after: Content,
+}
+
+/// What a RangeAllocation says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// The range: a CIDR, or `FIRST-LAST` for node ports.
+    pub range: String,
+    /// The bitmap.
+    #[serde(with = "crate::wire::base64_text")]
+    pub data: Vec<u8>,
+}
+
+impl Content {
+    /// Returns the addresses or ports that are marked, those that the range has no room for left out.
+    pub fn marked(&self) -> BTreeSet<String> {
+        let Some(items) = Items::of(&self.range) else { return BTreeSet::new() };
+        let Ok(bits) = Bitmap::from_bytes(&self.data, (self.data.len() as u64).saturating_mul(8)) else {
+            return BTreeSet::new();
+        };
+        bits.iter_set().filter_map(|bit| items.name(bit)).collect()
+    }
+}
+
+/// The items of a range: what its bits stand for.
+enum Items {
+    Addresses(ServiceCidr),
+    Ports(u16, u16),
+}
+
+impl Items {
+    fn of(range: &str) -> Option<Self> {
+        if let Ok(cidr) = range.parse() {
+            return Some(Self::Addresses(cidr));
+        }
+        let (first, last) = range.split_once('-')?;
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(Self::Ports(first, last))
+    }
+
+    fn name(&self, bit: u64) -> Option<String> {
+        match self {
+            Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(|address| address.to_string()),
+            Self::Ports(first, last) => {
+                let port = first.checked_add(u16::try_from(bit).ok()?)?;
+                (port <= *last).then(|| port.to_string())
+            }
+        }
+    }
+
+    /// The bits that the Services ask for.
+    fn bits(&self, survey: &Survey) -> Bitmap {
+        match self {
+            Self::Addresses(cidr) => {
+                let mut bits = Bitmap::empty(u64::try_from(cidr.bitmap_capacity()).unwrap_or(0));
+                for address in survey.services.iter().flat_map(|service| &service.addresses) {
+                    if let Some(bit) = cidr.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()) {
+                        bits.set(bit, true);
+                    }
+                }
+                bits
+            }
+            Self::Ports(first, last) => {
+                let mut bits = Bitmap::empty(u64::from(last.saturating_sub(*first)).saturating_add(1));
+                for port in survey.services.iter().flat_map(|service| service.node_ports()) {
+                    if let Some(bit) = port.checked_sub(*first) {
+                        bits.set(u64::from(bit), true);
+                    }
+                }
+                bits
+            }
+        }
+    }
+}
+
+/// Plans the rewrite of a RangeAllocation: `to` another range, or for its own.
+///
+/// Fails when there is nothing to do, or nothing that would be read.
+pub fn plan_rewrite(
+    survey: &Survey,
+    name: &str,
+    to: Option<&ServiceCidr>,
+) -> Result<Plan<RangeRewrite>, RewriteError> {
+    let cluster = survey.cluster_id.clone().ok_or(RewriteError::NoIdentity)?;
+    let found = survey.bitmaps.iter().find(|bitmap| bitmap.name == name);
+    if found.is_some() && name != NODE_PORTS && survey.era.bitmap_is_leftover {
+        return Err(RewriteError::Leftover { name: name.to_string() });
+    }
+    let range = new_range(survey, name, found, to)?;
+    let refuse = |reason: &str| RewriteError::Range {
+        name: name.to_string(),
+        range: range.clone(),
+        reason: reason.to_string(),
+    };
+    let items = Items::of(&range).ok_or_else(|| refuse("it is neither a CIDR nor a range of ports"))?;
+    if let Items::Addresses(cidr) = &items {
+        // The API server takes no range of a bitmap with more host bits (validation.go).
+        if cidr.bitmap_capacity() > 1 << 20 {
+            return Err(refuse("a bitmap has at most 20 host bits"));
+        }
+    }
+    let after = Content { data: items.bits(survey).to_bytes(), range };
+    let before = found.map(|b| Content { range: b.range.clone(), data: b.data.clone() });
+    if before.as_ref() == Some(&after) {
+        return Err(RewriteError::Unchanged { name: name.to_string() });
+    }
+    let work = RangeRewrite { name: name.to_string(), key: survey.layout.range(name), before, after };
+    Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+fn new_range(
+    survey: &Survey,
+    name: &str,
+    found: Option<&BitmapRecord>,
+    to: Option<&ServiceCidr>,
+) -> Result<String, RewriteError> {
+    if survey.era.era == Era::Objects && found.is_none() {
+        let why =
+            "; this cluster keeps its allocations as IPAddress objects, which the API server repairs itself";
+        return Err(RewriteError::Missing { name: name.to_string(), why });
+    }
+    match (to, found) {
+        (Some(to), _) if name == NODE_PORTS => Err(RewriteError::Range {
+            name: name.to_string(),
+            range: to.to_string(),
+            reason:
+                "it is for node ports; the range of those is the API server's `--service-node-port-range`"
+                    .to_string(),
+        }),
+        (Some(to), _) => Ok(to.to_string()),
+        (None, Some(found)) => Ok(found.range.clone()),
+        (None, None) => {
+            Err(RewriteError::Missing { name: name.to_string(), why: "; give its range with `--to`" })
+        }
+    }
+}
+
+impl Work for RangeRewrite {
+    fn stages(&self) -> Vec<Stage> {
+        let title = format!("rewrite RangeAllocation `{}`", self.name);
+        vec![Stage { index: 0, name: "rewrite".into(), title }]
+    }
+
+    fn steps(&self, _stage: &Stage) -> Vec<Step> {
+        let change =
+            |change| Swap { edits: vec![KeyEdit { key: self.key.clone(), change }], checks: Vec::new() };
+        let (forward, backward) = match &self.before {
+            None => {
+                let value = new_range_allocation(&self.after.range, self.after.data.clone());
+                let require = vec![
+                    Condition::Holds(Field::range(), Value::Text(self.after.range.clone())),
+                    Condition::Holds(Field::data(), Value::Bytes(self.after.data.clone())),
+                ];
+                (KeyChange::Create { value, fill: Vec::new() }, KeyChange::Delete { require })
+            }
+            Some(before) => (edit(before, &self.after), edit(&self.after, before)),
+        };
+        let action = Action::Swap { forward: change(forward), backward: Some(change(backward)) };
+        vec![Step { id: StepId(format!("rewrite/{}", self.name)), action }]
+    }
+}
+
+fn edit(before: &Content, after: &Content) -> KeyChange {
+    let text = |content: &Content| Value::Text(content.range.clone());
+    let data = |content: &Content| Value::Bytes(content.data.clone());
+    let edits = vec![
+        FieldEdit::replace(Field::range(), text(before), text(after)),
+        FieldEdit::replace(Field::data(), data(before), data(after)),
+    ];
+    KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() }
+}
