@@ -29,7 +29,6 @@ mod measure;
 mod snapshots;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use measure::{Program, medians};
 use rig::programs::{ETCD_VERSION, built};
@@ -56,7 +55,6 @@ struct Figures {
     etcdutl_seconds: f64,
     etcdutl_peak_kib: u64,
     plan_to_etcdutl: f64,
-    steps_seconds: f64,
     rehearse_seconds: f64,
     rehearse_peak_kib: u64,
 }
@@ -66,8 +64,6 @@ struct Figures {
 struct Outcome {
     processor: String,
     processors: usize,
-    /// Which program ran `plan` and `rehearse`.
-    programs: [String; 2],
     figures: Vec<Figures>,
     /// Seconds and anonymous memory per Service of the largest cluster, against the middle one.
     plan_growth: f64,
@@ -79,12 +75,12 @@ struct Outcome {
 async fn main() {
     let is_json = std::env::args().any(|argument| argument == "--json");
     let mut figures = Vec::new();
-    let programs = Programs::find();
+    let netsurgeon = netsurgeon();
     for services in SIZES {
         let file = snapshots::with_services(services).await;
-        figures.push(measure(&programs, services, &file));
+        figures.push(measure(&netsurgeon, services, &file));
     }
-    let outcome = summarise(&programs, figures);
+    let outcome = summarise(figures);
     if is_json {
         println!("{}", serde_json::to_string_pretty(&outcome).expect("figures"));
     } else {
@@ -92,57 +88,27 @@ async fn main() {
     }
 }
 
-/// The programs that are run. What `netsurgeon` cannot do yet, `bench-subject` does.
-struct Programs {
-    netsurgeon: PathBuf,
-    subject: PathBuf,
-    has_plan: bool,
-    has_rehearse: bool,
+/// Returns the program as `cargo build --release` leaves it, beside this one.
+fn netsurgeon() -> PathBuf {
+    let own = std::env::current_exe().expect("this program has a path");
+    let target = own.ancestors().nth(3).expect("target/PROFILE/examples/bench");
+    let program = target.join("release/netsurgeon");
+    assert!(program.is_file(), "`{}` is missing: run `make bench`, which builds it", program.display());
+    program
 }
 
-impl Programs {
-    fn find() -> Self {
-        let own = std::env::current_exe().expect("this program has a path");
-        let target = own.ancestors().nth(3).expect("target/PROFILE/examples/bench");
-        let netsurgeon = target.join("release/netsurgeon");
-        let has = |command: &[&str]| {
-            let output = Command::new(&netsurgeon).args(command).arg("--help").output();
-            output.is_ok_and(|out| out.status.success() && String::from_utf8_lossy(&out.stdout).contains("--to"))
-        };
-        let (has_plan, has_rehearse) = (has(&["renumber", "plan"]), has(&["rehearse"]));
-        Self { subject: target.join("release/examples/bench-subject"), netsurgeon, has_plan, has_rehearse }
-    }
-
-    fn plan(&self, file: &str) -> Program {
-        if self.has_plan {
-            let arguments = ["renumber", "plan", "--snapshot", file, "--to", TARGET, "-o", "json"];
-            return Program::new(&self.netsurgeon, &arguments);
-        }
-        Program::new(&self.subject, &["plan", file, TARGET])
-    }
-
-    fn rehearse(&self, file: &str) -> Program {
-        if self.has_rehearse {
-            return Program::new(&self.netsurgeon, &["rehearse", file, "--to", TARGET, "-o", "json"]);
-        }
-        Program::new(&self.subject, &["rehearse", file, TARGET])
-    }
-}
-
-fn measure(programs: &Programs, services: usize, file: &Path) -> Figures {
+fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
     eprintln!("measuring {services} Services");
     let path = file.to_string_lossy();
-    let plan = programs.plan(&path);
+    let plan = ["renumber", "plan", "--snapshot", &path, "--to", TARGET, "-o", "json"];
+    let plan = Program::new(netsurgeon, &plan);
+    let rehearse = Program::new(netsurgeon, &["rehearse", &path, "--to", TARGET, "-o", "json"]);
     let etcdutl = built(&format!("etcd-{ETCD_VERSION}/etcdutl"));
     let etcdutl = Program::new(etcdutl, &["snapshot", "status", &path, "-w", "json"]);
-    let steps = Program::new(&programs.subject, &["steps", &path, TARGET]);
-    let rehearse = programs.rehearse(&path);
     let [plan_seconds, etcdutl_seconds] = medians(&[plan.clone(), etcdutl.clone()], ROUNDS)[..] else {
         panic!("two programs")
     };
-    let [steps_seconds, rehearse_seconds] = medians(&[steps, rehearse.clone()], LONG_ROUNDS)[..] else {
-        panic!("two programs")
-    };
+    let rehearse_seconds = medians(std::slice::from_ref(&rehearse), LONG_ROUNDS)[0];
     let plan_anonymous_kib = plan.anonymous_kib();
     let each = |total: f64| total / services as f64;
     Figures {
@@ -156,24 +122,21 @@ fn measure(programs: &Programs, services: usize, file: &Path) -> Figures {
         etcdutl_seconds,
         etcdutl_peak_kib: etcdutl.peak_kib(),
         plan_to_etcdutl: plan_seconds / etcdutl_seconds,
-        steps_seconds,
         rehearse_seconds,
         rehearse_peak_kib: rehearse.peak_kib(),
     }
 }
 
-fn summarise(programs: &Programs, figures: Vec<Figures>) -> Outcome {
+fn summarise(figures: Vec<Figures>) -> Outcome {
     let growth = |of: &dyn Fn(&Figures) -> f64| {
         let each = |index: usize| of(&figures[index]) / figures[index].services as f64;
         each(2) / each(1)
     };
-    let name = |has: bool| if has { "netsurgeon" } else { "bench-subject" }.to_string();
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     Outcome {
         processor: processor.trim_start_matches([' ', '\t', ':']).to_string(),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
-        programs: [name(programs.has_plan), name(programs.has_rehearse)],
         plan_growth: growth(&|figures| figures.plan_seconds),
         plan_memory_growth: growth(&|figures| figures.plan_anonymous_kib as f64),
         rehearse_growth: growth(&|figures| figures.rehearse_seconds),
@@ -184,7 +147,6 @@ fn summarise(programs: &Programs, figures: Vec<Figures>) -> Outcome {
 fn print(outcome: &Outcome) {
     let mib = |kib: u64| kib as f64 / 1024.0;
     println!("{} x {}; medians", outcome.processors, outcome.processor);
-    println!("plan by {}, rehearse by {}", outcome.programs[0], outcome.programs[1]);
     println!("Services  file MB    plan ms  etcdutl ms  ratio   us/Service   peak MiB  own MiB  own B/Service");
     for f in &outcome.figures {
         println!(
@@ -200,10 +162,11 @@ fn print(outcome: &Outcome) {
             f.plan_anonymous_bytes_per_service,
         );
     }
-    println!("Services    steps s  rehearse s  rehearse peak MiB");
+    println!("Services  rehearse s  us/Service  peak MiB");
     for f in &outcome.figures {
         let peak = mib(f.rehearse_peak_kib);
-        println!("{:8} {:10.2} {:11.2} {peak:18.1}", f.services, f.steps_seconds, f.rehearse_seconds);
+        let each = f.rehearse_seconds * 1e6 / f.services as f64;
+        println!("{:8} {:11.2} {each:11.1} {peak:9.1}", f.services, f.rehearse_seconds);
     }
     println!(
         "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}",
