@@ -6,6 +6,7 @@
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
 use crate::operation::{self, OperationError, PlanFileError};
+use crate::renumber::ranges::RewriteError;
 use crate::renumber::target::TargetError;
 use crate::renumber::{PlanError, RehearsalError};
 use crate::store::{CommitError, StoreError};
@@ -312,6 +313,9 @@ impl From<PlanError> for Failure {
             PlanError::CannotHold { .. } => {
                 "give it a selector, or remove its external IPs, or move it by hand (delete and create) before"
             }
+            PlanError::NoRoomForShadows { .. } => {
+                "choose a larger range, or smaller batches with `--batch-size`"
+            }
             PlanError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
             PlanError::Broken { .. } | PlanError::Bitmap { .. } => {
                 "`netsurgeon ranges check` says what is wrong"
@@ -332,5 +336,19 @@ impl From<RehearsalError> for Failure {
                 Self::from(failure).context(format!("the rehearsal stopped on the way {phase}"))
             }
         }
+    }
+}
+
+impl From<RewriteError> for Failure {
+    fn from(error: RewriteError) -> Self {
+        let hint = match &error {
+            RewriteError::Missing { .. } | RewriteError::Leftover { .. } => {
+                "`netsurgeon ranges show` says how this cluster keeps its allocations"
+            }
+            RewriteError::Range { .. } => "see `netsurgeon ranges rewrite --help`",
+            RewriteError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
+            RewriteError::Unchanged { .. } => "`netsurgeon ranges check` looks at everything else",
+        };
+        Self::new(Kind::Refused, error).hint(hint)
     }
 }

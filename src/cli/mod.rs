@@ -10,8 +10,9 @@ pub mod failure;
 pub mod output;
 pub mod source;
 
-mod file;
+mod inspect;
 mod ip;
+mod picture;
 mod progress;
 mod ranges;
 mod rehearse;
@@ -70,6 +71,7 @@ enum Command {
     Rehearse(rehearse::RehearseArgs),
     Renumber(renumber::RenumberArgs),
     Ranges(ranges::RangesArgs),
+    Inspect(inspect::InspectArgs),
     Ip(ip::IpArgs),
 }
 
@@ -153,6 +155,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Rehearse(args) => rehearse::run(context, args).await,
         Command::Renumber(args) => renumber::run(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
+        Command::Inspect(args) => inspect::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
     }
 }

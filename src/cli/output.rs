@@ -4,6 +4,7 @@
 //! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -84,6 +85,11 @@ impl Output {
     /// Returns the format asked for.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Whether data is printed for programs.
+    pub fn is_structured(&self) -> bool {
+        self.format != Format::Table
     }
 
     /// Returns the text in the tone's colour, if stdout is coloured.
@@ -186,6 +192,37 @@ impl Output {
     }
 }
 
+/// Prints lines to stdout one after the other, for data that is shown while it is read.
+pub struct Lines(std::io::BufWriter<std::io::Stdout>);
+
+impl Lines {
+    /// Begins.
+    pub fn new() -> Self {
+        Self(std::io::BufWriter::new(std::io::stdout()))
+    }
+
+    /// Prints one line.
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.0, "{text}")?)
+    }
+
+    /// Prints without ending the line.
+    pub fn part(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(write!(self.0, "{text}")?)
+    }
+
+    /// Prints what is still held back.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        Ok(self.0.flush()?)
+    }
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Returns a table as kubectl draws them: a line of headings, columns apart by spaces.
 ///
 /// Cells are not broken, so that a line can be searched for.
@@ -198,6 +235,37 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
         column.set_padding((0, 3));
     }
     table.trim_fmt()
+}
+
+/// Returns a number with its noun: `1 batch`, `2 batches`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Whether the locale takes UTF-8: the first of the three variables that is set decides (POSIX.1-2024,
+/// 8.2).
+pub fn speaks_utf8() -> bool {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let mut set = set.filter(|value| !value.is_empty());
+    set.next().is_some_and(|value| value.to_lowercase().replace('-', "").contains("utf8"))
+}
+
+/// Writes a file so that it appears whole or not at all.
+pub fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = std::fs::File::create(&temporary).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    });
+    written.map_err(|error| {
+        // What could not be written is not worth a second complaint.
+        let _ = std::fs::remove_file(&temporary);
+        Failure::refused(format!("cannot write `{}`: {error}", path.display()))
+            .hint("does its folder exist, and may you write to it?")
+    })
 }
 
 /// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.

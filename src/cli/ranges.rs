@@ -1,6 +1,7 @@
 //! `netsurgeon ranges`: the Service ranges of a cluster, how full they are, and what is wrong with them.
 
 mod node_ports;
+mod rewrite;
 mod show;
 
 use clap::{Args, Subcommand};
@@ -25,6 +26,7 @@ pub struct RangesArgs {
 enum RangesCommand {
     Show(show::ShowArgs),
     Check(CheckArgs),
+    Rewrite(rewrite::RewriteArgs),
 }
 
 /// Check every Service address against every record of it
@@ -60,6 +62,7 @@ pub async fn run(context: &Context, args: &RangesArgs) -> Result<Outcome, Failur
     match &args.command {
         RangesCommand::Show(args) => show::run(context, args).await,
         RangesCommand::Check(args) => check(context, args).await,
+        RangesCommand::Rewrite(args) => rewrite::run(context, args).await,
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::failure::{Failure, Kind};
-use super::output::{Output, Tone, table};
+use super::output::{Output, Tone, counted, table};
 use super::progress::Progress;
 use super::renumber::reasons;
 use super::source::open_snapshot;
@@ -127,9 +127,9 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         line(
             "plan",
             &format!(
-                "{} Services move in {} batches, {} stay{}",
+                "{} Services move in {}, {} stay{}",
                 rehearsal.moved,
-                rehearsal.batches,
+                counted(rehearsal.batches, "batch", "batches"),
                 rehearsal.skipped,
                 reasons(work)
             ),
@@ -153,7 +153,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
     ];
     for (index, outside) in rehearsal.external.iter().enumerate() {
         lines.push(format!("  {}. {}", index.saturating_add(1), outside.what));
-        lines.push(output.paint(Tone::Faint, &format!("     because {}", outside.why)));
+        lines.push(output.paint(Tone::Faint, &format!("     why: {}", outside.why)));
     }
     lines.extend(problems(output, rehearsal));
     lines.push(String::new());
@@ -174,7 +174,8 @@ fn verdict(output: &Output, good: bool) -> String {
 fn count(output: &Output, findings: &[Finding]) -> String {
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
-    let text = format!("{errors} errors, {warnings} warnings");
+    let text =
+        format!("{}, {}", counted(errors, "error", "errors"), counted(warnings, "warning", "warnings"));
     format!("{}: {text}", verdict(output, errors == 0))
 }
 

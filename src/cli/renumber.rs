@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::failure::Failure;
-use super::output::{Output, Tone, table};
+use super::output::{Output, Tone, counted, table, write_file};
 use super::source::SourceArgs;
 use super::target::TargetArgs;
-use super::{Context, Outcome, file};
+use super::{Context, Outcome};
 use crate::operation::Plan;
 use crate::renumber::{Renumbering, plan};
 use crate::survey::Survey;
@@ -64,12 +64,12 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
     let opened = args.source.open(context, &layout.surveyed()).await?;
     let survey = Survey::read(opened.store.as_ref(), &opened.layout, opened.at).await?;
     let plan = plan(&survey, &options)?;
-    context.output.data(&plan, |output| Ok(describe(output, &plan)))?;
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
-        file::write_whole(path, &text)?;
+        write_file(path, &text)?;
         context.output.note(&format!("the plan is in `{}`", path.display()));
     }
+    context.output.data(&plan, |output| Ok(describe(output, &plan)))?;
     context.output.progress(&summary(&plan, &opened.store.describe()));
     Ok(Outcome::Done)
 }
@@ -92,12 +92,12 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
     let work = &plan.work;
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut lines = vec![format!(
-        "{store}, revision {}, era {}: {} Services move from {from} to {} in {} batches, {} stay{}",
+        "{store}, revision {}, era {}: {} Services move from {from} to {} in {}, {} stay{}",
         plan.header.base_revision,
         work.era,
         work.moves.len(),
         work.to,
-        work.batches().len(),
+        counted(work.batches().len(), "batch", "batches"),
         work.skipped.len(),
         reasons(work),
     )];
@@ -110,7 +110,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
     lines.join("\n")
 }
 
-/// Counts the Services that stay, by reason: ` (3 is headless, 1 is an ExternalName)`.
+/// Counts the Services that stay, by reason: ` (3 headless, 1 ExternalName)`.
 pub(super) fn reasons(work: &Renumbering) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for skipped in &work.skipped {
@@ -120,6 +120,6 @@ pub(super) fn reasons(work: &Renumbering) -> String {
     if counts.is_empty() {
         return String::new();
     }
-    let words: Vec<String> = counts.iter().map(|(reason, count)| format!("{count}: {reason}")).collect();
-    format!(" ({})", words.join("; "))
+    let words: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    format!(" ({})", words.join(", "))
 }

@@ -27,7 +27,9 @@ mod swap;
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Record, State, Summary};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
-pub use ports::{Ambient, Answer, Event, Observed, Observer, Silent, SystemAmbient, World, WorldError};
+pub use ports::{
+    Ambient, Answer, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
+};
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
 };

@@ -47,6 +47,29 @@ pub trait World: Send + Sync {
     async fn external(&self, external: &External) -> Result<Answer, WorldError>;
 }
 
+/// The world of operations that have steps in the store alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoWorld;
+
+#[async_trait]
+impl World for NoWorld {
+    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+        Err(WorldError(format!("there is no API to {change}")))
+    }
+
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+        Err(WorldError(format!("there is no API to {change}")))
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
+        Err(WorldError(format!("there is nothing to wait for: {}", wait.until)))
+    }
+
+    async fn external(&self, external: &External) -> Result<Answer, WorldError> {
+        Err(WorldError(format!("there is nobody to ask: {}", external.what)))
+    }
+}
+
 /// Time and randomness.
 pub trait Ambient: Send + Sync {
     /// Seconds since 1970.

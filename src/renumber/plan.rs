@@ -1,6 +1,6 @@
 //! From a survey and a target range to what is to be done with every Service: a pure function.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use super::target::{self, TargetError};
 use crate::ip::remap::{Rank, RemapError, Wanted, remap};
 use crate::ip::{Family, ServiceCidr};
 use crate::operation::Plan;
-use crate::survey::{Era, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, Era, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::Encoding;
+use crate::wire::objects::{ALLOCATOR, Encoding};
 
 /// The kind of plan, as its header says.
 pub const KIND: &str = "renumber";
@@ -52,6 +52,14 @@ pub enum PlanError {
         first: String,
         /// Why.
         reason: &'static str,
+    },
+    /// The new range has too few addresses left for shadow Services to be made under.
+    #[error("the shadow Services of a batch need {needed} more addresses of the new range, {free} are left")]
+    NoRoomForShadows {
+        /// Addresses needed.
+        needed: usize,
+        /// Addresses left.
+        free: usize,
     },
     /// The survey has no cluster identity.
     #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
@@ -144,6 +152,9 @@ pub struct Move {
     /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<String>,
+    /// Whether the old address has no IPAddress object, although it should: one is made to hold it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old_object_missing: bool,
     /// The shadow Services, where the hold is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
@@ -188,16 +199,18 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let family = options.to.family();
     let (movers, skipped) = split(survey, family, &options.to);
     check_movers(&movers)?;
+    let objects = objects_of(survey, &movers)?;
     let holds = choose_holds(&movers)?;
     let addresses = map_addresses(survey, options, &movers)?;
-    let mut free = spare_addresses(survey, &options.to, &addresses);
     let mut moves = Vec::with_capacity(movers.len());
     for ((service, (hold, reason)), new_address) in movers.iter().zip(holds).zip(&addresses) {
-        moves.push(make_move(service, family, hold, reason, *new_address, &mut free)?);
+        let mut made = make_move(service, family, hold, reason, *new_address);
+        made.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&made.old_address);
+        moves.push(made);
     }
     moves.sort_by_key(|m| (last_ones(m), m.namespace.clone(), m.name.clone()));
     let ranges = survey.service_ranges();
-    let work = Renumbering {
+    let mut work = Renumbering {
         prefix: survey.layout.prefix().to_string(),
         era: survey.era.era,
         family,
@@ -211,7 +224,31 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         moves,
         skipped,
     };
+    give_temporaries(&mut work, spare_addresses(survey, &options.to, &addresses))?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// Gives every shadow Service an address of the new range to be made under. It is free again within the
+/// batch, so every batch uses the same ones.
+fn give_temporaries(work: &mut Renumbering, spare: impl Iterator<Item = IpAddr>) -> Result<(), PlanError> {
+    let batches = work.batches();
+    let shadows = |moves: &[Move]| moves.iter().filter(|candidate| candidate.shadow.is_some()).count();
+    let counts = batches.iter().filter_map(|batch| work.moves.get(batch.clone())).map(shadows);
+    let needed = counts.max().unwrap_or(0).saturating_mul(2);
+    let spare: Vec<IpAddr> = spare.take(needed).collect();
+    if spare.len() < needed {
+        return Err(PlanError::NoRoomForShadows { needed, free: spare.len() });
+    }
+    for batch in batches {
+        let moves = work.moves.get_mut(batch).unwrap_or_default();
+        let shadows = moves.iter_mut().filter_map(|candidate| candidate.shadow.as_mut());
+        for (shadow, pair) in shadows.zip(spare.chunks_exact(2)) {
+            if let [hold, warm] = pair {
+                shadow.temporary = [*hold, *warm];
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The cluster's DNS and then the API servers' own Service come last: everything depends on them.
@@ -233,11 +270,11 @@ fn split<'s>(survey: &'s Survey, family: Family, to: &ServiceCidr) -> (Vec<&'s S
     let mut skipped = Vec::new();
     for service in &survey.services {
         let reason = match service.address(family) {
-            Some(address) if to.contains(address) => Some(format!("is in `{to}` already")),
+            Some(address) if to.contains(address) => Some(format!("in `{to}` already")),
             Some(_) => None,
-            None if service.kind() == "ExternalName" => Some("is an ExternalName".to_string()),
-            None if service.spec.cluster_ip.as_deref() == Some("None") => Some("is headless".to_string()),
-            None => Some(format!("has no {family} address")),
+            None if service.kind() == "ExternalName" => Some("ExternalName".to_string()),
+            None if service.spec.cluster_ip.as_deref() == Some("None") => Some("headless".to_string()),
+            None => Some(format!("without {family} address")),
         };
         match reason {
             None => movers.push(service),
@@ -267,6 +304,31 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
         }
     }
     Ok(())
+}
+
+/// Returns the addresses of the movers that have their IPAddress object, and refuses where one says
+/// something else than its Service: the repair loop may be about to change it.
+fn objects_of(survey: &Survey, movers: &[&ServiceRecord]) -> Result<BTreeSet<IpAddr>, PlanError> {
+    let by_address: HashMap<IpAddr, &AddressRecord> =
+        survey.addresses.iter().filter_map(|object| Some((object.address?, object))).collect();
+    let mut present = BTreeSet::new();
+    for service in movers {
+        for address in &service.addresses {
+            let Some(object) = by_address.get(address) else { continue };
+            let is_its = object.parent.0 == service.namespace && object.parent.1 == service.name;
+            if !is_its || object.managed_by != ALLOCATOR {
+                return Err(PlanError::Broken {
+                    subject: service.subject(),
+                    reason: format!(
+                        "IPAddress `{address}` is for `{}/{}` and managed by `{}`",
+                        object.parent.0, object.parent.1, object.managed_by
+                    ),
+                });
+            }
+            present.insert(*address);
+        }
+    }
+    Ok(present)
 }
 
 fn choose_holds(movers: &[&ServiceRecord]) -> Result<Vec<(Hold, &'static str)>, PlanError> {
@@ -343,14 +405,7 @@ fn spare_addresses(
     })
 }
 
-fn make_move(
-    service: &ServiceRecord,
-    family: Family,
-    hold: Hold,
-    reason: &str,
-    new_address: IpAddr,
-    spare: &mut dyn Iterator<Item = IpAddr>,
-) -> Result<Move, PlanError> {
+fn make_move(service: &ServiceRecord, family: Family, hold: Hold, reason: &str, new_address: IpAddr) -> Move {
     let old_address = service.address(family).unwrap_or(new_address);
     let old = service.spec.cluster_ips.clone();
     let renamed = |text: &String| {
@@ -358,9 +413,9 @@ fn make_move(
     };
     let shadow = match hold {
         Hold::ExternalIp => None,
-        Hold::Shadow => Some(make_shadow(service, family, spare)?),
+        Hold::Shadow => Some(make_shadow(service, family, new_address)),
     };
-    Ok(Move {
+    Move {
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         uid: service.uid.clone(),
@@ -371,30 +426,21 @@ fn make_move(
         old_address,
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
+        old_object_missing: false,
         shadow,
-    })
+    }
 }
 
-fn make_shadow(
-    service: &ServiceRecord,
-    family: Family,
-    spare: &mut dyn Iterator<Item = IpAddr>,
-) -> Result<Shadow, PlanError> {
-    let (Some(hold), Some(warm)) = (spare.next(), spare.next()) else {
-        return Err(PlanError::Broken {
-            subject: service.subject(),
-            reason: "the new range has no two addresses left for its shadow Services to be made under".into(),
-        });
-    };
+fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> Shadow {
     // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
     // namespace, and the same for every attempt.
     let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
-    Ok(Shadow {
+    Shadow {
         hold_name: format!("netsurgeon-hold-{short}"),
         warm_name: format!("netsurgeon-warm-{short}"),
-        temporary: [hold, warm],
+        temporary: [placeholder; 2],
         spec: shadow_spec(service, family),
-    })
+    }
 }
 
 /// What a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load

@@ -5,6 +5,8 @@
 //! write nothing else ever repairs it.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +78,20 @@ pub struct RangeRewrite {
     pub after: Content,
 }
 
+impl RangeRewrite {
+    /// Returns the rewrite back, for showing it; one that made the object shows an empty one instead.
+    #[must_use]
+    pub fn inverse(&self) -> Self {
+        let nothing = Content { range: self.after.range.clone(), data: Vec::new() };
+        Self {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            before: Some(self.after.clone()),
+            after: self.before.clone().unwrap_or(nothing),
+        }
+    }
+}
+
 /// What a RangeAllocation says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
@@ -88,16 +104,34 @@ pub struct Content {
 
 impl Content {
     /// Returns the addresses or ports that are marked, those that the range has no room for left out.
-    pub fn marked(&self) -> BTreeSet<String> {
+    pub fn marked(&self) -> BTreeSet<Item> {
         let Some(items) = Items::of(&self.range) else { return BTreeSet::new() };
         let Ok(bits) = Bitmap::from_bytes(&self.data, (self.data.len() as u64).saturating_mul(8)) else {
             return BTreeSet::new();
         };
-        bits.iter_set().filter_map(|bit| items.name(bit)).collect()
+        bits.iter_set().filter_map(|bit| items.item(bit)).collect()
     }
 }
 
-/// The items of a range: what its bits stand for.
+/// What a bit stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Item {
+    /// An address.
+    Address(IpAddr),
+    /// A node port.
+    Port(u16),
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Port(port) => port.fmt(f),
+        }
+    }
+}
+
+/// The items of a range.
 enum Items {
     Addresses(ServiceCidr),
     Ports(u16, u16),
@@ -113,12 +147,12 @@ impl Items {
         (first <= last).then_some(Self::Ports(first, last))
     }
 
-    fn name(&self, bit: u64) -> Option<String> {
+    fn item(&self, bit: u64) -> Option<Item> {
         match self {
-            Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(|address| address.to_string()),
+            Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(Item::Address),
             Self::Ports(first, last) => {
                 let port = first.checked_add(u16::try_from(bit).ok()?)?;
-                (port <= *last).then(|| port.to_string())
+                (port <= *last).then_some(Item::Port(port))
             }
         }
     }

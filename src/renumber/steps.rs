@@ -69,7 +69,7 @@ impl Compiler<'_> {
             external(
                 "snapshot",
                 "take a snapshot of etcd and verify it; lock the deploy pipelines".to_string(),
-                "the way back if everything else fails",
+                "it is the way back if everything else fails",
             ),
             external(
                 "certificates",
@@ -249,7 +249,7 @@ impl Compiler<'_> {
     /// The counterpart of [`Self::hand_over`] for the way back: the old address goes to the allocator ahead
     /// of the flip back. Forward there is nothing to do.
     pub(super) fn hand_back(&self, candidate: &Move) -> Option<Step> {
-        if candidate.hold != Hold::ExternalIp {
+        if candidate.hold != Hold::ExternalIp || candidate.old_object_missing {
             return None;
         }
         let key = self.layout.ip_address(candidate.old_address);
@@ -268,8 +268,13 @@ impl Compiler<'_> {
         if candidate.hold != Hold::ExternalIp {
             return None;
         }
-        let back = swap(vec![date_now(self.layout.ip_address(candidate.old_address))]);
-        Some(way_back("settle-old", candidate, back))
+        let key = self.layout.ip_address(candidate.old_address);
+        let edit = if candidate.old_object_missing {
+            KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }
+        } else {
+            date_now(key)
+        };
+        Some(way_back("settle-old", candidate, swap(vec![edit])))
     }
 
     /// The move itself: the Service gets the new address, and what holds the old one takes it, in one
@@ -312,6 +317,17 @@ impl Compiler<'_> {
     fn release_old(&self, candidate: &Move, forward: bool) -> Vec<KeyEdit> {
         let old = self.layout.ip_address(candidate.old_address);
         match (&candidate.shadow, forward) {
+            (None, true) if candidate.old_object_missing => {
+                let address = candidate.old_address;
+                vec![create(old, self.new_ip_address(address, candidate, &candidate.name, NETSURGEON), 0)]
+            }
+            (Some(shadow), true) if candidate.old_object_missing => {
+                let address = candidate.old_address;
+                vec![create(old, self.new_ip_address(address, candidate, &shadow.hold_name, ALLOCATOR), 0)]
+            }
+            (Some(_), false) if candidate.old_object_missing => {
+                vec![KeyEdit { key: old, change: KeyChange::Delete { require: Vec::new() } }]
+            }
             (None, true) => vec![relabel(old, ALLOCATOR, NETSURGEON, None)],
             (None, false) => {
                 vec![relabel(self.layout.ip_address(candidate.new_address), ALLOCATOR, NETSURGEON, None)]

@@ -15,5 +15,6 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod commands;
 mod eras;
 mod high_availability;

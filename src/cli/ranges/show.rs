@@ -1,11 +1,14 @@
 //! `netsurgeon ranges show`: every Service range, how full it is, and a picture of where.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use serde::Serialize;
 
 use super::node_ports::NodePorts;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Tone, table};
+use crate::cli::output::{Output, Tone, speaks_utf8, table, write_file};
+use crate::cli::picture::{self, Charset, Picture, Subject};
 use crate::cli::source::SourceArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
@@ -23,6 +26,12 @@ Examples:
   netsurgeon ranges show --snapshot backup.db --svg ranges.svg
   netsurgeon ranges show -o json | jq '.ranges[] | {range, free}'")]
 pub(super) struct ShowArgs {
+    /// Write the picture to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Draw with ASCII characters [default: when the locale is not UTF-8]
+    #[arg(long)]
+    ascii: bool,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -66,6 +75,32 @@ impl Range {
             offsets: usage.offsets,
         }
     }
+
+    fn row(&self) -> [String; 6] {
+        [
+            self.range.to_string(),
+            self.capacity.to_string(),
+            self.used.to_string(),
+            self.free.to_string(),
+            format!("{} of {}", self.static_band_used, self.static_band),
+            self.sources.join(", "),
+        ]
+    }
+
+    fn picture(&self) -> Picture {
+        let subject = Subject {
+            title: self.range.to_string(),
+            unit: "addresses",
+            size: self.range.size(),
+            capacity: self.capacity,
+            // The network address comes before the band.
+            band: (1, self.static_band),
+            offsets: &self.offsets,
+        };
+        Picture::new(subject, |offset| {
+            self.range.nth(offset).map(|address| address.to_string()).unwrap_or_default()
+        })
+    }
 }
 
 /// Names what defines a range, as in `ServiceCIDR kubernetes`.
@@ -97,23 +132,57 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         ranges: survey.service_ranges().iter().map(|range| Range::of(&survey, range)).collect(),
         node_ports: NodePorts::of(&survey),
     };
-    context.output.data(&shown, |output| Ok(text(output, &shown)))?;
+    let pictures = pictures(&shown);
+    if let Some(path) = &args.svg {
+        write_svg(path, &shown, &pictures)?;
+        context.output.progress(&format!("wrote `{}`", path.display()));
+    }
+    let charset = if args.ascii || !speaks_utf8() { Charset::Ascii } else { Charset::Blocks };
+    context.output.data(&shown, |output| Ok(text(output, &shown, &pictures, charset)))?;
     Ok(Outcome::Done)
 }
 
-fn text(output: &Output, shown: &Shown) -> String {
-    let mut rows: Vec<[String; 6]> = shown
-        .ranges
+fn pictures(shown: &Shown) -> Vec<Picture> {
+    let mut pictures: Vec<Picture> = shown.ranges.iter().map(Range::picture).collect();
+    pictures.extend(shown.node_ports.iter().map(|ports| {
+        let subject = Subject {
+            title: format!("Node ports {}", ports.range),
+            unit: "ports",
+            size: ports.capacity,
+            capacity: ports.capacity,
+            band: (0, ports.static_band),
+            offsets: &ports.offsets,
+        };
+        Picture::new(subject, |offset| u128::from(ports.first).saturating_add(offset).to_string())
+    }));
+    pictures
+}
+
+fn write_svg(path: &Path, shown: &Shown, pictures: &[Picture]) -> Result<(), Failure> {
+    let subtitle = format!("{}, revision {}, era {}", shown.store, shown.revision, shown.era);
+    let drawing = picture::svg("Service ranges", &subtitle, pictures);
+    write_file(path, drawing.as_bytes())
+}
+
+fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) -> String {
+    let drawn: Vec<String> = pictures
         .iter()
-        .map(|range| {
-            let band = (range.static_band_used, range.static_band);
-            row(&range.range, range.capacity, range.used, range.free, band, &range.sources.join(", "))
-        })
+        .map(|picture| picture::text(picture, charset, |block| output.paint(Tone::Careful, block)))
         .collect();
+    format!("{}\n{}\n{}\n", overview(output, shown), drawn.join("\n"), charset.legend())
+}
+
+fn overview(output: &Output, shown: &Shown) -> String {
+    let mut rows: Vec<[String; 6]> = shown.ranges.iter().map(Range::row).collect();
     rows.extend(shown.node_ports.iter().map(|ports| {
-        let band = (ports.static_band_used, ports.static_band);
-        let source = "RangeAllocation servicenodeports";
-        row(&ports.range, ports.capacity, ports.used, ports.free, band, source)
+        [
+            ports.range.clone(),
+            ports.capacity.to_string(),
+            ports.used.to_string(),
+            ports.free.to_string(),
+            format!("{} of {}", ports.static_band_used, ports.static_band),
+            "RangeAllocation servicenodeports".to_string(),
+        ]
     }));
     format!(
         "{} {}, revision {}\n{} {} ({})\n\n{}\n",
@@ -125,16 +194,4 @@ fn text(output: &Output, shown: &Shown) -> String {
         shown.era_because,
         table(["RANGE", "CAPACITY", "USED", "FREE", "STATIC BAND", "SOURCE"], rows)
     )
-}
-
-fn row(
-    range: &dyn std::fmt::Display,
-    capacity: u128,
-    used: u128,
-    free: u128,
-    band: (u128, u128),
-    source: &str,
-) -> [String; 6] {
-    let band = format!("{} of {}", band.0, band.1);
-    [range.to_string(), capacity.to_string(), used.to_string(), free.to_string(), band, source.to_string()]
 }

@@ -1,0 +1,41 @@
+//! `netsurgeon inspect`: any stored object, readable, in whichever encoding it is.
+//!
+//! What a Secret holds is never shown, in no form: not decoded, not raw, not as a difference.
+
+mod decode;
+mod diff;
+mod get;
+mod list;
+mod name;
+mod tree_diff;
+mod view;
+
+use clap::{Args, Subcommand};
+
+use super::failure::Failure;
+use super::{Context, Outcome};
+
+/// Any stored object, readable
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[command(subcommand)]
+    command: InspectCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum InspectCommand {
+    Get(get::GetArgs),
+    List(list::ListArgs),
+    Decode(decode::DecodeArgs),
+    Diff(diff::DiffArgs),
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &InspectArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        InspectCommand::Get(args) => get::run(context, args).await,
+        InspectCommand::List(args) => list::run(context, args).await,
+        InspectCommand::Decode(args) => decode::run(context, args),
+        InspectCommand::Diff(args) => diff::run(context, args).await,
+    }
+}

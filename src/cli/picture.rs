@@ -1,0 +1,292 @@
+//! A range as a picture: which parts of it are in use. Pure: text for a terminal, or SVG.
+//!
+//! A range is cut into equal blocks, as many as fit a screen; a block shows by its shade how much of it is
+//! in use, and whether it belongs to the static band.
+
+use std::fmt::Write;
+
+/// Blocks side by side: with the labels they fit 80 columns.
+pub const COLUMNS: usize = 48;
+/// Most rows of one picture.
+const ROWS: usize = 24;
+
+/// A range, cut into blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// What it shows, as in `10.96.0.0/16`.
+    pub title: String,
+    /// What is counted: `addresses` or `ports`.
+    pub unit: &'static str,
+    /// Items in one block.
+    pub per_block: u128,
+    /// Items in use, and how many there can be.
+    pub used: u128,
+    /// How many there can be.
+    pub capacity: u128,
+    blocks: Vec<Block>,
+    /// The first item of each row.
+    labels: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Block {
+    used: u128,
+    band: bool,
+}
+
+/// What a picture is made of.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// As in `10.96.0.0/16`.
+    pub title: String,
+    /// `addresses` or `ports`.
+    pub unit: &'static str,
+    /// Items, those that nobody can have included.
+    pub size: u128,
+    /// Items that can be had.
+    pub capacity: u128,
+    /// The static band: first offset and how many.
+    pub band: (u128, u128),
+    /// Offsets in use.
+    pub offsets: &'a [u128],
+}
+
+impl Picture {
+    /// Cuts a range into blocks. `label` names the item at an offset.
+    pub fn new(subject: Subject<'_>, label: impl Fn(u128) -> String) -> Self {
+        let most = (COLUMNS as u128).saturating_mul(ROWS as u128);
+        let per_block = subject.size.div_ceil(most).max(1).checked_next_power_of_two().unwrap_or(u128::MAX);
+        let count = usize::try_from(subject.size.div_ceil(per_block))
+            .unwrap_or(usize::MAX)
+            .min(COLUMNS.saturating_mul(ROWS));
+        let start = |index: usize| (index as u128).saturating_mul(per_block);
+        let (band_first, band_count) = subject.band;
+        let in_band = |index: usize| {
+            let middle = start(index).saturating_add(per_block / 2);
+            middle >= band_first && middle < band_first.saturating_add(band_count)
+        };
+        let mut blocks: Vec<Block> =
+            (0..count).map(|index| Block { used: 0, band: in_band(index) }).collect();
+        for offset in subject.offsets {
+            let index = offset.checked_div(per_block).and_then(|index| usize::try_from(index).ok());
+            if let Some(block) = index.and_then(|index| blocks.get_mut(index)) {
+                block.used = block.used.saturating_add(1);
+            }
+        }
+        let labels = (0..count).step_by(COLUMNS).map(|index| label(start(index))).collect();
+        let used = subject.offsets.len() as u128;
+        let Subject { title, unit, capacity, .. } = subject;
+        Self { title, unit, per_block, used, capacity, blocks, labels }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&str, &[Block])> {
+        self.labels.iter().map(String::as_str).zip(self.blocks.chunks(COLUMNS))
+    }
+
+    /// Returns 0 for a free block, 1 to 4 by the share in use.
+    fn shade(&self, block: Block) -> usize {
+        match block.used.saturating_mul(4).div_ceil(self.per_block) {
+            0 => 0,
+            quarters => usize::try_from(quarters).unwrap_or(4).min(4),
+        }
+    }
+}
+
+/// The characters of a picture: free, in the static band and free, and four shades of used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charset {
+    /// Unicode block elements.
+    Blocks,
+    /// ASCII.
+    Ascii,
+}
+
+impl Charset {
+    fn of(self, shade: usize, band: bool) -> char {
+        let shades = match self {
+            Self::Blocks => ['·', '░', '▒', '▓', '█'],
+            Self::Ascii => ['.', '-', '+', '*', '#'],
+        };
+        match (shade, band) {
+            (0, true) => '_',
+            _ => shades.get(shade).copied().unwrap_or('?'),
+        }
+    }
+
+    /// Returns the line that explains the characters.
+    pub fn legend(self) -> String {
+        format!(
+            "{} free   {} free, in the static band   {} up to a quarter in use   {} half   {} three quarters   {} more",
+            self.of(0, false),
+            self.of(0, true),
+            self.of(1, false),
+            self.of(2, false),
+            self.of(3, false),
+            self.of(4, false),
+        )
+    }
+}
+
+/// Rows without anything in them are folded from this many on.
+const FOLD: usize = 3;
+
+/// Draws a picture with characters. `paint` colours a block of the static band.
+pub fn text(picture: &Picture, charset: Charset, paint: impl Fn(&str) -> String) -> String {
+    let mut text = format!("{}: one block is {} {}\n", picture.title, picture.per_block, picture.unit);
+    let width = picture.labels.iter().map(String::len).max().unwrap_or(0);
+    let mut free: Vec<String> = Vec::new();
+    for (label, blocks) in picture.rows() {
+        let drawn: String = blocks
+            .iter()
+            .map(|block| {
+                let character = charset.of(picture.shade(*block), block.band).to_string();
+                if block.band { paint(&character) } else { character }
+            })
+            .collect();
+        let line = format!("  {label:width$}  {drawn}\n");
+        if blocks.iter().any(|block| block.used > 0 || block.band) {
+            fold(&mut text, &mut free, width);
+            text.push_str(&line);
+        } else {
+            free.push(line);
+        }
+    }
+    fold(&mut text, &mut free, width);
+    text
+}
+
+fn fold(text: &mut String, free: &mut Vec<String>, width: usize) {
+    if free.len() < FOLD {
+        text.extend(free.drain(..));
+        return;
+    }
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "  {:width$}  ({} rows, all free)", "...", free.len());
+    free.clear();
+}
+
+/// Sizes of the drawing, in SVG units (pixels at the usual scale).
+const BLOCK: usize = 14;
+const GAP: usize = 2;
+const LEFT: usize = 190;
+const MARGIN: usize = 24;
+/// From light to dark; readable in grey, too.
+const SHADES: [&str; 5] = ["#eef1f5", "#b9d3ee", "#7fb0de", "#3f83c4", "#0b4f94"];
+const BAND_FREE: &str = "#fff3c9";
+const BAND_EDGE: &str = "#d9a400";
+
+/// Draws pictures one below the other as a self-contained SVG document.
+pub fn svg(title: &str, subtitle: &str, pictures: &[Picture]) -> String {
+    let step = BLOCK + GAP;
+    let width = MARGIN * 2 + LEFT + COLUMNS * step;
+    let mut body = String::new();
+    let mut y = MARGIN + 20;
+    label(&mut body, MARGIN, y, "title", title);
+    y += 22;
+    label(&mut body, MARGIN, y, "small", subtitle);
+    y += 34;
+    for picture in pictures {
+        y = draw(&mut body, picture, y);
+    }
+    y = legend(&mut body, y);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{y}\" viewBox=\"0 0 {width} {y}\" \
+         role=\"img\">\n<title>{}</title>\n<style>text{{font-family:'DejaVu Sans',Verdana,Arial,sans-serif;\
+         fill:#1c2733;font-size:13px}}.title{{font-size:20px;font-weight:bold}}.head{{font-size:15px;\
+         font-weight:bold}}.small{{fill:#51606f}}.row{{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;\
+         font-size:12px;fill:#51606f}}</style>\n<rect width=\"{width}\" height=\"{y}\" fill=\"#ffffff\"/>\n{body}</svg>\n",
+        escape(title)
+    )
+}
+
+fn draw(body: &mut String, picture: &Picture, top: usize) -> usize {
+    let step = BLOCK + GAP;
+    label(body, MARGIN, top, "head", &picture.title);
+    let facts = format!(
+        "{} of {} {} in use; one block is {}",
+        picture.used, picture.capacity, picture.unit, picture.per_block
+    );
+    label(body, MARGIN + LEFT, top, "small", &facts);
+    let mut y = top + 14;
+    for (name, blocks) in picture.rows() {
+        label(body, MARGIN, y + BLOCK - 3, "row", name);
+        for (column, block) in blocks.iter().enumerate() {
+            let share = format!("{} of {} in use", block.used, picture.per_block);
+            rectangle(body, (MARGIN + LEFT + column * step, y), picture.shade(*block), block.band, &share);
+        }
+        y += step;
+    }
+    y + 30
+}
+
+fn rectangle(body: &mut String, (x, y): (usize, usize), shade: usize, band: bool, says: &str) {
+    let fill = match (shade, band) {
+        (0, true) => BAND_FREE,
+        _ => SHADES.get(shade).copied().unwrap_or("#000000"),
+    };
+    let edge = if band { format!(" stroke=\"{BAND_EDGE}\" stroke-width=\"1.5\"") } else { String::new() };
+    let _ = writeln!(
+        body,
+        "<rect x=\"{x}\" y=\"{y}\" width=\"{BLOCK}\" height=\"{BLOCK}\" rx=\"2\" fill=\"{fill}\"{edge}><title>{says}</title></rect>"
+    );
+}
+
+fn legend(body: &mut String, y: usize) -> usize {
+    const ENTRIES: [(usize, bool, &str); 6] = [
+        (0, false, "free"),
+        (0, true, "static band"),
+        (1, false, "up to 1/4"),
+        (2, false, "up to 1/2"),
+        (3, false, "up to 3/4"),
+        (4, false, "more"),
+    ];
+    label(body, MARGIN, y + BLOCK - 3, "small", "Share of a block in use:");
+    for (index, (shade, band, text)) in ENTRIES.into_iter().enumerate() {
+        let x = MARGIN + LEFT + index * 120;
+        rectangle(body, (x, y), shade, band, text);
+        label(body, x + BLOCK + 6, y + BLOCK - 3, "small", text);
+    }
+    y + BLOCK + MARGIN
+}
+
+fn label(body: &mut String, x: usize, y: usize, class: &str, text: &str) {
+    let _ = writeln!(body, "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escape(text));
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture(size: u128, band: (u128, u128), offsets: &[u128]) -> Picture {
+        let subject = Subject { title: "r".into(), unit: "addresses", size, capacity: size, band, offsets };
+        Picture::new(subject, |offset| offset.to_string())
+    }
+
+    #[test]
+    fn a_small_range_has_a_block_for_each_address() {
+        let drawn = text(&picture(64, (1, 4), &[1, 2, 40, 50]), Charset::Ascii, String::from);
+        let expected = "r: one block is 1 addresses\n\
+             \x20 0   .##__...................................#.......\n\
+             \x20 48  ..#.............\n";
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn shades_tell_the_share_and_free_rows_are_folded() {
+        let half: Vec<u128> = (0..32).collect();
+        let large = picture(65_536, (1, 256), &half);
+        assert_eq!(large.per_block, 64);
+        let drawn = text(&large, Charset::Blocks, String::from);
+        assert!(drawn.contains("  0      ▒___····") && drawn.contains("(21 rows, all free)"), "{drawn}");
+    }
+
+    #[test]
+    fn the_largest_range_is_drawn_as_well() {
+        let drawn = text(&picture(u128::MAX, (1, 256), &[1]), Charset::Ascii, String::from);
+        assert!(drawn.contains('-'), "{drawn}");
+    }
+}

@@ -1,0 +1,251 @@
+//! `netsurgeon ranges rewrite`: the bits of a RangeAllocation from the Services, or for another range.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::failure::{Failure, Kind};
+use crate::cli::output::{Output, Tone, counted};
+use crate::cli::source::EtcdArgs;
+use crate::cli::{Context, Outcome};
+use crate::ip::ServiceCidr;
+use crate::operation::{Ambient, Executor, Journal, NoWorld, Plan, Silent, Summary, SystemAmbient};
+use crate::renumber::ranges::{Content, Item, KIND, RangeRewrite, RewriteError, plan_rewrite};
+use crate::store::overlay::Overlay;
+use crate::store::{ReadStore, WriteStore};
+use crate::survey::Survey;
+
+/// As many addresses of a difference as fit on a screen.
+const SHOWN: usize = 20;
+
+/// Rewrite a RangeAllocation: its bits from the Services, for its own range or for another one
+///
+/// For clusters that keep a bitmap of allocations (Kubernetes 1.33 and earlier). Shows the difference, asks,
+/// and writes by compare-and-swap: if anything is allocated meanwhile, nothing is written. The old value is
+/// kept in the journal, and `--undo` puts it back.
+///
+/// API servers take the new value at their next allocation, without a restart. On 1.32 and earlier they also
+/// rewrite it themselves every three minutes, from their own `--service-cluster-ip-range`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon ranges rewrite --dry-run                   # show what the Services say
+  netsurgeon ranges rewrite --yes                       # mend the bits
+  netsurgeon ranges rewrite --to 10.200.0.0/16          # after the API servers' flag was changed (1.33)
+  netsurgeon ranges rewrite servicenodeports --dry-run
+  netsurgeon ranges rewrite --undo 20261121T083915Z-3f2a")]
+pub struct RewriteArgs {
+    /// Which one: serviceips, secondaryserviceips or servicenodeports
+    #[arg(default_value = "serviceips", value_parser = ["serviceips", "secondaryserviceips", "servicenodeports"])]
+    name: String,
+    /// The new range [default: the one that it has]
+    #[arg(long, value_name = "CIDR")]
+    to: Option<String>,
+    /// Only show the difference
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Put the old value of this operation back
+    #[arg(long, value_name = "OPERATION", conflicts_with_all = ["to", "dry_run"])]
+    undo: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+/// What `ranges rewrite -o json` prints.
+#[derive(Serialize)]
+struct Rewritten<'a> {
+    version: u8,
+    /// `planned`, `rewritten` or `undone`.
+    status: &'static str,
+    operation: Option<&'a str>,
+    name: &'a str,
+    range_before: Option<&'a str>,
+    range_after: &'a str,
+    /// Addresses or ports that become allocated.
+    allocated: Vec<String>,
+    /// Addresses or ports that become free.
+    freed: Vec<String>,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failure> {
+    let to = args.to.as_deref().map(str::parse::<ServiceCidr>).transpose()?;
+    let store = args.etcd.connect().await?;
+    let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
+    if let Some(operation) = &args.undo {
+        return undo(context, args, store.as_ref(), &survey, operation).await;
+    }
+    let plan = match plan_rewrite(&survey, &args.name, to.as_ref()) {
+        Err(unchanged @ RewriteError::Unchanged { .. }) => {
+            context.output.progress(&unchanged.to_string());
+            return Ok(Outcome::Done);
+        }
+        other => other?,
+    };
+    let shown = |status, operation| show(context, &plan.work, status, operation);
+    if args.dry_run {
+        // The same steps on another store, which keeps them to itself.
+        let overlay = Overlay::new(store as Arc<dyn ReadStore>).await?;
+        carry_out(&overlay, &plan, "dry-run").await?;
+        shown("planned", None)?;
+        context.output.note("nothing was written (`--dry-run`)");
+        return Ok(Outcome::Done);
+    }
+    context.output.progress(&describe(&context.output, &plan.work));
+    context
+        .output
+        .ask(&format!("Rewrite RangeAllocation `{}` in {}?", args.name, store.describe()), args.yes)?;
+    let operation = new_operation_id();
+    carry_out(store.as_ref(), &plan, &operation).await?;
+    if context.output.is_structured() {
+        shown("rewritten", Some(operation.as_str()))?;
+    }
+    context.output.progress(&format!(
+        "rewritten; to put the old value back: `netsurgeon ranges rewrite --undo {operation}`"
+    ));
+    Ok(Outcome::Done)
+}
+
+async fn carry_out(
+    store: &dyn WriteStore,
+    plan: &Plan<RangeRewrite>,
+    operation: &str,
+) -> Result<(), Failure> {
+    let ambient = SystemAmbient;
+    let summary = Summary {
+        kind: KIND.to_string(),
+        digest: plan.digest.clone(),
+        plan_parts: 0,
+        started: ambient.now(),
+        status: "running".to_string(),
+    };
+    let text = serde_json::to_vec(plan).map_err(|e| Failure::new(Kind::Bug, e))?;
+    let mut journal = Journal::begin(store, &plan.header.cluster, operation, &text, summary).await?;
+    let mut silent = Silent;
+    let mut executor = Executor {
+        store,
+        world: &NoWorld,
+        ambient: &ambient,
+        observer: &mut silent,
+        journal: &mut journal,
+        guards: Vec::new(),
+    };
+    match executor.run(&plan.work, None).await {
+        Ok(_) => Ok(journal.set_status(store, "done").await?),
+        Err(failure) => {
+            journal.set_status(store, "failed").await?;
+            Err(Failure::from(failure).hint("nothing was changed; run the command again"))
+        }
+    }
+}
+
+async fn undo(
+    context: &Context,
+    args: &RewriteArgs,
+    store: &dyn WriteStore,
+    survey: &Survey,
+    operation: &str,
+) -> Result<Outcome, Failure> {
+    let cluster = survey.cluster_id.clone().unwrap_or_default();
+    let (mut journal, summary, text) = Journal::open(store, &cluster, operation).await?;
+    if summary.kind != KIND {
+        return Err(Failure::refused(format!(
+            "operation `{operation}` is a `{}`, not a rewrite",
+            summary.kind
+        )));
+    }
+    let plan: Plan<RangeRewrite> = Plan::parse(&text, std::path::Path::new(operation))?;
+    context.output.progress(&describe(&context.output, &plan.work.inverse()));
+    let question =
+        format!("Put the old value of RangeAllocation `{}` back in {}?", plan.work.name, store.describe());
+    context.output.ask(&question, args.yes)?;
+    let mut silent = Silent;
+    let mut executor = Executor {
+        store,
+        world: &NoWorld,
+        ambient: &SystemAmbient,
+        observer: &mut silent,
+        journal: &mut journal,
+        guards: Vec::new(),
+    };
+    let report = executor.unwind(&plan.work).await?;
+    if let Some(stuck) = report.stuck.first() {
+        journal.set_status(store, "stuck").await?;
+        let text = format!("it cannot be put back: {}", stuck.reason);
+        return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text)).hint(
+            "something was allocated since; `netsurgeon ranges rewrite` makes it right for what is there now",
+        ));
+    }
+    journal.set_status(store, "rolled-back").await?;
+    if context.output.is_structured() {
+        show(context, &plan.work.inverse(), "undone", Some(operation))?;
+    }
+    context.output.progress("the old value is back");
+    Ok(Outcome::Done)
+}
+
+/// Sorts by time of day; the end makes it unique.
+fn new_operation_id() -> String {
+    let now = time::OffsetDateTime::now_utc();
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    let unique: String = SystemAmbient.uid().chars().take(4).collect();
+    format!("{}-{unique}", now.format(&format).unwrap_or_default())
+}
+
+fn difference(work: &RangeRewrite) -> (Vec<String>, Vec<String>) {
+    let before = work.before.as_ref().map(Content::marked).unwrap_or_default();
+    let after = work.after.marked();
+    let only = |a: &BTreeSet<Item>, b: &BTreeSet<Item>| a.difference(b).map(ToString::to_string).collect();
+    (only(&after, &before), only(&before, &after))
+}
+
+fn show(
+    context: &Context,
+    work: &RangeRewrite,
+    status: &'static str,
+    operation: Option<&str>,
+) -> Result<(), Failure> {
+    let (allocated, freed) = difference(work);
+    let value = Rewritten {
+        version: 1,
+        status,
+        operation,
+        name: &work.name,
+        range_before: work.before.as_ref().map(|content| content.range.as_str()),
+        range_after: &work.after.range,
+        allocated,
+        freed,
+    };
+    context.output.data(&value, |output| Ok(describe(output, work)))
+}
+
+fn describe(output: &Output, work: &RangeRewrite) -> String {
+    let (allocated, freed) = difference(work);
+    let before = work.before.as_ref().map_or("(none)", |content| content.range.as_str());
+    let mut lines = vec![format!("RangeAllocation {}", work.name)];
+    if before == work.after.range {
+        lines.push(format!("  range  {before}, kept"));
+    } else {
+        lines.push(format!("  range  {before} -> {}", work.after.range));
+    }
+    lines.push(format!(
+        "  bits   {} become allocated, {} become free",
+        counted(allocated.len(), "item", "items"),
+        counted(freed.len(), "item", "items")
+    ));
+    for (sign, tone, items) in [("+", Tone::Good, &allocated), ("-", Tone::Bad, &freed)] {
+        for item in items.iter().take(SHOWN) {
+            lines.push(output.paint(tone, &format!("  {sign} {item}")));
+        }
+        if items.len() > SHOWN {
+            lines
+                .push(format!("  {sign} and {} more (`-o json` has all)", items.len().saturating_sub(SHOWN)));
+        }
+    }
+    lines.join("\n")
+}
