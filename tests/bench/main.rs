@@ -147,7 +147,9 @@ fn summarise(figures: Vec<Figures>) -> Outcome {
 fn print(outcome: &Outcome) {
     let mib = |kib: u64| kib as f64 / 1024.0;
     println!("{} x {}; medians", outcome.processors, outcome.processor);
-    println!("Services  file MB    plan ms  etcdutl ms  ratio   us/Service   peak MiB  own MiB  own B/Service");
+    println!(
+        "Services  file MB    plan ms  etcdutl ms  ratio   us/Service   peak MiB  own MiB  own B/Service"
+    );
     for f in &outcome.figures {
         println!(
             "{:8} {:8.1} {:10.1} {:11.1} {:6.2} {:12.2} {:10.1} {:8.1} {:14.0}",

@@ -13,9 +13,9 @@ use etcd_client::{Client, Txn, TxnOp};
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{Entry, ReadStore, Record};
 use netsurgeon::survey::Layout;
+use netsurgeon::wire::FieldEdit;
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{Field, FieldKind, Segment, Value};
-use netsurgeon::wire::FieldEdit;
 
 use crate::rig::etcd::{Etcd, EtcdOptions};
 use crate::rig::programs::folder;

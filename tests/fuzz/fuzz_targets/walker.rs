@@ -69,15 +69,15 @@ fn new_value(kind: FieldKind, choice: u8) -> Value {
     }
 }
 
-/// Whether two ways part at members of one message or entries of one map. Kinds give the same number to
-/// different fields: `range` of a RangeAllocation is `spec` of a Service.
+/// Whether two ways part at members of one message or entries of one map. Different kinds give one number to
+/// different fields (`range` of a RangeAllocation is `spec` of a Service), and one name too (`data`).
 fn disjoint(one: &Field, other: &Field) -> bool {
-    let parting = one.path.iter().zip(&other.path).find(|(a, b)| match (a, b) {
-        (Segment::Member(a, _), Segment::Member(b, _)) => a != b,
-        (a, b) => a != b,
-    });
+    let parting = one.path.iter().zip(&other.path).find(|(a, b)| a != b);
     match parting {
-        Some((Segment::Member(..), Segment::Member(..)) | (Segment::Entry(_), Segment::Entry(_))) => true,
-        Some(_) | None => false,
+        Some((Segment::Member(number, name), Segment::Member(other_number, other_name))) => {
+            number != other_number && name != other_name
+        }
+        Some((Segment::Entry(_), Segment::Entry(_))) => true,
+        _ => false,
     }
 }
