@@ -33,6 +33,9 @@ pub struct Stage {
     pub index: usize,
     /// Short name: `flip`.
     pub name: String,
+    /// The batch that it is about, from 0, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
     /// In words: `move the addresses of batch 2`.
     pub title: String,
 }

@@ -208,7 +208,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         made.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&made.old_address);
         moves.push(made);
     }
-    moves.sort_by_key(|m| (last_ones(m), m.namespace.clone(), m.name.clone()));
+    moves.sort_by(|a, b| order(a).cmp(&order(b)));
     let ranges = survey.service_ranges();
     let mut work = Renumbering {
         prefix: survey.layout.prefix().to_string(),
@@ -251,13 +251,16 @@ fn give_temporaries(work: &mut Renumbering, spare: impl Iterator<Item = IpAddr>)
     Ok(())
 }
 
-/// The cluster's DNS and then the API servers' own Service come last: everything depends on them.
-fn last_ones(candidate: &Move) -> u8 {
-    match (candidate.namespace.as_str(), candidate.name.as_str()) {
+/// By namespace and name; but the cluster's DNS and then the API servers' own Service come last: everything
+/// depends on them.
+fn order(candidate: &Move) -> (u8, &str, &str) {
+    let (namespace, name) = (candidate.namespace.as_str(), candidate.name.as_str());
+    let rank = match (namespace, name) {
         ("default", "kubernetes") => 2,
         ("kube-system", "kube-dns" | "coredns") => 1,
         _ => 0,
-    }
+    };
+    (rank, namespace, name)
 }
 
 fn api_version(survey: &Survey) -> String {
