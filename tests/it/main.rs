@@ -13,5 +13,11 @@
 #[path = "../contract/mod.rs"]
 mod contract;
 
+mod architecture;
+mod cli_failures;
+mod cli_inspect;
+mod cli_ranges;
 mod codegen;
+mod findings;
+mod program;
 mod store_contract;
