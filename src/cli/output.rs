@@ -122,11 +122,11 @@ impl Output {
         self.text(&text)
     }
 
-    /// Prints text to stdout; it ends with a newline in any case.
+    /// Prints text to stdout; any but the empty text ends with a newline.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
+        if !text.is_empty() && !text.ends_with('\n') {
             stdout.write_all(b"\n")?;
         }
         Ok(stdout.flush()?)
