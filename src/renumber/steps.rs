@@ -364,7 +364,7 @@ impl Compiler<'_> {
         let mut steps = Vec::new();
         for (candidate, shadow) in with_shadow() {
             for (name, temporary) in parts_of(shadow) {
-                steps.push(self.make_shadow(candidate, shadow, name, temporary));
+                steps.push(Self::make_shadow(candidate, shadow, name, temporary));
             }
         }
         let until =
@@ -380,7 +380,7 @@ impl Compiler<'_> {
         steps
     }
 
-    fn make_shadow(&self, candidate: &Move, shadow: &Shadow, name: &str, temporary: IpAddr) -> Step {
+    fn make_shadow(candidate: &Move, shadow: &Shadow, name: &str, temporary: IpAddr) -> Step {
         let forward = ApiChange::Create { manifest: manifest(candidate, shadow, name, temporary) };
         let backward = ApiChange::Delete {
             api_version: "v1".into(),
