@@ -215,7 +215,7 @@ impl Executor<'_> {
             Action::Swap { forward, .. } => self.swap(step, Some(forward), State::Done).await?,
             Action::WayBack { .. } => return Ok(false),
             Action::Api { forward, .. } => {
-                self.api(step, forward, state, State::Started, State::Done).await?
+                self.api(step, forward, state, State::Started, State::Done).await?;
             }
             Action::Wait(wait) => {
                 self.world.wait(wait).await?;

@@ -58,14 +58,17 @@ impl State {
     /// Whether a step in state `from` (`None`: never begun) may go to state `to`.
     pub fn may_follow(from: Option<Self>, to: Self) -> bool {
         use State::{Done, Failed, Started, UndoDone, UndoFailed, UndoStarted};
-        match (from, to) {
-            (None | Some(Failed | UndoDone), Started | Done) => true,
-            (None | Some(Started), Failed) | (Some(Started), Started | Done) => true,
-            // What matters on the way back only was never begun before it is undone.
-            (Some(Started | Done | Failed | UndoFailed | UndoStarted), UndoStarted) => true,
-            (None | Some(Started | Done | Failed | UndoFailed | UndoStarted), UndoDone | UndoFailed) => true,
-            _ => false,
-        }
+        // What matters on the way back only was never begun before it is undone.
+        matches!(
+            (from, to),
+            (None | Some(Started), Started | Done | Failed)
+                | (Some(Failed | UndoDone), Started | Done)
+                | (None, UndoDone | UndoFailed)
+                | (
+                    Some(Started | Done | Failed | UndoStarted | UndoFailed),
+                    UndoStarted | UndoDone | UndoFailed
+                )
+        )
     }
 }
 
@@ -159,14 +162,14 @@ impl Journal {
         let mut journal = Self::at(cluster, operation);
         let key = journal.summary_key();
         let entry = store.get(&key).await?;
-        let entry = entry.ok_or_else(|| journal.broken(&key, "there is no such operation"))?;
+        let entry = entry.ok_or_else(|| Self::broken(&key, "there is no such operation"))?;
         let summary: Summary =
-            serde_json::from_slice(&entry.value).map_err(|e| journal.broken(&key, &e.to_string()))?;
+            serde_json::from_slice(&entry.value).map_err(|e| Self::broken(&key, &e.to_string()))?;
         let mut plan = Vec::new();
         for index in 0..summary.plan_parts {
             let key = journal.part_key(index);
             let part = store.get(&key).await?;
-            plan.extend(part.ok_or_else(|| journal.broken(&key, "a part of the plan is missing"))?.value);
+            plan.extend(part.ok_or_else(|| Self::broken(&key, "a part of the plan is missing"))?.value);
         }
         journal.load(store).await?;
         Ok((journal, summary, plan))
@@ -192,13 +195,13 @@ impl Journal {
         };
         store.scan(&[KeyRange::prefix(prefix.clone())], None, &mut visitor).await?;
         if let Some((key, reason)) = bad {
-            return Err(self.broken(&key, &reason));
+            return Err(Self::broken(&key, &reason));
         }
         self.records = records;
         Ok(())
     }
 
-    fn broken(&self, key: &Key, reason: &str) -> OperationError {
+    fn broken(key: &Key, reason: &str) -> OperationError {
         OperationError::Journal { key: key.clone(), reason: reason.to_string() }
     }
 
@@ -252,7 +255,7 @@ impl Journal {
         match store.get(&key).await? {
             Some(Entry { value, mod_revision, .. }) => {
                 let record: Record =
-                    serde_json::from_slice(&value).map_err(|e| self.broken(&key, &e.to_string()))?;
+                    serde_json::from_slice(&value).map_err(|e| Self::broken(&key, &e.to_string()))?;
                 self.recorded(step, record, mod_revision);
             }
             None => drop(self.records.remove(step)),
@@ -263,9 +266,9 @@ impl Journal {
     /// Writes how the operation as a whole stands.
     pub async fn set_status(&self, store: &dyn WriteStore, status: &str) -> Result<(), OperationError> {
         let key = self.summary_key();
-        let entry = store.get(&key).await?.ok_or_else(|| self.broken(&key, "the summary is gone"))?;
+        let entry = store.get(&key).await?.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
         let mut summary: Summary =
-            serde_json::from_slice(&entry.value).map_err(|e| self.broken(&key, &e.to_string()))?;
+            serde_json::from_slice(&entry.value).map_err(|e| Self::broken(&key, &e.to_string()))?;
         if summary.status == status {
             return Ok(());
         }

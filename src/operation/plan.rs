@@ -1,6 +1,7 @@
 //! A plan is a value: it is printed, saved, reviewed, compared by digest, and executed. Making one cannot
 //! write, because whoever makes it is given no store that could.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -160,7 +161,11 @@ fn digest<W: Serialize>(header: &Header, work: &W) -> String {
     let mut hasher = HashWriter(Sha256::new());
     // Serialising plain data into a hasher cannot fail; were it to, the digest would not match on reading.
     let _ = serde_json::to_writer(&mut hasher, &(FORMAT, header, work));
-    hasher.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::new();
+    for byte in hasher.0.finalize() {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
 }
 
 struct HashWriter(Sha256);

@@ -197,16 +197,16 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let cluster = survey.cluster_id.clone().ok_or(PlanError::NoIdentity)?;
     target::check(survey, &options.to)?;
     let family = options.to.family();
-    let (movers, skipped) = split(survey, family, &options.to);
-    check_movers(&movers)?;
-    let objects = objects_of(survey, &movers)?;
-    let holds = choose_holds(&movers)?;
-    let addresses = map_addresses(survey, options, &movers)?;
-    let mut moves = Vec::with_capacity(movers.len());
-    for ((service, (hold, reason)), new_address) in movers.iter().zip(holds).zip(&addresses) {
-        let mut made = make_move(service, family, hold, reason, *new_address);
-        made.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&made.old_address);
-        moves.push(made);
+    let (leaving, skipped) = split(survey, family, &options.to);
+    check_movers(&leaving)?;
+    let objects = objects_of(survey, &leaving)?;
+    let holds = choose_holds(&leaving)?;
+    let addresses = map_addresses(survey, options, &leaving)?;
+    let mut moves = Vec::with_capacity(leaving.len());
+    for ((service, (hold, reason)), new_address) in leaving.iter().zip(holds).zip(&addresses) {
+        let mut one = make_move(service, family, hold, reason, *new_address);
+        one.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&one.old_address);
+        moves.push(one);
     }
     moves.sort_by(|a, b| order(a).cmp(&order(b)));
     let ranges = survey.service_ranges();
@@ -527,9 +527,9 @@ fn kubeadm_change(survey: &Survey, family: Family, to: &ServiceCidr) -> Option<(
     let lines: Vec<String> = kubeadm
         .text
         .split('\n')
-        .map(|line| match line.trim_start().starts_with("serviceSubnet:") {
-            true => line.replace(old.as_str(), &to.to_string()),
-            false => line.to_string(),
+        .map(|line| {
+            let is_it = line.trim_start().starts_with("serviceSubnet:");
+            if is_it { line.replace(old.as_str(), &to.to_string()) } else { line.to_string() }
         })
         .collect();
     Some((kubeadm.text.clone(), lines.join("\n")))

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ip::ServiceCidr;
 use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
 use crate::store::Key;
-use crate::survey::{BitmapRecord, Era, Survey};
+use crate::survey::{BitmapRecord, Era, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::Condition;
 use crate::wire::objects::new_range_allocation;
@@ -171,7 +171,7 @@ impl Items {
             }
             Self::Ports(first, last) => {
                 let mut bits = Bitmap::empty(u64::from(last.saturating_sub(*first)).saturating_add(1));
-                for port in survey.services.iter().flat_map(|service| service.node_ports()) {
+                for port in survey.services.iter().flat_map(ServiceRecord::node_ports) {
                     if let Some(bit) = port.checked_sub(*first) {
                         bits.set(u64::from(bit), true);
                     }

@@ -219,7 +219,7 @@ pub(super) mod tests {
                     2 => put_bytes(&mut out, number, &bytes),
                     _ => {
                         put_varint(&mut out, u64::from(number) << 3 | 5);
-                        out.extend_from_slice(&(value as u32).to_le_bytes());
+                        out.extend_from_slice(&(value & 0xffff_ffff).to_le_bytes()[..4]);
                     }
                 }
             }

@@ -187,7 +187,7 @@ fn static_service(name: &str) -> Value {
 async fn wait_for_allocation(cluster: &Cluster, name: &str) {
     super::rig::process::wait_until(
         "an address of the new range",
-        std::time::Duration::from_secs(60),
+        std::time::Duration::from_mins(1),
         async || {
             let path = format!("/api/v1/namespaces/default/services/{name}");
             if cluster.api.find(&path).await.is_some() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netsurgeon::operation::{Executor, Journal, Plan, Silent, Summary, SystemAmbient};
 use netsurgeon::renumber::simulate::Simulation;
-use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
+use netsurgeon::renumber::{Move, PlanOptions, Renumbering, plan};
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::survey::audit::audit;
 use netsurgeon::survey::{Layout, Severity, Survey};
@@ -254,7 +254,10 @@ async fn assert_events_explained(
             && until == Until::Held
             && event["reason"] == "ClusterIPOutOfRange"
             && held.contains(&name);
-        let own_race = ["fresh", "late"].contains(&name) && event["reason"] == "ClusterIPNotAllocated";
+        let message = event["message"].as_str().unwrap_or_default();
+        let before_the_move = |m: &Move| m.name == name && message.contains(&m.old_address.to_string());
+        let own_race = event["reason"] == "ClusterIPNotAllocated"
+            && (["fresh", "late"].contains(&name) || plan.work.moves.iter().any(before_the_move));
         assert!(
             by_design || own_race,
             "{era:?}, {until:?}: {} {name}: {}",

@@ -36,7 +36,7 @@ fn generated_code_is_up_to_date() {
     let wanted = format!(
         "// Generated from proto/stored.proto by tests/it/codegen.rs; do not edit.\n\
          // To regenerate: {UPDATE}=1 cargo test --test it codegen\n\n\
-         use super::schema::{FieldType, Message};\n\n{messages}\n{schema}"
+         use super::schema::{{FieldType, Message}};\n\n{messages}\n{schema}"
     );
     let path = root().join("src/wire/generated.rs");
     if std::env::var_os(UPDATE).is_some() {
