@@ -1,6 +1,7 @@
 //! A plan is a value: it is printed, saved, reviewed, compared by digest, and executed. Making one cannot
 //! write, because whoever makes it is given no store that could.
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -163,9 +164,12 @@ fn digest<W: Serialize>(header: &Header, work: &W) -> String {
     hasher.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Bytes hashed at once: many blocks of SHA-256, which has 64 bytes, and well within the first cache.
+const DIGEST_BLOCK: usize = 16 * 1024;
+
 struct HashWriter(Sha256);
 
-impl std::io::Write for HashWriter {
+impl Write for HashWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())

@@ -213,7 +213,8 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
         match rest {
             [] => return value_of(field.kind, &occurrences),
             [Segment::Entry(key)] => {
-                for entry in occurrences {
+                // Where a key occurs twice the last one counts, as for every protobuf decoder.
+                for entry in occurrences.into_iter().rev() {
                     if entry_part(entry, 1)? == key.as_bytes() {
                         return value_of(FieldKind::Text, &[entry_part(entry, 2)?]);
                     }
@@ -299,7 +300,7 @@ fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Ve
     for entry in occurrences(message, number)? {
         entries.push((entry_part(entry, 1)?.to_vec(), entry.to_vec()));
     }
-    let place = entries.iter().position(|(found, _)| found == key.as_bytes());
+    let place = entries.iter().rposition(|(found, _)| found == key.as_bytes());
     match (place, new) {
         (Some(index), Value::Text(text)) => {
             let mut value = Vec::new();
@@ -308,7 +309,7 @@ fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Ve
                 *entry = protobuf::replace(entry, 2, &value)?;
             }
         }
-        (Some(index), _) => drop(entries.remove(index)),
+        (Some(_), _) => entries.retain(|(found, _)| found != key.as_bytes()),
         (None, Value::Text(text)) => {
             let mut entry = Vec::new();
             protobuf::put_bytes(&mut entry, 1, key.as_bytes());
@@ -407,6 +408,25 @@ mod tests {
             (Field::parent_name(), Value::Text("web".into())),
             (Field::data(), Value::Bytes(vec![1, 2, 3])),
         ]
+    }
+
+    #[test]
+    fn of_map_entries_that_occur_twice_the_last_counts_and_all_are_removed() {
+        let mut labels = Vec::new();
+        for value in ["old", "new"] {
+            let mut entry = Vec::new();
+            protobuf::put_bytes(&mut entry, 1, b"a");
+            protobuf::put_bytes(&mut entry, 2, value.as_bytes());
+            protobuf::put_bytes(&mut labels, 11, &entry);
+        }
+        let mut raw = Vec::new();
+        protobuf::put_bytes(&mut raw, 1, &labels);
+        let value = envelope::wrap(&TypeMeta { api_version: "v1".into(), kind: "Service".into() }, &raw);
+        assert_eq!(read(&value, &Field::label("a")), Ok(Value::Text("new".into())));
+        for after in [Value::Text("newer".into()), Value::Absent] {
+            let edit = FieldEdit { field: Field::label("a"), change: FieldChange::Set(after.clone()) };
+            assert_eq!(read(&apply(&value, &[edit]).unwrap(), &Field::label("a")), Ok(after));
+        }
     }
 
     const JSON: &str = concat!(
