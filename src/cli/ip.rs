@@ -64,7 +64,7 @@ Example:
 }
 
 #[derive(Serialize)]
-struct Address {
+struct Answer {
     version: u8,
     range: ServiceCidr,
     address: IpAddr,
@@ -99,7 +99,7 @@ fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failu
         Failure::refused(format!("range `{range}` has no address {offset} above `{}`", range.network()))
             .hint(format!("the highest is {}", range.size().saturating_sub(1)))
     })?;
-    let value = Address { version: 1, range: *range, address };
+    let value = Answer { version: 1, range: *range, address };
     context.output.data(&value, |_| Ok(address.to_string()))
 }
 

@@ -10,6 +10,7 @@ pub mod failure;
 pub mod output;
 pub mod source;
 
+mod completions;
 mod inspect;
 mod ip;
 mod picture;
@@ -73,6 +74,9 @@ enum Command {
     Ranges(ranges::RangesArgs),
     Inspect(inspect::InspectArgs),
     Ip(ip::IpArgs),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
+    Version(completions::VersionArgs),
 }
 
 /// What a command has at hand.
@@ -157,6 +161,9 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
+        Command::Completions(args) => completions::completions(context, args),
+        Command::Man(args) => completions::man(context, args),
+        Command::Version(_) => completions::version(context),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 
+use std::collections::HashSet;
+
 use super::OperationError;
 use super::journal::{Journal, State};
 use super::plan::{Stage, Work};
@@ -46,6 +48,19 @@ struct Unwinding {
     report: Report,
     /// Whether something was undone since the last wait.
     unsettled: bool,
+    /// What the steps are about that could not be undone.
+    stuck: HashSet<String>,
+}
+
+impl Unwinding {
+    /// Whether a step must stay because a later one, which builds on it, could not be undone.
+    fn is_built_upon(&self, step: &Step) -> bool {
+        match &step.action {
+            Action::Wait(_) => false,
+            _ if step.about.is_empty() => !self.stuck.is_empty(),
+            _ => self.stuck.contains(&step.about),
+        }
+    }
 }
 
 /// The machinery for one operation.
@@ -110,12 +125,16 @@ impl Executor<'_> {
     }
 
     /// Undoes everything that was done, last step first. A step whose object someone else has changed is
-    /// left alone and reported; any other failure stops.
+    /// left alone and reported, and what it builds on stays with it ([`Step::about`]); any other failure
+    /// stops. The same call tries again what was left.
     pub async fn unwind(&mut self, work: &dyn Work) -> Result<Report, Failure> {
         let stages = work.stages();
         self.refuse_past_no_return(work, &stages)?;
-        let mut unwinding =
-            Unwinding { report: Report::default(), unsettled: self.journal.is_being_undone() };
+        let mut unwinding = Unwinding {
+            report: Report::default(),
+            unsettled: self.journal.is_being_undone(),
+            stuck: HashSet::new(),
+        };
         for stage in stages.iter().rev() {
             let steps = work.steps(stage);
             if !steps.iter().any(|step| self.is_to_be_undone(step, unwinding.unsettled)) {
@@ -129,13 +148,13 @@ impl Executor<'_> {
         Ok(unwinding.report)
     }
 
-    /// Whether there is anything to undo of a step. A wait is repeated when something was undone since the
-    /// last one.
+    /// Whether there is anything to undo of a step. A wait is repeated even if it was undone already, when
+    /// something was undone since the last one.
     fn is_to_be_undone(&self, step: &Step, unsettled: bool) -> bool {
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
         let state = self.journal.state(&step.id);
         match &step.action {
-            Action::Wait(_) => unsettled,
+            Action::Wait(_) => unsettled || was_begun(state),
             Action::WayBack { of, .. } => {
                 let other = self.journal.state(of);
                 state != Some(State::UndoDone) && !matches!(other, None | Some(State::Failed))
@@ -163,9 +182,12 @@ impl Executor<'_> {
             }
             return Ok(());
         }
-        unwinding.unsettled = !matches!(step.action, Action::Wait(_));
+        if unwinding.is_built_upon(step) {
+            return Ok(());
+        }
         match self.backward(step).await {
             Ok(()) => {
+                unwinding.unsettled = !matches!(step.action, Action::Wait(_));
                 self.count(step, true, &mut unwinding.report);
                 Ok(())
             }
@@ -175,6 +197,7 @@ impl Executor<'_> {
                 self.note(step, State::UndoFailed, Some(reason.clone()))
                     .await
                     .map_err(|source| Failure { step: step.id.clone(), source })?;
+                unwinding.stuck.insert(step.about.clone());
                 unwinding.report.stuck.push(Stuck { step: step.id.clone(), reason });
                 Ok(())
             }
@@ -288,10 +311,23 @@ impl Executor<'_> {
     async fn swap(&mut self, step: &Step, swap: Option<&Swap>, to: State) -> Result<(), OperationError> {
         for _ in 0..MOST_ATTEMPTS {
             let transaction = match swap {
-                Some(swap) => prepare(self.store, swap, self.ambient).await?,
-                None => Transaction::default(),
+                Some(swap) => prepare(self.store, swap, self.ambient).await,
+                None => Ok(Transaction::default()),
             };
-            if self.commit(step, transaction, to, None).await? {
+            let done = match transaction {
+                Ok(transaction) => self.commit(step, transaction, to, None).await?,
+                // The objects are not as they were before the change: perhaps because it was made, by a
+                // commit of ours whose answer was lost or by another process. Then the record says so.
+                Err(error) if error.is_about_one_object() => {
+                    self.journal.reread(self.store, &step.id).await?;
+                    if self.journal.state(&step.id) != Some(to) {
+                        return Err(error);
+                    }
+                    true
+                }
+                Err(error) => return Err(error),
+            };
+            if done {
                 return Ok(());
             }
         }

@@ -285,3 +285,75 @@ fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
     // Plain data with text keys always serialises.
     serde_json::to_vec(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::MemoryStore;
+
+    #[test]
+    fn every_pair_of_states() {
+        use State::{Done, Failed, Started, UndoDone, UndoFailed, UndoStarted};
+        let all = [Started, Done, Failed, UndoStarted, UndoDone, UndoFailed];
+        let table: [(Option<State>, &[State]); 7] = [
+            (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
+            (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
+            (Some(Done), &[UndoStarted, UndoDone, UndoFailed]),
+            (Some(Failed), &[Started, Done, UndoStarted, UndoDone, UndoFailed]),
+            (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
+            (Some(UndoDone), &[Started, Done]),
+            (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed]),
+        ];
+        for (from, may) in table {
+            for to in all {
+                assert_eq!(State::may_follow(from, to), may.contains(&to), "{from:?} to {to}");
+            }
+        }
+    }
+
+    fn summary() -> Summary {
+        Summary {
+            kind: "test".into(),
+            digest: "d".into(),
+            plan_parts: 0,
+            started: 7,
+            status: "running".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_journal_is_read_back_and_no_other_clusters() {
+        let store = MemoryStore::new();
+        let plan = vec![b'x'; PLAN_PART + 1];
+        let mut journal = Journal::begin(&store, "one", "op", &plan, summary()).await.unwrap();
+        let step = StepId("flip/default/web".into());
+        let (change, record) = journal.record(&step, State::Done, 8, None).unwrap();
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        let revision = store.commit(&transaction).await.unwrap();
+        journal.recorded(&step, record, revision);
+        assert!(matches!(
+            journal.record(&step, State::Started, 9, None),
+            Err(OperationError::IllegalTransition { .. })
+        ));
+        let (opened, found, text) = Journal::open(&store, "one", "op").await.unwrap();
+        assert_eq!((found.plan_parts, text), (2, plan));
+        assert_eq!(opened.state(&step), Some(State::Done));
+        for (cluster, operation) in [("two", "op"), ("one", "other"), ("on", "e/op")] {
+            let error = Journal::open(&store, cluster, operation).await.err().unwrap();
+            assert!(error.to_string().contains("there is no such operation"), "{error}");
+        }
+        let again = Journal::begin(&store, "one", "op", b"", summary()).await;
+        assert!(again.is_err(), "a second operation of one name");
+    }
+
+    #[tokio::test]
+    async fn a_damaged_record_is_named() {
+        let store = MemoryStore::new();
+        let journal = Journal::begin(&store, "one", "op", b"", summary()).await.unwrap();
+        let key = journal.step_key(&StepId("flip/default/web".into()));
+        let change = put_new(key.clone(), b"{".to_vec());
+        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
+        let error = Journal::open(&store, "one", "op").await.err().unwrap();
+        assert!(error.to_string().contains(&key.to_string()), "{error}");
+    }
+}

@@ -159,8 +159,12 @@ struct OutlineHeader {
 
 fn digest<W: Serialize>(header: &Header, work: &W) -> String {
     let mut hasher = HashWriter(Sha256::new());
+    // JSON is written a few bytes at a time, and hashed in blocks.
+    let mut blocks = BufWriter::with_capacity(DIGEST_BLOCK, &mut hasher);
     // Serialising plain data into a hasher cannot fail; were it to, the digest would not match on reading.
-    let _ = serde_json::to_writer(&mut hasher, &(FORMAT, header, work));
+    let _ = serde_json::to_writer(&mut blocks, &(FORMAT, header, work));
+    let _ = blocks.flush();
+    drop(blocks);
     hasher.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -177,5 +181,45 @@ impl Write for HashWriter {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> String {
+        let work = serde_json::json!({"to": "10.200.0.0/16"});
+        serde_json::to_string(&Plan::new("test", "cluster", Revision(7), work)).unwrap()
+    }
+
+    fn parse(text: &str) -> Result<Plan<serde_json::Value>, PlanFileError> {
+        Plan::parse(text.as_bytes(), Path::new("plan.json"))
+    }
+
+    #[test]
+    fn a_plan_reads_back() {
+        assert_eq!(parse(&saved()).unwrap().header.base_revision, Revision(7));
+    }
+
+    #[test]
+    fn a_changed_plan_is_refused() {
+        for (from, to) in [
+            ("10.200.0.0/16", "10.201.0.0/16"),
+            ("\"cluster\":\"cluster\"", "\"cluster\":\"other\""),
+            ("\"base_revision\":7", "\"base_revision\":8"),
+        ] {
+            let changed = saved().replace(from, to);
+            assert_ne!(changed, saved(), "{from}");
+            assert!(matches!(parse(&changed), Err(PlanFileError::Digest { .. })), "{changed}");
+        }
+    }
+
+    #[test]
+    fn a_plan_of_another_format_is_refused_by_its_number() {
+        let changed = saved().replace(&format!("\"version\":{FORMAT}"), "\"version\":99");
+        assert!(matches!(parse(&changed), Err(PlanFileError::Format { found: 99, .. })), "{changed}");
+        assert!(matches!(parse("{}"), Err(PlanFileError::Syntax { .. })));
+        assert!(matches!(parse("no"), Err(PlanFileError::Syntax { .. })));
     }
 }

@@ -24,6 +24,11 @@ impl fmt::Display for StepId {
 pub struct Step {
     /// Its name.
     pub id: StepId,
+    /// What it is about, as in `default/web`; empty for a step that the whole operation needs. Once a step
+    /// cannot be undone, what came before it for the same thing is left as it is, and so is what the whole
+    /// operation needs: undoing it would take from under it what it stands on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
     /// What it does, and how to undo it.
     pub action: Action,
 }

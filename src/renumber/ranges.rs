@@ -265,7 +265,7 @@ impl Work for RangeRewrite {
             Some(before) => (edit(before, &self.after), edit(&self.after, before)),
         };
         let action = Action::Swap { forward: change(forward), backward: Some(change(backward)) };
-        vec![Step { id: StepId(format!("rewrite/{}", self.name)), action }]
+        vec![Step { id: StepId(format!("rewrite/{}", self.name)), about: String::new(), action }]
     }
 }
 

@@ -29,7 +29,13 @@ pub(super) struct Compiler<'a> {
 }
 
 fn step(name: &str, subject: &str, action: Action) -> Step {
-    Step { id: StepId(format!("{name}/{subject}")), action }
+    Step { id: StepId(format!("{name}/{subject}")), about: String::new(), action }
+}
+
+/// A step that belongs to one Service: it is left alone on the way back once another of that Service cannot
+/// be undone.
+fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
+    Step { about: candidate.subject(), ..step(name, &candidate.subject(), action) }
 }
 
 fn swap(edits: Vec<KeyEdit>) -> Swap {
@@ -43,7 +49,7 @@ fn both(forward: Vec<KeyEdit>, backward: Vec<KeyEdit>) -> Action {
 /// A transaction that belongs to the way back of a Service's flip.
 fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
     let of = StepId(format!("flip/{}", candidate.subject()));
-    step(name, &candidate.subject(), Action::WayBack { of, swap })
+    step_of(candidate, name, Action::WayBack { of, swap })
 }
 
 /// Waiting for every kube-proxy to have applied what was written.
@@ -153,7 +159,7 @@ impl Compiler<'_> {
         let forward = vec![create(key.clone(), value, 0)];
         let backward =
             vec![KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }];
-        step("reserve", &candidate.subject(), both(forward, backward))
+        step_of(candidate, "reserve", both(forward, backward))
     }
 
     fn new_ip_address(&self, address: IpAddr, candidate: &Move, parent: &str, managed_by: &str) -> Vec<u8> {
@@ -224,7 +230,7 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        Some(step("prewarm", &candidate.subject(), self.edit_service(candidate, edits)))
+        Some(step_of(candidate, "prewarm", self.edit_service(candidate, edits)))
     }
 
     fn edit_service(&self, candidate: &Move, edits: Vec<FieldEdit>) -> Action {
@@ -243,7 +249,7 @@ impl Compiler<'_> {
         let key = self.layout.ip_address(candidate.new_address);
         let forward = vec![relabel(key.clone(), NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))];
         let backward = vec![relabel(key, ALLOCATOR, NETSURGEON, None)];
-        step("hand-over", &candidate.subject(), both(forward, backward))
+        step_of(candidate, "hand-over", both(forward, backward))
     }
 
     /// The counterpart of [`Self::hand_over`] for the way back: the old address goes to the allocator ahead
@@ -253,14 +259,29 @@ impl Compiler<'_> {
             return None;
         }
         let key = self.layout.ip_address(candidate.old_address);
-        let back = swap(vec![relabel(key, NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))]);
+        let mut back = swap(vec![relabel(key, NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))]);
+        back.checks.push(self.is_as_moved(candidate));
         Some(way_back("hand-back", candidate, back))
+    }
+
+    /// What the first change on a Service's way back makes sure of: that the Service is still as it was moved,
+    /// so that its flip can be undone, and nothing needs to be touched if not.
+    fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
+        let mut conditions = vec![
+            Condition::Holds(Field::uid(), text(&candidate.uid)),
+            Condition::Holds(Field::cluster_ip(), Value::text(candidate.new.first().map(String::as_str))),
+            Condition::Holds(Field::cluster_ips(), Value::texts(candidate.new.clone())),
+        ];
+        if candidate.hold == Hold::ExternalIp {
+            conditions.push(Condition::Holds(Field::external_ips(), one(candidate.old_address)));
+        }
+        KeyCheck { key: self.layout.service(&candidate.namespace, &candidate.name), conditions }
     }
 
     /// Dates the new address as made now, once its Service has it.
     pub(super) fn settle(&self, candidate: &Move) -> Step {
         let forward = swap(vec![date_now(self.layout.ip_address(candidate.new_address))]);
-        step("settle", &candidate.subject(), Action::Swap { forward, backward: None })
+        step_of(candidate, "settle", Action::Swap { forward, backward: None })
     }
 
     /// The same for the old address on the way back.
@@ -299,7 +320,7 @@ impl Compiler<'_> {
             forward.edits.extend(self.release_old(candidate, true));
             backward.edits.extend(self.release_old(candidate, false));
         }
-        step("flip", &candidate.subject(), Action::Swap { forward, backward: Some(backward) })
+        step_of(candidate, "flip", Action::Swap { forward, backward: Some(backward) })
     }
 
     /// A repair round of an API server may have freed a bit that no Service had yet.
@@ -367,8 +388,8 @@ impl Compiler<'_> {
             namespace: Some(candidate.namespace.clone()),
             name: name.to_string(),
         };
-        let subject = format!("{}/{name}", candidate.namespace);
-        step("make-shadow", &subject, Action::Api { forward, backward: Some(backward) })
+        let action = Action::Api { forward, backward: Some(backward) };
+        shadow_step(candidate, "make-shadow", name, action)
     }
 
     /// Gives a shadow its address in etcd, in place of the temporary one, which becomes free.
@@ -393,7 +414,7 @@ impl Compiler<'_> {
             forward.push(KeyEdit { key: object.clone(), change: KeyChange::Delete { require } });
             backward.push(create(object, self.new_ip_address(temporary, candidate, name, ALLOCATOR), 0));
         }
-        step("give-address", &format!("{}/{name}", candidate.namespace), both(forward, backward))
+        shadow_step(candidate, "give-address", name, both(forward, backward))
     }
 
     /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the
@@ -405,7 +426,9 @@ impl Compiler<'_> {
         let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
         let value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
         let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
-        Some(step("unwarm", &candidate.subject(), both(forward, backward)))
+        let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
+        let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
+        Some(step_of(candidate, "unwarm", action))
     }
 
     pub(super) fn close(&self) -> Vec<Step> {
@@ -457,7 +480,7 @@ impl Compiler<'_> {
             edits.push(KeyEdit { key, change: KeyChange::Delete { require: vec![require] } });
         }
         let forward = swap(edits);
-        step("retire", &candidate.subject(), Action::Swap { forward, backward: None })
+        step_of(candidate, "retire", Action::Swap { forward, backward: None })
     }
 
     pub(super) fn finish(&self) -> Vec<Step> {
@@ -490,6 +513,12 @@ impl Compiler<'_> {
         ));
         steps
     }
+}
+
+/// A step on a shadow, which is about the Service that it stands in for.
+fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
+    let subject = format!("{}/{shadow}", candidate.namespace);
+    Step { about: candidate.subject(), ..step(name, &subject, action) }
 }
 
 fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{EraEvidence, Layout};
 use crate::ip::{Family, ServiceCidr};
 use crate::store::{Key, Revision};
-use crate::wire::objects::{Encoding, ServicePort, ServiceSpec};
+use crate::wire::objects::{Encoding, NETSURGEON, ServicePort, ServiceSpec};
 
 /// Everything that holds a Service address, as it stood at one revision.
 #[derive(Debug, Clone)]
@@ -79,6 +79,12 @@ impl ServiceRecord {
     /// Whether the Service is `default/kubernetes`, the API servers' own.
     pub fn is_kubernetes(&self) -> bool {
         self.namespace == "default" && self.name == "kubernetes"
+    }
+
+    /// Whether the Service is one that netsurgeon made, to stand in for another one under its old or its new
+    /// address.
+    pub fn is_shadow(&self) -> bool {
+        self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
     /// Whether the Service is the cluster's DNS: in `kube-system`, labelled `k8s-app=kube-dns` as CoreDNS

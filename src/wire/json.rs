@@ -84,10 +84,10 @@ pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<Stri
     };
     let all = members(text)?;
     let Some(index) = all.iter().rposition(|member| member.name == *name) else {
-        return match nested(rest, value)? {
-            Some(value) => Ok(insert(text, &all, name, &value)),
-            None => Ok(text.to_string()),
-        };
+        return Ok(match value {
+            Some(value) => insert(text, &all, name, &nested(rest, value)),
+            None => text.to_string(),
+        });
     };
     let place = all.get(index).map_or(0..0, |member| member.value.clone());
     if value.is_none() && rest.is_empty() {
@@ -99,24 +99,17 @@ pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<Stri
 }
 
 /// Builds `{"b":{"c":value}}` for the path b, c.
-fn nested(path: &[&str], value: Option<&str>) -> Result<Option<String>, WireError> {
-    let Some(value) = value else { return Ok(None) };
-    let mut text = value.to_string();
-    for name in path.iter().rev() {
-        text = format!("{{{}:{text}}}", quote(name));
-    }
-    Ok(Some(text))
+fn nested(path: &[&str], value: &str) -> String {
+    path.iter().rev().fold(value.to_string(), |inner, name| format!("{{{}:{inner}}}", quote(name)))
 }
 
 fn insert(text: &str, all: &[Member<'_>], name: &str, value: &str) -> String {
     let member = format!("{}:{value}", quote(name));
-    match all.last() {
-        Some(last) => splice(text, last.value.end..last.value.end, &format!(",{member}")),
-        None => {
-            let open = text.find('{').map_or(0, |at| at.saturating_add(1));
-            splice(text, open..open, &member)
-        }
+    if let Some(last) = all.last() {
+        return splice(text, last.value.end..last.value.end, &format!(",{member}"));
     }
+    let open = text.find('{').map_or(0, |at| at.saturating_add(1));
+    splice(text, open..open, &member)
 }
 
 /// Removes every member of that name: without the last one, an earlier one would count.

@@ -26,6 +26,9 @@ pub enum FieldType {
 /// The fields of a message: number, JSON name, type.
 pub type Fields = &'static [(u32, &'static str, FieldType)];
 
+/// A message of the table: its name and its fields.
+pub type Message = (&'static str, Fields);
+
 /// Returns the fields of a message of the table.
 pub fn message(name: &str) -> Option<Fields> {
     SCHEMA.iter().find(|(found, _)| *found == name).map(|(_, fields)| *fields)

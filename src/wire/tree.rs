@@ -68,7 +68,7 @@ fn put(tree: &mut Map<String, Json>, name: String, shown: Json, kind: Option<Fie
         }
         (Some(Json::Array(list)), shown) => list.push(shown),
         (None, shown) if matches!(kind, Some(FieldType::List(_))) => {
-            drop(tree.insert(name, Json::Array(vec![shown])))
+            tree.insert(name, Json::Array(vec![shown]));
         }
         (Some(first), shown) => *first = Json::Array(vec![first.take(), shown]),
         (None, shown) => drop(tree.insert(name, shown)),

@@ -16,5 +16,8 @@
 mod rig;
 
 mod commands;
+mod edited;
 mod eras;
 mod high_availability;
+mod live;
+mod refusals;

@@ -1,5 +1,6 @@
 //! `src/wire/generated.rs` is what `proto/` says: regenerated here, compared, and rewritten on request.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -13,7 +14,9 @@ fn root() -> &'static Path {
 
 #[test]
 fn generated_code_is_up_to_date() {
-    let descriptors = protox::compile(["stored.proto"], [root().join("proto")]).unwrap();
+    let proto = [root().join("proto")];
+    let descriptors = protox::compile(["stored.proto"], &proto).unwrap();
+    let shown = protox::compile(["stored.proto", "shown.proto"], &proto).unwrap();
     let out = tempfile::tempdir().unwrap();
     let mut config = Config::new();
     config.out_dir(out.path()).btree_map(["."]);
@@ -21,20 +24,19 @@ fn generated_code_is_up_to_date() {
     config.type_attribute(".", "#[allow(missing_docs, clippy::pedantic)]");
     let mut schema = String::from(
         "/// Every message of `proto/`: name, then number, JSON name and type of each field.\n\
-         pub static SCHEMA: &[(&str, &[(u32, &str, FieldType)])] = &[\n",
+         pub static SCHEMA: &[Message] = &[\n",
     );
-    for file in &descriptors.file {
-        for message in &file.message_type {
-            describe(&mut config, &mut schema, message);
-        }
+    for message in descriptors.file.iter().flat_map(|file| &file.message_type) {
+        attributes(&mut config, message);
     }
+    describe_all(&mut schema, &shown);
     schema.push_str("];\n");
     config.compile_fds(descriptors).unwrap();
     let messages = std::fs::read_to_string(out.path().join("netsurgeon.stored.rs")).unwrap();
     let wanted = format!(
         "// Generated from proto/stored.proto by tests/it/codegen.rs; do not edit.\n\
          // To regenerate: {UPDATE}=1 cargo test --test it codegen\n\n\
-         use super::schema::FieldType;\n\n{messages}\n{schema}"
+         use super::schema::{FieldType, Message};\n\n{messages}\n{schema}"
     );
     let path = root().join("src/wire/generated.rs");
     if std::env::var_os(UPDATE).is_some() {
@@ -47,13 +49,11 @@ fn generated_code_is_up_to_date() {
     );
 }
 
-fn describe(config: &mut Config, schema: &mut String, message: &protox_types::DescriptorProto) {
-    let _ = writeln!(schema, "    (\"{}\", &[", message.name());
+fn attributes(config: &mut Config, message: &protox_types::DescriptorProto) {
     for field in &message.field {
         let path = format!(".netsurgeon.stored.{}.{}", message.name(), field.name());
         config.field_attribute(&path, format!("#[serde(rename = \"{}\")]", field.json_name()));
-        let kind = field_type(message, field);
-        let reader = match kind.as_str() {
+        let reader = match field_type(message, field).as_str() {
             "FieldType::Message(\"Time\")" => Some("crate::wire::json::time"),
             "FieldType::Bytes" => Some("crate::wire::json::bytes"),
             "FieldType::MapOfBytes" => Some("crate::wire::json::map_of_bytes"),
@@ -63,9 +63,27 @@ fn describe(config: &mut Config, schema: &mut String, message: &protox_types::De
         if let Some(reader) = reader {
             config.field_attribute(&path, format!("#[serde(deserialize_with = \"{reader}\")]"));
         }
-        let _ = writeln!(schema, "        ({}, \"{}\", {kind}),", field.number(), field.json_name());
     }
-    schema.push_str("    ]),\n");
+}
+
+/// Writes the table of names: messages of the same name in several files are one.
+fn describe_all(schema: &mut String, files: &prost_types::FileDescriptorSet) {
+    let mut messages: BTreeMap<&str, Vec<(i32, String)>> = BTreeMap::new();
+    for message in files.file.iter().flat_map(|file| &file.message_type) {
+        let fields = messages.entry(message.name()).or_default();
+        for field in &message.field {
+            let kind = field_type(message, field);
+            fields.push((field.number(), format!("({}, \"{}\", {kind})", field.number(), field.json_name())));
+        }
+        fields.sort();
+    }
+    for (name, fields) in messages {
+        let _ = writeln!(schema, "    (\"{name}\", &[");
+        for (_, field) in fields {
+            let _ = writeln!(schema, "        {field},");
+        }
+        schema.push_str("    ]),\n");
+    }
 }
 
 mod protox_types {

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     clippy::too_many_lines,
@@ -14,5 +15,9 @@
 mod contract;
 
 mod codegen;
+mod harness;
+mod loops;
+mod meddling;
 mod rehearsal;
 mod store_contract;
+mod wire_fixtures;

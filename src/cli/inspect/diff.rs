@@ -3,6 +3,7 @@
 //! Both sides are read at the same time, each on a thread of its own that waits when the other is behind:
 //! what is held in memory is the differences, not the stores.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -169,25 +170,33 @@ impl Differences {
     fn merge(&mut self, old: &Receiver<Entry>, new: &Receiver<Entry>) {
         let (mut left, mut right) = (old.recv().ok(), new.recv().ok());
         loop {
-            match (left.take(), right.take()) {
+            let order = match (&left, &right) {
                 (None, None) => return,
-                (Some(gone), kept) if kept.as_ref().is_none_or(|kept| gone.key < kept.key) => {
-                    self.only_old.push(gone.key);
-                    (left, right) = (old.recv().ok(), kept);
-                }
-                (kept, Some(came)) if kept.as_ref().is_none_or(|kept| came.key < kept.key) => {
-                    self.only_new.push(came.key);
-                    (left, right) = (kept, new.recv().ok());
-                }
-                (Some(before), Some(after)) => {
-                    if before.value != after.value {
-                        self.changed.push(changed(&before, &after));
-                    }
-                    (left, right) = (old.recv().ok(), new.recv().ok());
-                }
-                // The two guards above leave nothing else.
-                (Some(_), None) | (None, Some(_)) => return,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(before), Some(after)) => before.key.cmp(&after.key),
+            };
+            // The side that is behind is taken and read on; both, when they stand at the same key.
+            let before = order.is_le().then(|| left.take()).flatten();
+            let after = order.is_ge().then(|| right.take()).flatten();
+            if order.is_le() {
+                left = old.recv().ok();
             }
+            if order.is_ge() {
+                right = new.recv().ok();
+            }
+            self.note(before, after);
+        }
+    }
+
+    fn note(&mut self, before: Option<Entry>, after: Option<Entry>) {
+        match (before, after) {
+            (Some(gone), None) => self.only_old.push(gone.key),
+            (None, Some(came)) => self.only_new.push(came.key),
+            (Some(before), Some(after)) if before.value != after.value => {
+                self.changed.push(changed(&before, &after));
+            }
+            _ => {}
         }
     }
 

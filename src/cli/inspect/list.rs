@@ -64,7 +64,10 @@ impl Listed {
 
     fn line(&self) -> String {
         let kind = if self.kind.is_empty() { "-" } else { &self.kind };
-        format!("{kind:<26}  {:<9}  {:>8}  {:>10}  {}", self.encoding, self.size, self.mod_revision, self.key)
+        format!(
+            "{kind:<26}  {:<9}  {:>8}  {:>10}  {}",
+            self.encoding, self.size, self.mod_revision.0, self.key
+        )
     }
 }
 
@@ -74,11 +77,11 @@ struct Summary {
     version: u8,
     store: String,
     revision: Revision,
-    kinds: Vec<Count>,
+    kinds: Vec<PerKind>,
 }
 
 #[derive(Serialize)]
-struct Count {
+struct PerKind {
     kind: String,
     encoding: &'static str,
     count: u64,
@@ -200,7 +203,7 @@ fn summary(
     revision: Revision,
     counts: BTreeMap<(String, &'static str), (u64, u64)>,
 ) -> Result<(), Failure> {
-    let count = |((kind, encoding), (count, size))| Count { kind, encoding, count, size };
+    let count = |((kind, encoding), (count, size))| PerKind { kind, encoding, count, size };
     let value = Summary { version: 1, store, revision, kinds: counts.into_iter().map(count).collect() };
     context.output.data(&value, |_| {
         let rows = value.kinds.iter().map(|count| {

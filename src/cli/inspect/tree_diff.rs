@@ -17,8 +17,9 @@ pub(super) struct FieldChange {
 }
 
 /// The API server's book-keeping of who set which field: it says that something was written, which every
-/// difference says, and would fill the screen. It is told as one difference, without values.
-const BOOK_KEEPING: &str = ".metadata.managedFields";
+/// difference says, and would fill the screen. It is told as one difference, without values. In protobuf it
+/// is field 17 of ObjectMeta, which `proto/` leaves out.
+const BOOK_KEEPING: [&str; 2] = [".metadata.managedFields", ".metadata.17"];
 
 /// Returns the differences in the order of the old tree, then what is only in the new one.
 pub(super) fn compare(old: &Json, new: &Json) -> Vec<FieldChange> {
@@ -31,7 +32,8 @@ fn walk(path: String, old: Option<&Json>, new: Option<&Json>, changes: &mut Vec<
     if old == new {
         return;
     }
-    if path == BOOK_KEEPING {
+    if BOOK_KEEPING.contains(&path.as_str()) {
+        let path = ".metadata.managedFields".to_string();
         changes.push(FieldChange { path, old: None, new: None });
         return;
     }

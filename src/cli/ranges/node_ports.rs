@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::survey::Survey;
+use crate::survey::{ServiceRecord, Survey};
 
 /// The allocation of node ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,7 +36,7 @@ impl NodePorts {
         let (first, last) = record.range.split_once('-')?;
         let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
         let capacity = u128::from(last.checked_sub(first)?).saturating_add(1);
-        let taken: BTreeSet<u16> = survey.services.iter().flat_map(|s| s.node_ports()).collect();
+        let taken: BTreeSet<u16> = survey.services.iter().flat_map(ServiceRecord::node_ports).collect();
         let offsets: Vec<u128> =
             taken.range(first..=last).filter_map(|port| port.checked_sub(first)).map(u128::from).collect();
         let static_band = static_band(capacity);

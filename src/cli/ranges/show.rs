@@ -44,12 +44,12 @@ struct Shown {
     revision: Revision,
     era: Era,
     era_because: String,
-    ranges: Vec<Range>,
+    ranges: Vec<Row>,
     node_ports: Option<NodePorts>,
 }
 
 #[derive(Serialize)]
-struct Range {
+struct Row {
     range: ServiceCidr,
     sources: Vec<String>,
     capacity: u128,
@@ -61,7 +61,7 @@ struct Range {
     offsets: Vec<u128>,
 }
 
-impl Range {
+impl Row {
     fn of(survey: &Survey, range: &ServiceCidr) -> Self {
         let usage = Usage::of(survey, range);
         Self {
@@ -76,7 +76,7 @@ impl Range {
         }
     }
 
-    fn row(&self) -> [String; 6] {
+    fn cells(&self) -> [String; 6] {
         [
             self.range.to_string(),
             self.capacity.to_string(),
@@ -129,7 +129,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         revision: survey.revision,
         era: survey.era.era,
         era_because: survey.era.because.clone(),
-        ranges: survey.service_ranges().iter().map(|range| Range::of(&survey, range)).collect(),
+        ranges: survey.service_ranges().iter().map(|range| Row::of(&survey, range)).collect(),
         node_ports: NodePorts::of(&survey),
     };
     let pictures = pictures(&shown);
@@ -143,7 +143,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
 }
 
 fn pictures(shown: &Shown) -> Vec<Picture> {
-    let mut pictures: Vec<Picture> = shown.ranges.iter().map(Range::picture).collect();
+    let mut pictures: Vec<Picture> = shown.ranges.iter().map(Row::picture).collect();
     pictures.extend(shown.node_ports.iter().map(|ports| {
         let subject = Subject {
             title: format!("Node ports {}", ports.range),
@@ -173,7 +173,7 @@ fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) 
 }
 
 fn overview(output: &Output, shown: &Shown) -> String {
-    let mut rows: Vec<[String; 6]> = shown.ranges.iter().map(Range::row).collect();
+    let mut rows: Vec<[String; 6]> = shown.ranges.iter().map(Row::cells).collect();
     rows.extend(shown.node_ports.iter().map(|ports| {
         [
             ports.range.clone(),

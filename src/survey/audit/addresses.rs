@@ -25,11 +25,16 @@ pub(super) fn services(survey: &Survey, findings: &mut Vec<Finding>) {
             }
             if !ranges.iter().any(|range| range.is_usable(*address)) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                findings.push(
+                // The old address of a moved Service, until it is retired; with a bitmap the API server knows
+                // of one range only.
+                let finding = if service.is_shadow() {
+                    Finding::info("held-address", subject())
+                        .says(format!("holds `{address}`, which is in no Service range any more ({known})"))
+                } else {
                     Finding::error("address-out-of-range", subject())
                         .says(format!("`{address}` is in none of the cluster's Service ranges ({known})"))
-                        .values(address, &known),
-                );
+                };
+                findings.push(finding.values(address, &known));
             }
         }
         if service.is_kubernetes() {

@@ -1,0 +1,79 @@
+//! `netsurgeon completions`, `man` and `version`: what a package of netsurgeon ships besides the program.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::{Cli, Context, Outcome};
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  source <(netsurgeon completions bash)
+  netsurgeon completions zsh > \"${fpath[1]}/_netsurgeon\"
+  netsurgeon completions fish > ~/.config/fish/completions/netsurgeon.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Print the manual, or write its pages to a folder
+///
+/// On stdout it is the page of netsurgeon itself; in a folder, a page for every command.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon man | man -l -
+  netsurgeon man --directory /usr/local/share/man/man1")]
+pub struct ManArgs {
+    /// Write all pages into this folder
+    #[arg(long, value_name = "FOLDER")]
+    directory: Option<PathBuf>,
+}
+
+/// Print the version
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  netsurgeon version -o json")]
+pub struct VersionArgs {}
+
+/// What `version -o json` prints.
+#[derive(Serialize)]
+struct Version {
+    version: u8,
+    netsurgeon: &'static str,
+}
+
+/// Prints a completion script.
+pub fn completions(context: &Context, args: &CompletionsArgs) -> Result<Outcome, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "netsurgeon", &mut script);
+    context.output.text(&String::from_utf8_lossy(&script))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints or writes the manual.
+pub fn man(context: &Context, args: &ManArgs) -> Result<Outcome, Failure> {
+    let Some(folder) = &args.directory else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        context.output.text(&String::from_utf8_lossy(&page))?;
+        return Ok(Outcome::Done);
+    };
+    clap_mangen::generate_to(Cli::command(), folder).map_err(|error| {
+        Failure::refused(format!("cannot write to `{}`: {error}", folder.display()))
+            .hint("the folder must exist, and you must be allowed to write to it")
+    })?;
+    Ok(Outcome::Done)
+}
+
+/// Prints the version.
+pub fn version(context: &Context) -> Result<Outcome, Failure> {
+    let value = Version { version: 1, netsurgeon: env!("CARGO_PKG_VERSION") };
+    context.output.data(&value, |_| Ok(format!("netsurgeon {}", value.netsurgeon)))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,351 @@
+//! A renumbering of a fixture in memory, carried out by the product's own executor over a store that can be
+//! told to fail at a given commit.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use netsurgeon::operation::{
+    Ambient, Executor, Failure, Journal, Plan, Report, Silent, State, Summary, Work,
+};
+use netsurgeon::renumber::simulate::Simulation;
+use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
+use netsurgeon::store::memory::MemoryStore;
+use netsurgeon::store::overlay::Overlay;
+use netsurgeon::store::snapshot::SnapshotStore;
+use netsurgeon::store::{
+    Action, Change, CommitError, Entry, Expected, Key, KeyRange, ReadStore, Record, Revision, StoreError,
+    Transaction, Visitor, WriteStore,
+};
+use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::{Field, FieldEdit, Value};
+
+/// The fixtures, and where their Services go.
+pub const CASES: [(&str, &str); 6] = [
+    ("objects", "10.200.0.0/16"),
+    ("dualwrite", "10.200.0.0/16"),
+    ("bitmap", "10.200.0.0/16"),
+    ("json", "10.200.0.0/16"),
+    ("dualstack", "10.200.0.0/16"),
+    ("dualstack", "fd00:200::/112"),
+];
+
+/// So that every case has batches of several Services, and several of them.
+const BATCH_SIZE: usize = 7;
+
+const OPERATION: &str = "loops";
+
+/// A clock that stands still and uids that are all alike: what is written twice is the same.
+pub struct Constant;
+
+impl Ambient for Constant {
+    fn now(&self) -> i64 {
+        1_800_000_000
+    }
+
+    fn uid(&self) -> String {
+        "00000000-0000-4000-8000-000000000000".to_string()
+    }
+}
+
+/// Keys and their values.
+pub type Keys = BTreeMap<Key, Vec<u8>>;
+
+/// A fixture with the plan of its renumbering.
+pub struct Bench {
+    pub name: String,
+    base: Arc<MemoryStore>,
+    pub plan: Plan<Renumbering>,
+    /// Everything that the API server has stored.
+    pub before: Keys,
+}
+
+pub fn fixture_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/{name}.snapshot.db"))
+}
+
+/// Reads all entries of a fixture.
+pub async fn entries(name: &str) -> Vec<Entry> {
+    let everything = [KeyRange::everything()];
+    let store = SnapshotStore::open(&fixture_file(name), &everything).expect("a fixture");
+    let mut entries = Vec::new();
+    let mut visitor = |record: Record<'_>| {
+        entries.push(record.to_entry());
+        ControlFlow::Continue(())
+    };
+    store.scan(&everything, None, &mut visitor).await.expect("a fixture can be read");
+    entries
+}
+
+impl Bench {
+    pub async fn of(fixture: &str, to: &str) -> Self {
+        let base = Arc::new(MemoryStore::from_entries(entries(fixture).await));
+        let survey = Survey::read(base.as_ref(), &Layout::default(), None).await.expect("a survey");
+        let options =
+            PlanOptions { to: to.parse().expect("a range"), pins: BTreeMap::new(), batch_size: BATCH_SIZE };
+        let plan = plan(&survey, &options).expect("a plan");
+        let before = keys(base.as_ref(), "/registry/").await;
+        Self { name: format!("{fixture} to {to}"), base, plan, before }
+    }
+
+    /// Returns all cases.
+    pub async fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for (fixture, to) in CASES {
+            all.push(Self::of(fixture, to).await);
+        }
+        all
+    }
+
+    /// Returns a store of its own with the operation begun in it.
+    pub async fn fresh(&self) -> Saboteur {
+        let overlay = Overlay::new(self.base.clone()).await.expect("an overlay");
+        let summary = Summary {
+            kind: "renumber".into(),
+            digest: self.plan.digest.clone(),
+            plan_parts: 0,
+            started: Constant.now(),
+            status: "running".into(),
+        };
+        let cluster = &self.plan.header.cluster;
+        // The plan itself is not what is tested here, and would be copied for every point of failure.
+        Journal::begin(&overlay, cluster, OPERATION, b"", summary).await.expect("a journal");
+        Saboteur {
+            overlay,
+            fault: Mutex::new(Fault::None),
+            commits: AtomicUsize::new(0),
+            late: Mutex::default(),
+        }
+    }
+
+    /// The stage after which there is no way back: a run up to it can be undone.
+    pub fn no_return(&self) -> Option<usize> {
+        self.plan.work.no_return_stage()
+    }
+
+    pub async fn journal(&self, store: &Saboteur) -> Journal {
+        Journal::open(store, &self.plan.header.cluster, OPERATION).await.expect("the journal opens").0
+    }
+
+    /// Goes on as a process does that has just been started: all it knows is in the journal.
+    pub async fn run(&self, store: &Saboteur, until: Option<usize>) -> Result<Report, Failure> {
+        self.run_with(store, until, &mut self.journal(store).await).await
+    }
+
+    /// Goes on with what is known.
+    pub async fn run_with(
+        &self,
+        store: &Saboteur,
+        until: Option<usize>,
+        journal: &mut Journal,
+    ) -> Result<Report, Failure> {
+        let world = Simulation::new(store, &self.plan.work, &Constant);
+        self.executor(store, &world, &mut Silent, journal).run(&self.plan.work, until).await
+    }
+
+    /// Undoes as a process does that has just been started.
+    pub async fn unwind(&self, store: &Saboteur) -> Result<Report, Failure> {
+        let mut journal = self.journal(store).await;
+        let world = Simulation::new(store, &self.plan.work, &Constant);
+        self.executor(store, &world, &mut Silent, &mut journal).unwind(&self.plan.work).await
+    }
+
+    fn executor<'a>(
+        &self,
+        store: &'a Saboteur,
+        world: &'a Simulation<'a>,
+        observer: &'a mut Silent,
+        journal: &'a mut Journal,
+    ) -> Executor<'a> {
+        Executor { store, world, ambient: &Constant, observer, journal, guards: Vec::new() }
+    }
+
+    /// The states of all steps that were begun.
+    pub async fn states(&self, store: &Saboteur) -> BTreeMap<String, Option<State>> {
+        let journal = self.journal(store).await;
+        let work = &self.plan.work;
+        let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
+        steps.map(|step| (step.id.to_string(), journal.state(&step.id))).collect()
+    }
+
+    /// What differs from the start, IPAddress objects with a new uid or creation time only excepted; and
+    /// those.
+    pub async fn differences(&self, store: &Saboteur) -> (Vec<String>, Vec<String>) {
+        let after = keys(store, "/registry/").await;
+        let (mut differ, mut recreated) = (Vec::new(), Vec::new());
+        for key in self.before.keys().chain(after.keys().filter(|key| !self.before.contains_key(*key))) {
+            match (self.before.get(key), after.get(key)) {
+                (was, is) if was == is => {}
+                (Some(was), Some(is)) if is_address(key) && anonymous(was) == anonymous(is) => {
+                    recreated.push(key.to_string());
+                }
+                _ => differ.push(key.to_string()),
+            }
+        }
+        (differ, recreated)
+    }
+
+    /// Fails unless everything is as at the start, but for uid and creation time of addresses that had moved.
+    pub async fn assert_as_at_the_start(&self, store: &Saboteur, context: &str) {
+        let (differ, recreated) = self.differences(store).await;
+        assert_eq!(differ, Vec::<String>::new(), "{}, {context}", self.name);
+        let layout = Layout::default();
+        let moved: Vec<String> =
+            self.plan.work.moves.iter().map(|m| layout.ip_address(m.old_address).to_string()).collect();
+        assert!(recreated.iter().all(|key| moved.contains(key)), "{}, {context}: {recreated:?}", self.name);
+    }
+}
+
+fn is_address(key: &Key) -> bool {
+    key.as_bytes().starts_with(b"/registry/ipaddresses/")
+}
+
+fn anonymous(value: &[u8]) -> Vec<u8> {
+    let edits = [
+        FieldEdit { field: Field::uid(), change: FieldChange::Set(Value::Text(String::new())) },
+        FieldEdit { field: Field::creation_timestamp(), change: FieldChange::Set(Value::Time(0)) },
+    ];
+    edit::apply(value, &edits).expect("an IPAddress can be edited")
+}
+
+/// Returns everything under a prefix.
+pub async fn keys(store: &dyn ReadStore, prefix: &str) -> Keys {
+    let mut keys = Keys::new();
+    let mut visitor = |record: Record<'_>| {
+        keys.insert(Key::from(record.key), record.value.to_vec());
+        ControlFlow::Continue(())
+    };
+    store.scan(&[KeyRange::prefix(prefix)], None, &mut visitor).await.expect("a scan");
+    keys
+}
+
+/// What goes wrong, at which commit, counted from 1 since the last [`Saboteur::arm`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// This commit and all later ones are refused: the process can do nothing more.
+    Stop(usize),
+    /// Someone else was faster, this once.
+    Conflict(usize),
+    /// It happened, and the answer is lost.
+    LostAfter(usize),
+    /// It did not happen, and the answer is lost.
+    LostBefore(usize),
+    /// The answer is lost, and it happens only when the outcome has been looked for already.
+    LostAndLate(usize),
+}
+
+/// An overlay that fails when it is told to.
+pub struct Saboteur {
+    overlay: Overlay,
+    fault: Mutex<Fault>,
+    commits: AtomicUsize,
+    /// A commit under way, with the number of reads that it still takes.
+    late: Mutex<Option<(Transaction, usize)>>,
+}
+
+impl Saboteur {
+    /// Chooses the next fault and counts from 0 again.
+    pub fn arm(&self, fault: Fault) {
+        *lock(&self.fault) = fault;
+        self.commits.store(0, Ordering::SeqCst);
+    }
+
+    /// Returns the number of commits that were tried since the last fault was chosen.
+    pub fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Changes a key as somebody else would.
+    pub async fn meddle(&self, key: &Key, value: Vec<u8>) {
+        let entry = self.overlay.get(key).await.expect("a read").expect("the key exists");
+        let expected = Expected::At(entry.mod_revision);
+        let change = Change { key: key.clone(), expected, action: Action::Put(value) };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        self.overlay.commit(&transaction).await.expect("a commit");
+    }
+
+    /// Lets a commit that is under way arrive, once enough was read or if it cannot wait.
+    async fn arrive(&self, now: bool) {
+        let due = {
+            let mut late = lock(&self.late);
+            if let Some((_, reads)) = late.as_mut() {
+                *reads = reads.saturating_sub(1);
+            }
+            if late.as_ref().is_some_and(|(_, reads)| now || *reads == 0) { late.take() } else { None }
+        };
+        if let Some((transaction, _)) = due {
+            self.overlay.commit(&transaction).await.expect("it would have gone through at once");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lost() -> CommitError {
+    CommitError::OutcomeUnknown { reason: "the test lost it".into() }
+}
+
+#[async_trait]
+impl ReadStore for Saboteur {
+    fn describe(&self) -> String {
+        self.overlay.describe()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.overlay.revision().await
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        self.arrive(false).await;
+        self.overlay.get(key).await
+    }
+
+    async fn scan(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError> {
+        self.overlay.scan(ranges, at, visitor).await
+    }
+}
+
+#[async_trait]
+impl WriteStore for Saboteur {
+    async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        self.arrive(true).await;
+        let number = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
+        let fault = *lock(&self.fault);
+        match fault {
+            Fault::Stop(at) if number >= at => Err(CommitError::Store(StoreError::Server {
+                endpoints: "test".into(),
+                reason: "stopped".into(),
+            })),
+            Fault::Conflict(at) if number == at => {
+                let change = transaction.changes.first().expect("a change");
+                let (key, expected) = (change.key.clone(), change.expected);
+                Err(CommitError::Conflict { key, expected, found: None })
+            }
+            Fault::LostBefore(at) if number == at => Err(lost()),
+            Fault::LostAfter(at) if number == at => {
+                self.overlay.commit(transaction).await?;
+                Err(lost())
+            }
+            Fault::LostAndLate(at) if number == at => {
+                // The first read looks for the record; the second one begins the next attempt.
+                *lock(&self.late) = Some((transaction.clone(), 2));
+                Err(lost())
+            }
+            _ => self.overlay.commit(transaction).await,
+        }
+    }
+}

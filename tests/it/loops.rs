@@ -1,0 +1,220 @@
+//! The four loops that every kind of plan must pass, over the renumbering of every storage era and
+//! encoding: fail at each step and undo; do twice; undo twice; stop after each journal record, or lose the
+//! answer to it, and go on.
+//!
+//! Everything is compared byte for byte: clock and uids stand still. `make soak` (`NETSURGEON_SOAK=1`) goes
+//! through every commit, `make test` through a sample.
+
+use std::collections::BTreeMap;
+
+use netsurgeon::operation::{OperationError, State};
+
+use crate::harness::{Bench, Fault, Keys, Saboteur, keys};
+
+/// How many commits of an operation a sample looks at, spread evenly.
+const SAMPLE: usize = 8;
+
+/// Returns the commits to look at.
+fn picks(total: usize) -> Vec<usize> {
+    let all = std::env::var_os("NETSURGEON_SOAK").is_some_and(|value| value == "1");
+    let step = if all { 1 } else { total.div_ceil(SAMPLE).max(1) };
+    // An odd offset, so that a sample does not meet the same kind of step in every batch.
+    let mut picks: Vec<usize> = (1..=total).step_by(step).collect();
+    picks.push(total);
+    picks.dedup();
+    picks
+}
+
+/// What an undisturbed operation does.
+struct Reference {
+    /// Commits of a run to the end.
+    commits: usize,
+    finished: Keys,
+    finished_states: BTreeMap<String, Option<State>>,
+    /// Commits of a run to the last moment at which it can be undone.
+    reversible: usize,
+    /// Commits of undoing that.
+    commits_back: usize,
+    undone: Keys,
+    undone_states: BTreeMap<String, Option<State>>,
+}
+
+async fn reference(bench: &Bench) -> Reference {
+    let store = bench.fresh().await;
+    bench.run(&store, None).await.expect("an undisturbed run");
+    let (commits, finished) = (store.commits(), keys(&store, "/registry/").await);
+    let finished_states = bench.states(&store).await;
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("an undisturbed run");
+    let reversible = store.commits();
+    store.arm(Fault::None);
+    let report = bench.unwind(&store).await.expect("an undisturbed rollback");
+    assert_eq!(report.stuck, [], "{}", bench.name);
+    bench.assert_as_at_the_start(&store, "undisturbed").await;
+    let commits_back = store.commits();
+    let undone = keys(&store, "/registry/").await;
+    let undone_states = bench.states(&store).await;
+    Reference { commits, finished, finished_states, reversible, commits_back, undone, undone_states }
+}
+
+#[tokio::test]
+async fn failing_at_each_step_can_be_undone() {
+    let mut points = 0;
+    for bench in Bench::all().await {
+        let total = reference(&bench).await.reversible;
+        for at in picks(total) {
+            let store = bench.fresh().await;
+            store.arm(Fault::Stop(at));
+            bench.run(&store, bench.no_return()).await.expect_err("it was stopped");
+            store.arm(Fault::None);
+            let context = format!("stopped at commit {at} of {total}");
+            let report =
+                bench.unwind(&store).await.unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
+            assert_eq!(report.stuck, [], "{}, {context}", bench.name);
+            bench.assert_as_at_the_start(&store, &context).await;
+            points += 1;
+        }
+    }
+    println!("{points} points of failure undone");
+}
+
+#[tokio::test]
+async fn doing_it_twice_is_the_same_as_once() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        let first = bench.run(&store, None).await.expect("a run");
+        let once = keys(&store, "/").await;
+        store.arm(Fault::None);
+        let second = bench.run(&store, None).await.expect("a second run");
+        assert_eq!((second.done, second.skipped), (0, first.done + first.skipped), "{}", bench.name);
+        assert_eq!(store.commits(), 0, "{}", bench.name);
+        assert_eq!(keys(&store, "/").await, once, "{}", bench.name);
+    }
+}
+
+/// Two processes with one operation, which the lock prevents: the slower one knows nothing of what the
+/// other has done, and finds out.
+#[tokio::test]
+async fn doing_each_step_again_with_an_old_journal_changes_nothing() {
+    for bench in Bench::all().await {
+        let total = reference(&bench).await.commits;
+        for at in picks(total) {
+            let store = bench.fresh().await;
+            store.arm(Fault::Stop(at));
+            bench.run(&store, None).await.expect_err("it was stopped");
+            let mut old = bench.journal(&store).await;
+            store.arm(Fault::None);
+            bench.run(&store, None).await.expect("the faster one");
+            let once = keys(&store, "/").await;
+            let outcome = bench.run_with(&store, None, &mut old).await;
+            // An API call cannot be part of a transaction: where the faster one has made it, the slower one
+            // is refused, but must not have changed anything.
+            if let Err(failure) = outcome {
+                let refused = matches!(
+                    failure.source,
+                    OperationError::World(_) | OperationError::IllegalTransition { .. }
+                );
+                assert!(refused, "{}, commit {at} of {total}: {failure}", bench.name);
+            }
+            let differ: Vec<_> = differing(&once, &keys(&store, "/").await);
+            assert_eq!(differ, Vec::<String>::new(), "{}, commit {at} of {total}", bench.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn undoing_it_twice_is_the_same_as_once() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.no_return()).await.expect("a run");
+        bench.unwind(&store).await.expect("a rollback");
+        let once = keys(&store, "/").await;
+        store.arm(Fault::None);
+        let second = bench.unwind(&store).await.expect("a second rollback");
+        assert_eq!(second.stuck, [], "{}", bench.name);
+        assert_eq!(store.commits(), 0, "{}", bench.name);
+        assert_eq!(keys(&store, "/").await, once, "{}", bench.name);
+        let forward = bench.run(&store, None).await.expect_err("it is being undone");
+        assert!(matches!(forward.source, OperationError::BeingUndone), "{forward}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_killed_after_each_record_is_followed_by_another() {
+    for_every_fault(&[Fault::Stop]).await;
+}
+
+#[tokio::test]
+async fn a_lost_answer_at_each_commit_changes_nothing() {
+    for_every_fault(&[Fault::LostAfter, Fault::LostBefore, Fault::LostAndLate]).await;
+}
+
+#[tokio::test]
+async fn a_conflict_at_each_commit_changes_nothing() {
+    for_every_fault(&[Fault::Conflict]).await;
+}
+
+/// Meets each fault at each commit, forward and back; another process goes on, and the end is that of an
+/// undisturbed operation.
+async fn for_every_fault(faults: &[fn(usize) -> Fault]) {
+    let mut points = 0;
+    for bench in Bench::all().await {
+        let reference = reference(&bench).await;
+        for fault in faults {
+            for at in picks(reference.commits) {
+                let store = bench.fresh().await;
+                store.arm(fault(at));
+                forward(&bench, &store, None, fault(at)).await;
+                let context = format!("{}, forward, {:?} of {}", bench.name, fault(at), reference.commits);
+                let end = keys(&store, "/registry/").await;
+                assert_eq!(differing(&reference.finished, &end), Vec::<String>::new(), "{context}");
+                let states = bench.states(&store).await;
+                assert_eq!(differing(&reference.finished_states, &states), Vec::<String>::new(), "{context}");
+                points += 1;
+            }
+            for at in picks(reference.commits_back) {
+                let store = bench.fresh().await;
+                bench.run(&store, bench.no_return()).await.expect("a run");
+                store.arm(fault(at));
+                back(&bench, &store, fault(at)).await;
+                let context = format!("{}, back, {:?} of {}", bench.name, fault(at), reference.commits_back);
+                let end = keys(&store, "/registry/").await;
+                assert_eq!(differing(&reference.undone, &end), Vec::<String>::new(), "{context}");
+                let states = bench.states(&store).await;
+                assert_eq!(differing(&reference.undone_states, &states), Vec::<String>::new(), "{context}");
+                points += 1;
+            }
+        }
+    }
+    println!("{points} points of failure passed");
+}
+
+/// Goes forward; where a fault stops that, goes on once it is gone.
+async fn forward(bench: &Bench, store: &Saboteur, until: Option<usize>, fault: Fault) {
+    if bench.run(store, until).await.is_err() {
+        store.arm(Fault::None);
+        bench.run(store, until).await.unwrap_or_else(|e| panic!("{}, {fault:?}, again: {e}", bench.name));
+    }
+}
+
+async fn back(bench: &Bench, store: &Saboteur, fault: Fault) {
+    let first = bench.unwind(store).await;
+    let report = match first {
+        Ok(report) => report,
+        Err(_) => {
+            store.arm(Fault::None);
+            bench.unwind(store).await.unwrap_or_else(|e| panic!("{}, {fault:?}, again: {e}", bench.name))
+        }
+    };
+    assert_eq!(report.stuck, [], "{}, {fault:?}", bench.name);
+}
+
+/// Returns the keys that are not the same in both.
+fn differing<K, V>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<String>
+where
+    K: Ord + ToString,
+    V: PartialEq,
+{
+    let all = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
+    all.filter(|key| one.get(*key) != other.get(*key)).map(ToString::to_string).collect()
+}

@@ -1,0 +1,149 @@
+//! Others go on using the cluster while it is renumbered: what they changed survives a rollback, and what
+//! they changed of the addresses themselves is left to them, with everything that belongs to it.
+
+use std::borrow::Cow;
+
+use netsurgeon::operation::OperationError;
+use netsurgeon::renumber::{Hold, Move};
+use netsurgeon::store::Key;
+use netsurgeon::survey::Layout;
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::field::{FieldKind, Segment};
+use netsurgeon::wire::{Field, FieldEdit, Value};
+
+use crate::harness::{Bench, Saboteur, keys};
+
+fn field(path: &[(u32, &'static str)], entry: Option<&str>) -> Field {
+    let mut path: Vec<Segment> =
+        path.iter().map(|(number, name)| Segment::Member(*number, Cow::Borrowed(*name))).collect();
+    path.extend(entry.map(|entry| Segment::Entry(entry.to_string())));
+    Field { path, kind: FieldKind::Text }
+}
+
+fn set(field: Field, text: &str) -> FieldEdit {
+    FieldEdit { field, change: FieldChange::Set(Value::Text(text.into())) }
+}
+
+/// A label, a selector and a port, as a deployment would change them; the port only where there is one and
+/// the value is protobuf, for which this room's edits can name it.
+fn changes(json: bool) -> Vec<FieldEdit> {
+    let mut changes = vec![
+        set(Field::label("release"), "2026.3"),
+        set(field(&[(2, "spec"), (2, "selector")], Some("app")), "web-next"),
+        set(field(&[(2, "spec"), (2, "selector")], Some("zone")), "b"),
+    ];
+    if !json {
+        changes.push(set(field(&[(2, "spec"), (1, "ports"), (1, "name")], None), "http-next"));
+    }
+    changes
+}
+
+fn key_of(candidate: &Move) -> Key {
+    Layout::default().service(&candidate.namespace, &candidate.name)
+}
+
+async fn change(store: &Saboteur, key: &Key, edits: &[FieldEdit]) {
+    let value = keys(store, "/registry/").await.remove(key).expect("it is there");
+    store.meddle(key, edit::apply(&value, edits).expect("an edit")).await;
+}
+
+#[tokio::test]
+async fn what_others_changed_survives_a_rollback() {
+    for mut bench in Bench::all().await {
+        // By external IP and by shadow.
+        for subject in ["shop/web", "shop/checkout"] {
+            let store = bench.fresh().await;
+            bench.run(&store, bench.no_return()).await.expect("a run");
+            let Some(candidate) = bench.plan.work.moves.iter().find(|m| m.subject() == subject) else {
+                continue;
+            };
+            let key = key_of(candidate);
+            let edits = changes(bench.name.starts_with("json"));
+            change(&store, &key, &edits).await;
+            let report = bench.unwind(&store).await.expect("a rollback");
+            assert_eq!(report.stuck, [], "{}", bench.name);
+            let was = bench.before[&key].clone();
+            bench.before.insert(key.clone(), edit::apply(&was, &edits).expect("an edit"));
+            bench.assert_as_at_the_start(&store, subject).await;
+            bench.before.insert(key, was);
+        }
+    }
+}
+
+/// The Service is left as it is, and so is all that its addresses need: holds, reservations, the range.
+#[tokio::test]
+async fn an_address_changed_by_someone_else_is_left_alone() {
+    for bench in Bench::all().await {
+        for hold in [Hold::ExternalIp, Hold::Shadow] {
+            let Some(candidate) = bench.plan.work.moves.iter().find(|m| m.hold == hold) else { continue };
+            let store = bench.fresh().await;
+            bench.run(&store, bench.no_return()).await.expect("a run");
+            let key = key_of(candidate);
+            let theirs = FieldEdit {
+                field: Field::external_ips(),
+                change: FieldChange::Set(Value::Texts(vec!["198.51.100.9".into()])),
+            };
+            let their_address = set(Field::cluster_ip(), "10.222.0.1");
+            let edit = if hold == Hold::ExternalIp { theirs } else { their_address };
+            change(&store, &key, &[edit]).await;
+            let held = keys(&store, "/registry/").await;
+            let report = bench.unwind(&store).await.expect("a rollback");
+            let context = format!("{}, {}", bench.name, candidate.subject());
+            assert!(!report.stuck.is_empty(), "{context}");
+            for stuck in &report.stuck {
+                assert!(stuck.step.to_string().ends_with(&candidate.subject()), "{context}: {stuck:?}");
+            }
+            assert_left_alone(&bench, &store, candidate, &held).await;
+            // As often as it is tried.
+            let once = keys(&store, "/registry/").await;
+            let again = bench.unwind(&store).await.expect("a second rollback");
+            assert_eq!(again.stuck.len(), report.stuck.len(), "{context}: {again:?}");
+            assert_eq!(keys(&store, "/registry/").await, once, "{context}");
+            // Once they have taken their change back, the rollback can be finished.
+            store.meddle(&key, held_before(&bench, candidate).await).await;
+            let last = bench.unwind(&store).await.expect("a last rollback");
+            assert_eq!(last.stuck, [], "{context}");
+            bench.assert_as_at_the_start(&store, &context).await;
+        }
+    }
+}
+
+/// The moved Service as the operation left it.
+async fn held_before(bench: &Bench, candidate: &Move) -> Vec<u8> {
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    keys(&store, "/registry/").await.remove(&key_of(candidate)).expect("it is there")
+}
+
+async fn assert_left_alone(bench: &Bench, store: &Saboteur, candidate: &Move, held: &crate::harness::Keys) {
+    let layout = Layout::default();
+    let after = keys(store, "/registry/").await;
+    let mut its = vec![
+        key_of(candidate),
+        layout.ip_address(candidate.old_address),
+        layout.ip_address(candidate.new_address),
+    ];
+    its.extend(candidate.shadow.iter().map(|s| layout.service(&candidate.namespace, &s.hold_name)));
+    for key in &its {
+        assert_eq!(after.get(key), held.get(key), "{}: `{key}` is left alone", bench.name);
+    }
+    for other in bench.plan.work.moves.iter().filter(|m| m.subject() != candidate.subject()) {
+        let key = key_of(other);
+        assert_eq!(after.get(&key), bench.before.get(&key), "{}: `{key}` is rolled back", bench.name);
+    }
+}
+
+#[tokio::test]
+async fn a_service_made_anew_is_not_the_one_that_was_planned() {
+    for bench in Bench::all().await {
+        let candidate = &bench.plan.work.moves[0];
+        let store = bench.fresh().await;
+        let uid = set(Field::uid(), "11111111-2222-4333-8444-555555555555");
+        change(&store, &key_of(candidate), &[uid]).await;
+        let failure = bench.run(&store, None).await.expect_err("another Service");
+        assert!(matches!(failure.source, OperationError::Changed { .. }), "{failure}");
+        assert!(failure.to_string().contains(&candidate.subject()), "{failure}");
+        let report = bench.unwind(&store).await.expect("a rollback");
+        assert_eq!(report.stuck, [], "{}", bench.name);
+    }
+}
