@@ -201,7 +201,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     check_movers(&leaving)?;
     let objects = objects_of(survey, &leaving)?;
     let holds = choose_holds(&leaving)?;
-    let addresses = map_addresses(survey, options, &leaving)?;
+    let taken = taken(survey);
+    let addresses = map_addresses(survey, options, &leaving, &taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
     for ((service, (hold, reason)), new_address) in leaving.iter().zip(holds).zip(&addresses) {
         let mut one = make_move(service, family, hold, reason, *new_address);
@@ -224,7 +225,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         moves,
         skipped,
     };
-    give_temporaries(&mut work, spare_addresses(survey, &options.to, &addresses))?;
+    give_temporaries(&mut work, spare_addresses(taken, &options.to, &addresses))?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
 }
 
@@ -355,6 +356,7 @@ fn map_addresses(
     survey: &Survey,
     options: &PlanOptions,
     movers: &[&ServiceRecord],
+    taken: &BTreeSet<IpAddr>,
 ) -> Result<Vec<IpAddr>, PlanError> {
     let family = options.to.family();
     let ranges = survey.service_ranges();
@@ -376,7 +378,7 @@ fn map_addresses(
     if let Some((subject, _)) = pins.pop_first() {
         return Err(PlanError::UnknownPin { subject });
     }
-    Ok(remap(&options.to, &taken(survey), &wanted)?)
+    Ok(remap(&options.to, taken, &wanted)?)
 }
 
 /// Addresses that are in use, whoever uses them.
@@ -388,11 +390,10 @@ fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
 
 /// Returns free addresses of the range from its top down, for shadows to be made under.
 fn spare_addresses(
-    survey: &Survey,
+    mut used: BTreeSet<IpAddr>,
     to: &ServiceCidr,
     assigned: &[IpAddr],
 ) -> impl Iterator<Item = IpAddr> + use<> {
-    let mut used = taken(survey);
     used.extend(assigned.iter().copied());
     let range = *to;
     let mut offset = range.capacity();

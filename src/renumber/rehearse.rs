@@ -129,6 +129,8 @@ pub async fn rehearse(
     let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
     let finished = forward.run(None, false, observer).await?;
     let after = Survey::read(&finished.overlay, layout, None).await?;
+    // It holds every version of every object, and the way back needs as much.
+    drop(finished.overlay);
     let middle = middle(&plan.work);
     let rolled_back = forward.run(middle, true, observer).await?;
     let comparison = compare(base.as_ref(), &rolled_back.overlay, layout).await?;

@@ -1,6 +1,7 @@
 //! Edits of single fields in stored values. Of an edit that is carried out it asserts: the field holds what
 //! was asked for; every other field holds what it held; the inverse gives the field back what it held, and
-//! on a value as an API server writes it, gives back every byte.
+//! on a value as an API server writes it, gives back every byte, unless the edit took a member out of JSON,
+//! which comes back as the last one.
 //!
 //! Input: which field, which new value, then a value (see `netsurgeon_fuzz::input`).
 
@@ -27,6 +28,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(read_all(&edited), read_all(value), "{field}");
     }
     let Ok(before) = edit::read(value, field) else { return };
+    let moves_a_member = new == Value::Absent && value.starts_with(b"{");
     let replace = FieldEdit::replace(field.clone(), before.clone(), new);
     let Ok(edited) = edit::apply(value, std::slice::from_ref(&replace)) else { return };
     let twice = edit::apply(&edited, std::slice::from_ref(&replace));
@@ -35,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     let back = edit::apply(&edited, &[inverse]).expect("what was just done can be undone");
     assert_eq!(edit::read(&back, field), Ok(before), "{field}");
     assert_eq!(read_all(&back), read_all(value), "{field}");
-    if input.is_real {
+    if input.is_real && !moves_a_member {
         assert_eq!(back, value, "{field}");
     }
 });
