@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_small_range_has_a_block_for_each_address() {
-        let drawn = text(&picture(80, (1, 4), &[1, 2, 40, 66]), Charset::Ascii, String::from);
+        let drawn = text(&picture(80, (1, 4), &[1, 2, 40, 66]), Charset::Ascii, str::to_owned);
         let expected = "r: one block is 1 addresses\n\
              \x20 0   .##__...................................#.......................\n\
              \x20 64  ..#.............\n";
@@ -192,13 +192,13 @@ mod tests {
         let half: Vec<u128> = (0..32).collect();
         let large = picture(65_536, (1, 256), &half);
         assert_eq!(large.per_block, 64);
-        let drawn = text(&large, Charset::Blocks, String::from);
+        let drawn = text(&large, Charset::Blocks, str::to_owned);
         assert!(drawn.contains("  0      ▒___····") && drawn.contains("(15 rows, all free)"), "{drawn}");
     }
 
     #[test]
     fn the_largest_range_is_drawn_as_well() {
-        let drawn = text(&picture(u128::MAX, (1, 256), &[1]), Charset::Ascii, String::from);
+        let drawn = text(&picture(u128::MAX, (1, 256), &[1]), Charset::Ascii, str::to_owned);
         assert!(drawn.contains('-'), "{drawn}");
     }
 }
