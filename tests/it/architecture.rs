@@ -70,7 +70,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn assert_none(faults: Vec<String>) {
+fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
@@ -101,7 +101,7 @@ fn a_room_imports_only_rooms_below_it() {
             }
         }
     }
-    assert_none(faults);
+    assert_none(&faults);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_library_has_one_owner() {
             }));
         }
     }
-    assert_none(faults);
+    assert_none(&faults);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn functions_and_files_are_short() {
             }
         }
     }
-    assert_none(faults);
+    assert_none(&faults);
 }
 
 #[test]
@@ -148,5 +148,7 @@ fn every_module_says_why_it_exists() {
         let text = std::fs::read_to_string(root.join(&source.path)).expect("a source");
         !text.starts_with("//! ")
     });
-    assert_none(silent.map(|source| format!("src/{} has no opening text", source.path)).collect());
+    let faults: Vec<String> =
+        silent.map(|source| format!("src/{} has no opening text", source.path)).collect();
+    assert_none(&faults);
 }

@@ -46,7 +46,8 @@ fn raw_bytes_are_those_of_the_store_and_decode_reads_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let shown = stdout(&format!("inspect get service default/kubernetes {OBJECTS}"));
     let newline = [raw.as_slice(), b"\n"].concat();
-    let hex: String = raw.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits: Vec<String> = raw.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = digits.concat();
     for (form, input) in [("raw", raw.clone()), ("raw", newline), ("hex", hex.into_bytes())] {
         let output = run_in(folder.path(), &format!("inspect decode --input {form}"), &input);
         assert_eq!(String::from_utf8_lossy(&output.stdout), shown, "{form}: {output:?}");
