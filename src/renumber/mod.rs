@@ -7,6 +7,7 @@
 //! The order and the rules are those of `docs/renumber.md`, measured on real clusters.
 
 pub mod hold;
+mod intention;
 pub mod plan;
 pub mod ranges;
 pub mod rehearse;
@@ -16,5 +17,6 @@ mod steps;
 pub mod target;
 
 pub use hold::Hold;
-pub use plan::{Move, PlanError, PlanOptions, Renumbering, Skipped, plan};
+pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped};
+pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::plan::{KIND, PlanError, PlanOptions, Renumbering, plan};
+use super::intention::Renumbering;
+use super::plan::{KIND, PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
     Ambient, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Summary, Work,
@@ -231,7 +232,7 @@ fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
     work.moves
         .iter()
         .filter(|m| found.get(&(m.namespace.as_str(), m.name.as_str())).is_none_or(|ips| **ips != *m.new))
-        .map(super::plan::Move::subject)
+        .map(super::intention::Move::subject)
         .collect()
 }
 

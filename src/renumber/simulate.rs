@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::plan::Renumbering;
+use super::intention::Renumbering;
 use crate::operation::{Ambient, Answer, ApiChange, External, Observed, Wait, World, WorldError};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::plan::{Move, Renumbering};
+use super::intention::{Move, Renumbering};
 use super::steps::{self, Compiler};
 use crate::operation::{Stage, Step, Work};
 use crate::survey::{Era, Layout};

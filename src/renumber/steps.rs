@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use edits::{both, create, date_now, inverse, managed_by, one, relabel, reparent, swap, text};
 
 use super::hold::Hold;
-use super::plan::{Move, Renumbering};
+use super::intention::{Move, Renumbering};
 use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait};
 use crate::survey::{Era, Layout};
 use crate::wire::edit::Condition;

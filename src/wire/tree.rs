@@ -22,7 +22,7 @@ const DEEPEST: usize = 40;
 pub fn of(value: &[u8]) -> Result<Json, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => {
-            let fields = schema::message(&type_meta.kind).or_else(|| schema::message("Namespace"));
+            let fields = schema::message(&type_meta.kind).or_else(|| schema::message("AnyObject"));
             let mut tree = Map::new();
             tree.insert("apiVersion".into(), type_meta.api_version.as_str().into());
             tree.insert("kind".into(), type_meta.kind.as_str().into());

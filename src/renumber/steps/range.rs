@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::edits::{both, bytes, swap, text};
 use super::{Compiler, step};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap};
-use crate::renumber::plan::Move;
+use crate::renumber::intention::Move;
 use crate::store::Key;
 use crate::survey::Era;
 use crate::wire::bitmap::Bitmap;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::edits::{both, create, inverse, one, swap, text};
 use super::{Compiler, step, step_of};
 use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap, Wait};
-use crate::renumber::plan::{Move, Shadow};
+use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::Condition;
 use crate::wire::objects::ALLOCATOR;

@@ -1,0 +1,120 @@
+//! What a renumbering is to do: the value that a plan carries, prints and is approved by.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::hold::Hold;
+use crate::ip::{Family, ServiceCidr};
+use crate::survey::Era;
+use crate::wire::objects::Encoding;
+
+/// The intention of a renumbering.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Renumbering {
+    /// The API server's prefix in etcd.
+    pub prefix: String,
+    /// How the cluster keeps its allocations.
+    pub era: Era,
+    /// The family that is renumbered.
+    pub family: Family,
+    /// The ranges that Services leave.
+    pub from: Vec<ServiceCidr>,
+    /// The range that they go to.
+    pub to: ServiceCidr,
+    /// Services moved together.
+    pub batch_size: usize,
+    /// How new objects are stored.
+    pub encoding: Encoding,
+    /// API version of IPAddress and ServiceCIDR objects.
+    pub api_version: String,
+    /// The RangeAllocation, in the eras that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bitmap: Option<BitmapChange>,
+    /// kubeadm's own record of the range, before and after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeadm: Option<(String, String)>,
+    /// The Services that move, in the order in which they do.
+    pub moves: Vec<Move>,
+    /// The Services that do not.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What becomes of the RangeAllocation when the API servers get the new range.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitmapChange {
+    /// Its name: `serviceips` or `secondaryserviceips`.
+    pub name: String,
+    /// Its range now.
+    pub from: String,
+    /// Its bits now.
+    #[serde(with = "crate::wire::base64_text")]
+    pub data_before: Vec<u8>,
+    /// Its bits for the new range: of Services that are there already.
+    #[serde(with = "crate::wire::base64_text")]
+    pub data_after: Vec<u8>,
+}
+
+/// A Service that moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid: a Service that was deleted and made again is another one.
+    pub uid: String,
+    /// `clusterIPs` before.
+    pub old: Vec<String>,
+    /// `clusterIPs` after.
+    pub new: Vec<String>,
+    /// How the old address is held.
+    pub hold: Hold,
+    /// Why so.
+    pub hold_reason: String,
+    /// The address that changes.
+    pub old_address: IpAddr,
+    /// What it changes to.
+    pub new_address: IpAddr,
+    /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_policy: Option<String>,
+    /// Whether the old address has no IPAddress object, although it should: one is made to hold it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old_object_missing: bool,
+    /// The shadow Services, where the hold is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadow>,
+}
+
+impl Move {
+    /// Returns `namespace/name`.
+    pub fn subject(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The two shadow Services of a move: one holds the old address until it is retired, one serves the new
+/// address until the Service itself has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shadow {
+    /// Name of the one that holds the old address.
+    pub hold_name: String,
+    /// Name of the one that warms the new address up.
+    pub warm_name: String,
+    /// Addresses of the new range under which the two are made.
+    pub temporary: [IpAddr; 2],
+    /// What they copy of the Service's spec.
+    pub spec: serde_json::Value,
+}
+
+/// A Service that does not move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Why not.
+    pub reason: String,
+}
