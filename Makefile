@@ -27,15 +27,29 @@ test: rig ## everything: format, lints, and all tests, those on real etcd and re
 	cargo clippy --all-targets --locked -- -D warnings
 	cargo test --locked --no-fail-fast
 
-soak: rig ## the tests that are too long for every day
+# The fuzzer wants a nightly compiler's switches; the stable one has them too, behind this variable. Without
+# a sanitizer: there is no unsafe code for one to look at.
+FUZZ := RUSTC_BOOTSTRAP=1 cargo fuzz
+FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_targets/%.rs,%,$(wildcard tests/fuzz/fuzz_targets/*.rs))
+SOAK_SECONDS ?= 60
+
+soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far more cases
+	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	$(FUZZ) build --fuzz-dir tests/fuzz --sanitizer none
+	for target in $(FUZZ_TARGETS); do \
+		echo "soak: $$target"; \
+		$(FUZZ) run --fuzz-dir tests/fuzz --sanitizer none $$target -- \
+			-max_total_time=$(SOAK_SECONDS) -max_len=16384 -verbosity=0 -print_final_stats=1 || exit 1; \
+	done
 	NETSURGEON_SOAK=1 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 
 lint: prerequisites-build ## format and lints only
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 
-bench: prerequisites-build ## the benchmarks
-	cargo bench --locked
+bench: rig ## time and memory of plan and rehearse on large clusters; BENCH=--json for programs
+	cargo build --release --locked
+	@cargo run --quiet --locked --example bench -- $(BENCH)
 
 fmt: ## format the sources
 	cargo fmt

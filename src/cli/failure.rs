@@ -218,8 +218,8 @@ impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
         let hint = match &error {
             WireError::Encrypted { .. } => Some(
-                "the cluster encrypts this resource at rest; read it through the API server, or switch its \
-                 encryption off (`identity` first) and rewrite it",
+                "the cluster encrypts this resource at rest, and netsurgeon has no key to it: read it through \
+                 the API server",
             ),
             WireError::Cbor => Some("read it through the API server"),
             WireError::Unrecognised { .. } => {

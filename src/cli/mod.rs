@@ -31,8 +31,6 @@ pub use output::Output;
 
 use output::{Format, When};
 
-/// The whole command line.
-///
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
 /// netsurgeon works on what the API server keeps in etcd: it reads a live etcd or a snapshot file, shows

@@ -3,7 +3,7 @@
 //! Colour never carries meaning alone, and is left out where stdout or stderr is no terminal, where
 //! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -11,6 +11,9 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use super::failure::{Failure, Kind};
+
+/// JSON is written a few bytes at a time, and printed in blocks of this size: that of a pipe.
+const JSON_BLOCK: usize = 64 * 1024;
 
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -112,8 +115,13 @@ impl Output {
 
     /// Prints a value as JSON, indented.
     pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Kind::Bug, error))?;
-        self.text(&text)
+        let mut stdout = BufWriter::with_capacity(JSON_BLOCK, std::io::stdout().lock());
+        serde_json::to_writer_pretty(&mut stdout, value).map_err(|error| match error.is_io() {
+            true => Failure::from(std::io::Error::from(error)),
+            false => Failure::new(Kind::Bug, error),
+        })?;
+        stdout.write_all(b"\n")?;
+        Ok(stdout.flush()?)
     }
 
     /// Prints a value as YAML.
@@ -122,11 +130,11 @@ impl Output {
         self.text(&text)
     }
 
-    /// Prints text to stdout; it ends with a newline in any case.
+    /// Prints text to stdout; any but the empty text ends with a newline.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
+        if !text.is_empty() && !text.ends_with('\n') {
             stdout.write_all(b"\n")?;
         }
         Ok(stdout.flush()?)

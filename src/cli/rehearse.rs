@@ -13,7 +13,7 @@ use super::source::open_snapshot;
 use super::target::TargetArgs;
 use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
-use crate::renumber::rehearse::Rollback;
+use crate::renumber::rehearse::{Rollback, scope};
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
 use crate::survey::{Era, Finding, Layout, Severity};
 
@@ -63,7 +63,7 @@ struct Rehearsed<'a> {
 pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Failure> {
     let options = args.target.resolve()?;
     let layout = Layout::new(&args.etcd_prefix);
-    let store = open_snapshot(context, &args.snapshot, &layout.surveyed())?;
+    let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
     let mut progress = Progress::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
     drop(progress);

@@ -106,6 +106,11 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Returns the keys of all journals of all clusters.
+    pub fn of_all_clusters() -> KeyRange {
+        KeyRange::prefix("/netsurgeon/")
+    }
+
     /// Returns the keys of all journals of a cluster.
     pub fn of_cluster(cluster: &str) -> KeyRange {
         KeyRange::prefix(format!("/netsurgeon/{cluster}/"))

@@ -201,14 +201,15 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     check_movers(&leaving)?;
     let objects = objects_of(survey, &leaving)?;
     let holds = choose_holds(&leaving)?;
-    let addresses = map_addresses(survey, options, &leaving)?;
+    let taken = taken(survey);
+    let addresses = map_addresses(survey, options, &leaving, &taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
     for ((service, (hold, reason)), new_address) in leaving.iter().zip(holds).zip(&addresses) {
         let mut one = make_move(service, family, hold, reason, *new_address);
         one.old_object_missing = survey.era.era != Era::Bitmap && !objects.contains(&one.old_address);
         moves.push(one);
     }
-    moves.sort_by_key(|m| (last_ones(m), m.namespace.clone(), m.name.clone()));
+    moves.sort_by(|a, b| order(a).cmp(&order(b)));
     let ranges = survey.service_ranges();
     let mut work = Renumbering {
         prefix: survey.layout.prefix().to_string(),
@@ -224,7 +225,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         moves,
         skipped,
     };
-    give_temporaries(&mut work, spare_addresses(survey, &options.to, &addresses))?;
+    give_temporaries(&mut work, spare_addresses(taken, &options.to, &addresses))?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
 }
 
@@ -251,13 +252,16 @@ fn give_temporaries(work: &mut Renumbering, spare: impl Iterator<Item = IpAddr>)
     Ok(())
 }
 
-/// The cluster's DNS and then the API servers' own Service come last: everything depends on them.
-fn last_ones(candidate: &Move) -> u8 {
-    match (candidate.namespace.as_str(), candidate.name.as_str()) {
+/// By namespace and name; but the cluster's DNS and then the API servers' own Service come last: everything
+/// depends on them.
+fn order(candidate: &Move) -> (u8, &str, &str) {
+    let (namespace, name) = (candidate.namespace.as_str(), candidate.name.as_str());
+    let rank = match (namespace, name) {
         ("default", "kubernetes") => 2,
         ("kube-system", "kube-dns" | "coredns") => 1,
         _ => 0,
-    }
+    };
+    (rank, namespace, name)
 }
 
 fn api_version(survey: &Survey) -> String {
@@ -352,6 +356,7 @@ fn map_addresses(
     survey: &Survey,
     options: &PlanOptions,
     movers: &[&ServiceRecord],
+    taken: &BTreeSet<IpAddr>,
 ) -> Result<Vec<IpAddr>, PlanError> {
     let family = options.to.family();
     let ranges = survey.service_ranges();
@@ -373,7 +378,7 @@ fn map_addresses(
     if let Some((subject, _)) = pins.pop_first() {
         return Err(PlanError::UnknownPin { subject });
     }
-    Ok(remap(&options.to, &taken(survey), &wanted)?)
+    Ok(remap(&options.to, taken, &wanted)?)
 }
 
 /// Addresses that are in use, whoever uses them.
@@ -385,11 +390,10 @@ fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
 
 /// Returns free addresses of the range from its top down, for shadows to be made under.
 fn spare_addresses(
-    survey: &Survey,
+    mut used: BTreeSet<IpAddr>,
     to: &ServiceCidr,
     assigned: &[IpAddr],
 ) -> impl Iterator<Item = IpAddr> + use<> {
-    let mut used = taken(survey);
     used.extend(assigned.iter().copied());
     let range = *to;
     let mut offset = range.capacity();

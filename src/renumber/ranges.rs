@@ -247,7 +247,7 @@ fn new_range(
 impl Work for RangeRewrite {
     fn stages(&self) -> Vec<Stage> {
         let title = format!("rewrite RangeAllocation `{}`", self.name);
-        vec![Stage { index: 0, name: "rewrite".into(), title }]
+        vec![Stage { index: 0, name: "rewrite".into(), batch: None, title }]
     }
 
     fn steps(&self, _stage: &Stage) -> Vec<Step> {

@@ -15,7 +15,7 @@ use crate::operation::{
     Ambient, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Summary, Work,
 };
 use crate::store::overlay::Overlay;
-use crate::store::{Entry, Key, ReadStore, StoreError};
+use crate::store::{Entry, Key, KeyRange, ReadStore, StoreError};
 use crate::survey::audit::audit;
 use crate::survey::{Finding, Layout, Survey, SurveyError};
 use crate::wire::edit::{self, FieldChange};
@@ -107,7 +107,16 @@ impl Rehearsal {
     }
 }
 
-/// Rehearses a renumbering of what the store holds. The store is only read.
+/// Returns what a snapshot must index for a rehearsal: what a survey reads, and where the journal goes, of
+/// which every step asks whether its record is there. Were that left out, each step would read the whole file.
+pub fn scope(layout: &Layout) -> Vec<KeyRange> {
+    let mut ranges = layout.surveyed();
+    ranges.push(Journal::of_all_clusters());
+    ranges
+}
+
+/// Rehearses a renumbering of what the store holds, which is only read. For a snapshot to be opened with,
+/// see [`scope`].
 pub async fn rehearse(
     base: Arc<dyn ReadStore>,
     layout: &Layout,
@@ -120,6 +129,8 @@ pub async fn rehearse(
     let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
     let finished = forward.run(None, false, observer).await?;
     let after = Survey::read(&finished.overlay, layout, None).await?;
+    // It holds every version of every object, and the way back needs as much.
+    drop(finished.overlay);
     let middle = middle(&plan.work);
     let rolled_back = forward.run(middle, true, observer).await?;
     let comparison = compare(base.as_ref(), &rolled_back.overlay, layout).await?;

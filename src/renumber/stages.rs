@@ -11,136 +11,189 @@ use super::steps::{self, Compiler};
 use crate::operation::{Stage, Step, Work};
 use crate::survey::{Era, Layout};
 
-/// The parts of the operation. `usize` is a batch.
+/// The kinds of stage. Some occur once, some once a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Prepare,
     Flags,
+    /// All addresses at once where they are objects; where they are bits, those of a batch.
     Reserve,
     OpenRange,
-    ReserveBits(usize),
-    Shadows(usize),
-    Prewarm(usize),
-    HandOver(usize),
-    SettleOld(usize),
-    Barrier(usize),
-    Flip(usize),
-    HandBack(usize),
-    Verify(usize),
-    Settle(usize),
-    Unwarm(usize),
+    Shadows,
+    Prewarm,
+    HandOver,
+    SettleOld,
+    Barrier,
+    Flip,
+    HandBack,
+    Verify,
+    Settle,
+    Unwarm,
     Close,
     NoReturn,
     Retire,
     Finish,
 }
 
+impl Part {
+    const ALL: [Self; 18] = [
+        Self::Prepare,
+        Self::Flags,
+        Self::Reserve,
+        Self::OpenRange,
+        Self::Shadows,
+        Self::Prewarm,
+        Self::HandOver,
+        Self::SettleOld,
+        Self::Barrier,
+        Self::Flip,
+        Self::HandBack,
+        Self::Verify,
+        Self::Settle,
+        Self::Unwarm,
+        Self::Close,
+        Self::NoReturn,
+        Self::Retire,
+        Self::Finish,
+    ];
+
+    /// The name of its stages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Flags => "flags",
+            Self::Reserve => "reserve",
+            Self::OpenRange => "open-range",
+            Self::Shadows => "shadows",
+            Self::Prewarm => "prewarm",
+            Self::HandOver => "hand-over",
+            Self::SettleOld => "settle-old",
+            Self::Barrier => "barrier",
+            Self::Flip => "flip",
+            Self::HandBack => "hand-back",
+            Self::Verify => "verify",
+            Self::Settle => "settle",
+            Self::Unwarm => "unwarm",
+            Self::Close => "close",
+            Self::NoReturn => "no-return",
+            Self::Retire => "retire",
+            Self::Finish => "finish",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|part| part.name() == name)
+    }
+}
+
 impl Renumbering {
     /// Returns the batches: Services moved together. The cluster's DNS and the API servers' own Service have
     /// a batch of their own each.
     pub fn batches(&self) -> Vec<Range<usize>> {
-        let mut batches: Vec<Range<usize>> = Vec::new();
-        for (index, candidate) in self.moves.iter().enumerate() {
-            let alone = is_alone(candidate);
-            match batches.last_mut() {
-                Some(last) if !alone && last.len() < self.batch_size && !self.is_alone_at(last.start) => {
-                    last.end = index.saturating_add(1);
-                }
-                _ => batches.push(index..index.saturating_add(1)),
-            }
-        }
-        batches
+        (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
 
-    fn is_alone_at(&self, index: usize) -> bool {
-        self.moves.get(index).is_some_and(is_alone)
+    /// How many of the moves share batches. Those that go alone are the last ones of a plan.
+    fn shared(&self) -> usize {
+        self.moves.partition_point(|candidate| !is_alone(candidate))
+    }
+
+    fn batch_count(&self) -> usize {
+        let shared = self.shared();
+        let alone = self.moves.len().saturating_sub(shared);
+        shared.div_ceil(self.batch_size.max(1)).saturating_add(alone)
+    }
+
+    /// Returns a batch's place among the moves; computed, so that compiling a stage does not depend on how
+    /// many others there are.
+    fn batch_range(&self, batch: usize) -> Range<usize> {
+        let (shared, size) = (self.shared(), self.batch_size.max(1));
+        match batch.checked_sub(shared.div_ceil(size)) {
+            None => {
+                let start = batch.saturating_mul(size);
+                start..start.saturating_add(size).min(shared)
+            }
+            Some(alone) => {
+                let index = shared.saturating_add(alone);
+                index..index.saturating_add(1)
+            }
+        }
     }
 
     fn batch(&self, batch: usize) -> &[Move] {
-        self.batches().get(batch).and_then(|range| self.moves.get(range.clone())).unwrap_or_default()
+        self.moves.get(self.batch_range(batch)).unwrap_or_default()
     }
 
-    fn has_shadows(&self, batch: usize) -> bool {
-        self.batch(batch).iter().any(|candidate| candidate.shadow.is_some())
-    }
-
-    fn parts(&self) -> Vec<Part> {
-        let mut parts = vec![Part::Prepare];
+    /// Returns the stages in their order: what each does, and for which batch if not for all.
+    fn schedule(&self) -> Vec<(Part, Option<usize>)> {
         let objects = self.era != Era::Bitmap;
+        let mut parts = vec![(Part::Prepare, None)];
         if objects {
-            parts.extend([Part::Reserve, Part::OpenRange]);
+            parts.extend([(Part::Reserve, None), (Part::OpenRange, None)]);
         } else {
-            parts.push(Part::Flags);
+            parts.push((Part::Flags, None));
         }
-        for batch in 0..self.batches().len() {
-            if !objects {
-                parts.push(Part::ReserveBits(batch));
-            }
-            if self.has_shadows(batch) {
-                parts.push(Part::Shadows(batch));
-            }
-            parts.push(Part::Prewarm(batch));
-            if objects {
-                parts.extend([Part::HandOver(batch), Part::SettleOld(batch)]);
-            }
-            parts.extend([Part::Barrier(batch), Part::Flip(batch), Part::Verify(batch)]);
-            if objects {
-                parts.extend([Part::HandBack(batch), Part::Settle(batch)]);
-            }
-            if self.has_shadows(batch) {
-                parts.push(Part::Unwarm(batch));
-            }
+        for batch in 0..self.batch_count() {
+            let has_shadows = self.batch(batch).iter().any(|candidate| candidate.shadow.is_some());
+            let mut add = |condition: bool, more: &[Part]| {
+                parts.extend(more.iter().filter(|_| condition).map(|part| (*part, Some(batch))));
+            };
+            add(!objects, &[Part::Reserve]);
+            add(has_shadows, &[Part::Shadows]);
+            add(true, &[Part::Prewarm]);
+            add(objects, &[Part::HandOver, Part::SettleOld]);
+            add(true, &[Part::Barrier, Part::Flip, Part::Verify]);
+            add(objects, &[Part::HandBack, Part::Settle]);
+            add(has_shadows, &[Part::Unwarm]);
         }
         if objects {
-            parts.push(Part::Flags);
+            parts.push((Part::Flags, None));
         }
-        parts.extend([Part::Close, Part::NoReturn, Part::Retire, Part::Finish]);
+        parts.extend([Part::Close, Part::NoReturn, Part::Retire, Part::Finish].map(|part| (part, None)));
         parts
     }
 
     /// Returns the index of the stage that flips this batch: where an operation is "in the middle".
     pub fn flip_stage(&self, batch: usize) -> Option<usize> {
-        self.parts().iter().position(|part| *part == Part::Flip(batch))
+        self.schedule().iter().position(|stage| *stage == (Part::Flip, Some(batch)))
     }
 
     /// Returns the index of the stage after which there is no way back.
     pub fn no_return_stage(&self) -> Option<usize> {
-        self.parts().iter().position(|part| *part == Part::NoReturn)
+        self.schedule().iter().position(|stage| *stage == (Part::NoReturn, None))
     }
 
-    fn title(&self, part: Part) -> (&'static str, String) {
+    fn title(&self, part: Part, batch: Option<usize>) -> String {
         let count = self.moves.len();
-        let of = |batch: usize| {
-            let total = self.batches().len();
-            format!("batch {} of {total} ({} Services)", batch.saturating_add(1), self.batch(batch).len())
+        let of = match batch {
+            None => String::new(),
+            Some(batch) => format!(
+                "batch {} of {} ({} Services)",
+                batch.saturating_add(1),
+                self.batch_count(),
+                self.batch(batch).len()
+            ),
         };
         match part {
-            Part::Prepare => ("prepare", "make ready what the move needs".into()),
-            Part::Flags => ("flags", format!("every API server takes `{}` as its range", self.to)),
-            Part::Reserve => ("reserve", format!("reserve {count} addresses of `{}`", self.to)),
-            Part::OpenRange => ("open-range", format!("create the ServiceCIDR of `{}`", self.to)),
-            Part::ReserveBits(batch) => ("reserve", format!("reserve the addresses of {}", of(batch))),
-            Part::Shadows(batch) => ("shadows", format!("make the shadow Services of {}", of(batch))),
-            Part::Prewarm(batch) => ("prewarm", format!("route the new addresses of {}", of(batch))),
-            Part::HandOver(batch) => {
-                ("hand-over", format!("give the allocator the new addresses of {}", of(batch)))
-            }
-            Part::SettleOld(batch) => {
-                ("settle-old", format!("on the way back: settle the old addresses of {}", of(batch)))
-            }
-            Part::Barrier(batch) => ("barrier", format!("wait until every node routes {}", of(batch))),
-            Part::Flip(batch) => ("flip", format!("move {}", of(batch))),
-            Part::HandBack(batch) => (
-                "hand-back",
-                format!("on the way back: give the allocator the old addresses of {}", of(batch)),
-            ),
-            Part::Verify(batch) => ("verify", format!("wait until every node routes {} as moved", of(batch))),
-            Part::Settle(batch) => ("settle", format!("settle the new addresses of {}", of(batch))),
-            Part::Unwarm(batch) => ("unwarm", format!("remove the warming shadows of {}", of(batch))),
-            Part::Close => ("close", "leave the old range to its end".into()),
-            Part::NoReturn => ("no-return", "from here on there is no way back".into()),
-            Part::Retire => ("retire", format!("stop holding {count} old addresses")),
-            Part::Finish => ("finish", "bring everything else that records the range into step".into()),
+            Part::Prepare => "make ready what the move needs".into(),
+            Part::Flags => format!("every API server takes `{}` as its range", self.to),
+            Part::Reserve if batch.is_some() => format!("reserve the addresses of {of}"),
+            Part::Reserve => format!("reserve {count} addresses of `{}`", self.to),
+            Part::OpenRange => format!("create the ServiceCIDR of `{}`", self.to),
+            Part::Shadows => format!("make the shadow Services of {of}"),
+            Part::Prewarm => format!("route the new addresses of {of}"),
+            Part::HandOver => format!("give the allocator the new addresses of {of}"),
+            Part::SettleOld => format!("on the way back: settle the old addresses of {of}"),
+            Part::Barrier => format!("wait until every node routes {of}"),
+            Part::Flip => format!("move {of}"),
+            Part::HandBack => format!("on the way back: give the allocator the old addresses of {of}"),
+            Part::Verify => format!("wait until every node routes {of} as moved"),
+            Part::Settle => format!("settle the new addresses of {of}"),
+            Part::Unwarm => format!("remove the warming shadows of {of}"),
+            Part::Close => "leave the old range to its end".into(),
+            Part::NoReturn => "from here on there is no way back".into(),
+            Part::Retire => format!("stop holding {count} old addresses"),
+            Part::Finish => "bring everything else that records the range into step".into(),
         }
     }
 }
@@ -155,39 +208,43 @@ fn is_alone(candidate: &Move) -> bool {
 
 impl Work for Renumbering {
     fn stages(&self) -> Vec<Stage> {
-        let stage = |(index, part): (usize, Part)| {
-            let (name, title) = self.title(part);
-            Stage { index, name: name.to_string(), title }
+        let stage = |(index, (part, batch)): (usize, (Part, Option<usize>))| Stage {
+            index,
+            name: part.name().to_string(),
+            batch,
+            title: self.title(part, batch),
         };
-        self.parts().into_iter().enumerate().map(stage).collect()
+        self.schedule().into_iter().enumerate().map(stage).collect()
     }
 
     fn steps(&self, stage: &Stage) -> Vec<Step> {
-        let Some(part) = self.parts().get(stage.index).copied() else { return Vec::new() };
+        let Some(part) = Part::named(&stage.name) else { return Vec::new() };
         let layout = Layout::new(&self.prefix);
         let compiler = Compiler { work: self, layout: &layout };
-        let each = |moves: &[Move], step: &dyn Fn(&Compiler<'_>, &Move) -> Vec<Step>| -> Vec<Step> {
-            moves.iter().flat_map(|candidate| step(&compiler, candidate)).collect()
-        };
+        let batch = stage.batch.unwrap_or_default();
+        let moves = stage.batch.map_or(self.moves.as_slice(), |batch| self.batch(batch));
+        let each = |step: &dyn Fn(&Move) -> Step| -> Vec<Step> { moves.iter().map(step).collect() };
+        let some =
+            |step: &dyn Fn(&Move) -> Option<Step>| -> Vec<Step> { moves.iter().filter_map(step).collect() };
         match part {
             Part::Prepare => compiler.prepare(),
             Part::Flags => compiler.flags(),
-            Part::Reserve => each(&self.moves, &|c, m| vec![c.reserve(m)]),
+            Part::Reserve if stage.batch.is_some() => vec![compiler.reserve_bits(batch, moves)],
+            Part::Reserve => each(&|m| compiler.reserve(m)),
             Part::OpenRange => vec![compiler.open_range()],
-            Part::ReserveBits(batch) => vec![compiler.reserve_bits(batch, self.batch(batch))],
-            Part::Shadows(batch) => compiler.shadows(batch, self.batch(batch)),
-            Part::Prewarm(batch) => each(self.batch(batch), &|c, m| c.prewarm(m).into_iter().collect()),
-            Part::HandOver(batch) => each(self.batch(batch), &|c, m| vec![c.hand_over(m)]),
-            Part::SettleOld(batch) => each(self.batch(batch), &|c, m| c.settle_old(m).into_iter().collect()),
-            Part::Barrier(batch) => vec![steps::barrier("barrier", batch)],
-            Part::Flip(batch) => each(self.batch(batch), &|c, m| vec![c.flip(m)]),
-            Part::HandBack(batch) => each(self.batch(batch), &|c, m| c.hand_back(m).into_iter().collect()),
-            Part::Verify(batch) => vec![steps::barrier("verify", batch)],
-            Part::Settle(batch) => each(self.batch(batch), &|c, m| vec![c.settle(m)]),
-            Part::Unwarm(batch) => each(self.batch(batch), &|c, m| c.unwarm(m).into_iter().collect()),
+            Part::Shadows => compiler.shadows(batch, moves),
+            Part::Prewarm => some(&|m| compiler.prewarm(m)),
+            Part::HandOver => each(&|m| compiler.hand_over(m)),
+            Part::SettleOld => some(&|m| compiler.settle_old(m)),
+            Part::Barrier => vec![steps::barrier("barrier", batch)],
+            Part::Flip => each(&|m| compiler.flip(m)),
+            Part::HandBack => some(&|m| compiler.hand_back(m)),
+            Part::Verify => vec![steps::barrier("verify", batch)],
+            Part::Settle => each(&|m| compiler.settle(m)),
+            Part::Unwarm => some(&|m| compiler.unwarm(m)),
             Part::Close => compiler.close(),
             Part::NoReturn => vec![steps::no_return()],
-            Part::Retire => each(&self.moves, &|c, m| vec![c.retire(m)]),
+            Part::Retire => each(&|m| compiler.retire(m)),
             Part::Finish => compiler.finish(),
         }
     }

@@ -3,18 +3,20 @@
 //! Every step names, in both directions, what must be there and what shall be there, so that it works on
 //! the objects as they are when it is carried out, and refuses where someone else has changed an address.
 
+mod edits;
+mod range;
+mod shadow;
+
 use std::net::IpAddr;
 
+use edits::{both, create, date_now, inverse, managed_by, one, relabel, reparent, swap, text};
+
 use super::hold::Hold;
-use super::plan::{Move, Renumbering, Shadow};
-use crate::operation::{
-    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
-};
-use crate::store::Key;
+use super::plan::{Move, Renumbering};
+use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait};
 use crate::survey::{Era, Layout};
-use crate::wire::bitmap::Bitmap;
-use crate::wire::edit::{Condition, FieldChange};
-use crate::wire::objects::{ALLOCATOR, MANAGED_BY, NETSURGEON, NewIpAddress};
+use crate::wire::edit::Condition;
+use crate::wire::objects::{ALLOCATOR, NETSURGEON, NewIpAddress};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// How far ahead of now an address is dated that is handed to the allocator before its Service has it: the
@@ -38,14 +40,6 @@ fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
     Step { about: candidate.subject(), ..step(name, &candidate.subject(), action) }
 }
 
-fn swap(edits: Vec<KeyEdit>) -> Swap {
-    Swap { edits, checks: Vec::new() }
-}
-
-fn both(forward: Vec<KeyEdit>, backward: Vec<KeyEdit>) -> Action {
-    Action::Swap { forward: swap(forward), backward: Some(swap(backward)) }
-}
-
 /// A transaction that belongs to the way back of a Service's flip.
 fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
     let of = StepId(format!("flip/{}", candidate.subject()));
@@ -63,94 +57,7 @@ pub(super) fn no_return() -> Step {
     step("no-return", "all", Action::PointOfNoReturn)
 }
 
-fn external(name: &str, what: String, why: &str) -> Step {
-    let external = External { what, why: why.to_string(), assumed: None, assumed_back: None };
-    step("external", name, Action::External(external))
-}
-
 impl Compiler<'_> {
-    pub(super) fn prepare(&self) -> Vec<Step> {
-        let first = self.work.to.first().map(|address| address.to_string()).unwrap_or_default();
-        vec![
-            external(
-                "snapshot",
-                "take a snapshot of etcd and verify it; lock the deploy pipelines".to_string(),
-                "it is the way back if everything else fails",
-            ),
-            external(
-                "certificates",
-                format!(
-                    "every API server serves a certificate that carries `{first}` beside the old first address"
-                ),
-                "in-cluster clients verify the API server by the address of `default/kubernetes`",
-            ),
-        ]
-    }
-
-    /// The API servers' flag; in the bitmap era it comes first, and the API servers then rewrite the bitmap
-    /// themselves. Under dual write nobody does, so a step of ours follows.
-    pub(super) fn flags(&self) -> Vec<Step> {
-        let what = format!("set `--service-cluster-ip-range` to `{}` on every API server", self.work.to);
-        let why = match self.work.era {
-            Era::Bitmap => {
-                "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
-                            creation until all agree"
-            }
-            _ => "an API server with the old flag would make the old range again",
-        };
-        let mut flags = External { what, why: why.to_string(), assumed: None, assumed_back: None };
-        let Some((forward, backward)) = self.bitmap_rewrite() else {
-            return vec![step("external", "flags", Action::External(flags))];
-        };
-        if self.work.era == Era::Bitmap {
-            flags.assumed = Some(forward);
-            flags.assumed_back = Some(backward);
-            return vec![step("external", "flags", Action::External(flags))];
-        }
-        let rewrite = Action::Swap { forward, backward: Some(backward) };
-        vec![
-            step("external", "flags", Action::External(flags)),
-            step("rewrite-bitmap", &self.work.to.to_string().replace('/', "-"), rewrite),
-        ]
-    }
-
-    fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
-        let change = self.work.bitmap.as_ref()?;
-        let after = match self.work.era {
-            Era::Bitmap => change.data_after.clone(),
-            _ => self.all_bits(&change.data_after),
-        };
-        let key = self.layout.range(&change.name);
-        let edits = vec![
-            FieldEdit::replace(Field::range(), text(&change.from), text(&self.work.to.to_string())),
-            FieldEdit::replace(Field::data(), bytes(&change.data_before), bytes(&after)),
-        ];
-        let back = edits.iter().filter_map(FieldEdit::inverse).collect();
-        let edit = |edits| KeyEdit {
-            key: key.clone(),
-            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
-        };
-        Some((swap(vec![edit(edits)]), swap(vec![edit(back)])))
-    }
-
-    /// The bits of the new range once all Services have moved.
-    fn all_bits(&self, there: &[u8]) -> Vec<u8> {
-        let mut bits = Bitmap::from_bytes(there, self.bitmap_capacity())
-            .unwrap_or_else(|_| Bitmap::empty(self.bitmap_capacity()));
-        for candidate in &self.work.moves {
-            bits.set(self.bit(candidate.new_address), true);
-        }
-        bits.to_bytes()
-    }
-
-    fn bitmap_capacity(&self) -> u64 {
-        u64::try_from(self.work.to.bitmap_capacity()).unwrap_or(0)
-    }
-
-    fn bit(&self, address: IpAddr) -> u64 {
-        self.work.to.bit_of(address).and_then(|bit| u64::try_from(bit).ok()).unwrap_or(u64::MAX)
-    }
-
     /// Makes the IPAddress of a target address, ours: the allocator does not give it away, the repair loop
     /// leaves it alone.
     pub(super) fn reserve(&self, candidate: &Move) -> Step {
@@ -172,52 +79,6 @@ impl Compiler<'_> {
             created: 0,
         };
         new.encode(self.work.encoding)
-    }
-
-    pub(super) fn open_range(&self) -> Step {
-        let name = self.range_name();
-        let manifest = serde_json::json!({
-            "apiVersion": self.work.api_version, "kind": "ServiceCIDR",
-            "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
-            "spec": {"cidrs": [self.work.to]},
-        });
-        let backward = ApiChange::Delete {
-            api_version: self.work.api_version.clone(),
-            kind: "ServiceCIDR".into(),
-            namespace: None,
-            name: name.clone(),
-        };
-        step(
-            "open-range",
-            &name,
-            Action::Api { forward: ApiChange::Create { manifest }, backward: Some(backward) },
-        )
-    }
-
-    fn range_name(&self) -> String {
-        let network = self.work.to.network().to_string().replace(['.', ':'], "-");
-        format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.work.to.prefix_len())
-    }
-
-    pub(super) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
-        let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
-        step(
-            "reserve",
-            &format!("{batch:05}"),
-            both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits)),
-        )
-    }
-
-    fn range_key(&self) -> Key {
-        let name = self.work.bitmap.as_ref().map_or("serviceips", |change| change.name.as_str());
-        self.layout.range(name)
-    }
-
-    fn bits(&self, set: Vec<u64>, clear: Vec<u64>) -> Vec<KeyEdit> {
-        let bits = FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear };
-        let edits = vec![FieldEdit { field: Field::data(), change: bits }];
-        let require = vec![Condition::Holds(Field::range(), text(&self.work.to.to_string()))];
-        vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }
 
     /// Adds the new address as an external IP, so that every node routes it before any DNS answer names it.
@@ -358,100 +219,6 @@ impl Compiler<'_> {
         }
     }
 
-    /// Makes the shadow Services of a batch, waits for their endpoints, and gives them their addresses.
-    pub(super) fn shadows(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
-        let with_shadow = || moves.iter().filter_map(|m| m.shadow.as_ref().map(|shadow| (m, shadow)));
-        let mut steps = Vec::new();
-        for (candidate, shadow) in with_shadow() {
-            for (name, temporary) in parts_of(shadow) {
-                steps.push(Self::make_shadow(candidate, shadow, name, temporary));
-            }
-        }
-        let until =
-            "the shadow Services have the endpoints of the Services that they stand in for".to_string();
-        let wait = Action::Wait(Wait { name: "endpoints".into(), until });
-        steps.push(step("endpoints", &format!("{batch:05}"), wait));
-        for (candidate, shadow) in with_shadow() {
-            let addresses = [candidate.old_address, candidate.new_address];
-            for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
-                steps.push(self.give_address(candidate, name, temporary, address));
-            }
-        }
-        steps
-    }
-
-    fn make_shadow(candidate: &Move, shadow: &Shadow, name: &str, temporary: IpAddr) -> Step {
-        let forward = ApiChange::Create { manifest: manifest(candidate, shadow, name, temporary) };
-        let backward = ApiChange::Delete {
-            api_version: "v1".into(),
-            kind: "Service".into(),
-            namespace: Some(candidate.namespace.clone()),
-            name: name.to_string(),
-        };
-        let action = Action::Api { forward, backward: Some(backward) };
-        shadow_step(candidate, "make-shadow", name, action)
-    }
-
-    /// Gives a shadow its address in etcd, in place of the temporary one, which becomes free.
-    fn give_address(&self, candidate: &Move, name: &str, temporary: IpAddr, address: IpAddr) -> Step {
-        let key = self.layout.service(&candidate.namespace, name);
-        let edits = vec![
-            FieldEdit::replace(Field::cluster_ip(), text(&temporary.to_string()), text(&address.to_string())),
-            FieldEdit::replace(Field::cluster_ips(), one(temporary), one(address)),
-        ];
-        let back = inverse(&edits);
-        let edit = |edits| KeyEdit {
-            key: key.clone(),
-            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
-        };
-        let (mut forward, mut backward) = (vec![edit(edits)], vec![edit(back)]);
-        if self.work.era == Era::Bitmap {
-            forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
-            backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
-        } else {
-            let object = self.layout.ip_address(temporary);
-            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
-            forward.push(KeyEdit { key: object.clone(), change: KeyChange::Delete { require } });
-            backward.push(create(object, self.new_ip_address(temporary, candidate, name, ALLOCATOR), 0));
-        }
-        shadow_step(candidate, "give-address", name, both(forward, backward))
-    }
-
-    /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the
-    /// Service has by now, would be released with it.
-    pub(super) fn unwarm(&self, candidate: &Move) -> Option<Step> {
-        let shadow = candidate.shadow.as_ref()?;
-        let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
-        let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.new_address))];
-        let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
-        let value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
-        let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
-        let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
-        let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
-        Some(step_of(candidate, "unwarm", action))
-    }
-
-    pub(super) fn close(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
-        if self.work.era != Era::Bitmap {
-            steps.push(external(
-                "close-range",
-                "delete ServiceCIDR `kubernetes`; it goes once no allocated address is left in it, and the API \
-                 server makes it again from its flag"
-                    .to_string(),
-                "new Services would still be given addresses of the old range",
-            ));
-        }
-        steps.push(external(
-            "soak",
-            "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
-             on hosts; set the kubelets' `clusterDNS`; wait until nothing uses an old address"
-                .to_string(),
-            "an old address stops answering when it is retired",
-        ));
-        steps
-    }
-
     /// Stops holding an old address.
     pub(super) fn retire(&self, candidate: &Move) -> Step {
         let mut edits = match &candidate.shadow {
@@ -482,111 +249,4 @@ impl Compiler<'_> {
         let forward = swap(edits);
         step_of(candidate, "retire", Action::Swap { forward, backward: None })
     }
-
-    pub(super) fn finish(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
-        if self.work.era != Era::Bitmap {
-            steps.push(external(
-                "temporary-range",
-                format!("delete ServiceCIDR `{}` once `kubernetes` has the new range", self.range_name()),
-                "it was only needed until the API servers' own ServiceCIDR has the range",
-            ));
-        }
-        if let Some((before, after)) = &self.work.kubeadm {
-            let field = Field::config_map_entry("ClusterConfiguration");
-            let edits = vec![FieldEdit::replace(field, text(before), text(after))];
-            let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
-            let assumed = Some(swap(vec![KeyEdit { key: self.layout.kubeadm_config(), change }]));
-            let external = External {
-                what: format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.work.to),
-                why: "the next `kubeadm upgrade` would bring the old range back".into(),
-                assumed,
-                assumed_back: None,
-            };
-            steps.push(step("external", "kubeadm-config", Action::External(external)));
-        }
-        steps.push(external(
-            "certificates-after",
-            "reissue the API servers' certificates without the old first address; unlock the pipelines"
-                .to_string(),
-            "nothing dials the old address any more",
-        ));
-        steps
-    }
-}
-
-/// A step on a shadow, which is about the Service that it stands in for.
-fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
-    let subject = format!("{}/{shadow}", candidate.namespace);
-    Step { about: candidate.subject(), ..step(name, &subject, action) }
-}
-
-fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {
-    let [hold, warm] = shadow.temporary;
-    [(&shadow.hold_name, hold), (&shadow.warm_name, warm)]
-}
-
-fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: IpAddr) -> serde_json::Value {
-    let mut spec = shadow.spec.clone();
-    if let Some(members) = spec.as_object_mut() {
-        members.insert("clusterIP".into(), address.to_string().into());
-        members.insert("clusterIPs".into(), serde_json::json!([address.to_string()]));
-    }
-    serde_json::json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": name, "namespace": candidate.namespace, "uid": "", "creationTimestamp": "1970-01-01T00:00:00Z",
-            "labels": {"app.kubernetes.io/managed-by": "netsurgeon"},
-            "annotations": {"netsurgeon.io/stands-in-for": candidate.name},
-        },
-        "spec": spec,
-    })
-}
-
-fn text(text: &str) -> Value {
-    Value::Text(text.to_string())
-}
-
-fn one(address: IpAddr) -> Value {
-    Value::Texts(vec![address.to_string()])
-}
-
-fn bytes(data: &[u8]) -> Value {
-    Value::Bytes(data.to_vec())
-}
-
-fn inverse(edits: &[FieldEdit]) -> Vec<FieldEdit> {
-    edits.iter().filter_map(FieldEdit::inverse).collect()
-}
-
-fn managed_by(who: &str) -> Condition {
-    Condition::Holds(Field::label(MANAGED_BY), text(who))
-}
-
-fn fresh(ahead: i64) -> Vec<Fill> {
-    vec![
-        Fill { field: Field::uid(), with: Generated::FreshUid },
-        Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead } },
-    ]
-}
-
-fn create(key: Key, value: Vec<u8>, ahead: i64) -> KeyEdit {
-    KeyEdit { key, change: KeyChange::Create { value, fill: fresh(ahead) } }
-}
-
-/// Changes who manages an IPAddress; `ahead` dates it as made anew, that far ahead of now.
-fn relabel(key: Key, from: &str, to: &str, ahead: Option<i64>) -> KeyEdit {
-    let edits = vec![FieldEdit::replace(Field::label(MANAGED_BY), text(from), text(to))];
-    let fill = ahead.map(fresh).unwrap_or_default();
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill } }
-}
-
-fn reparent(key: Key, from: &str, to: &str) -> KeyEdit {
-    let edits = vec![FieldEdit::replace(Field::parent_name(), text(from), text(to))];
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: fresh(0) } }
-}
-
-fn date_now(key: Key) -> KeyEdit {
-    let fill = vec![Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead: 0 } }];
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits: Vec::new(), fill } }
 }

@@ -10,11 +10,12 @@ use super::records::{
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
+use crate::wire::WireError;
+use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
     self, ConfigMap, Encoding, IpAddressObject, MANAGED_BY, Namespace, Node, Pod, RangeAllocation, Service,
     ServiceCidrObject,
 };
-use crate::wire::{Envelope, WireError};
 
 impl Survey {
     /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
@@ -154,7 +155,7 @@ impl Reader {
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let service: Service = objects::decode(record.value)?;
-        if matches!(Envelope::of(record.value), Ok(Envelope::Json(_))) {
+        if !record.value.starts_with(PROTOBUF_MAGIC) {
             self.encoding = Encoding::Json;
         }
         let addresses = service.addresses();
@@ -173,8 +174,7 @@ impl Reader {
     }
 
     fn take_address(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        let api_version = objects::type_of(record.value)?.api_version;
-        let object: IpAddressObject = objects::decode(record.value)?;
+        let (type_meta, object): (_, IpAddressObject) = objects::decode_with_type(record.value)?;
         let mut meta = object.metadata.unwrap_or_default();
         let name = meta.name.unwrap_or_default();
         let parent = object.spec.and_then(|spec| spec.parent_ref).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Reader {
             mod_revision: record.mod_revision,
             address: name.parse().ok(),
             name,
-            api_version,
+            api_version: type_meta.api_version,
             parent: (parent.namespace.unwrap_or_default(), parent.name.unwrap_or_default()),
             managed_by: meta.labels.remove(MANAGED_BY).unwrap_or_default(),
         });

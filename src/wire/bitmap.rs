@@ -37,7 +37,8 @@ impl Bitmap {
     /// Returns the stored form.
     pub fn to_bytes(&self) -> Vec<u8> {
         let used = self.bits.last_one().map_or(0, |last| last.saturating_add(1));
-        let mut bits: BitVec<u8, Lsb0> = self.bits.iter().by_vals().take(used).collect();
+        let mut bits = self.bits.clone();
+        bits.truncate(used);
         bits.set_uninitialized(false);
         let mut bytes = bits.into_vec();
         bytes.reverse();

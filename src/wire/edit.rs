@@ -211,7 +211,8 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
         match rest {
             [] => return value_of(field.kind, &occurrences),
             [Segment::Entry(key)] => {
-                for entry in occurrences {
+                // Where a key occurs twice the last one counts, as for every protobuf decoder.
+                for entry in occurrences.into_iter().rev() {
                     if entry_part(entry, 1)? == key.as_bytes() {
                         return value_of(FieldKind::Text, &[entry_part(entry, 2)?]);
                     }
@@ -292,7 +293,7 @@ fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Ve
     for entry in occurrences(message, number)? {
         entries.push((entry_part(entry, 1)?.to_vec(), entry.to_vec()));
     }
-    let place = entries.iter().position(|(found, _)| found == key.as_bytes());
+    let place = entries.iter().rposition(|(found, _)| found == key.as_bytes());
     match (place, new) {
         (Some(index), Value::Text(text)) => {
             let mut value = Vec::new();
@@ -301,7 +302,7 @@ fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Ve
                 *entry = protobuf::replace(entry, 2, &value)?;
             }
         }
-        (Some(index), _) => drop(entries.remove(index)),
+        (Some(_), _) => entries.retain(|(found, _)| found != key.as_bytes()),
         (None, Value::Text(text)) => {
             let mut entry = Vec::new();
             protobuf::put_bytes(&mut entry, 1, key.as_bytes());

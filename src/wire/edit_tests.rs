@@ -20,6 +20,25 @@ fn fields_and_values() -> Vec<(Field, Value)> {
     ]
 }
 
+#[test]
+fn of_map_entries_that_occur_twice_the_last_counts_and_all_are_removed() {
+    let mut labels = Vec::new();
+    for value in ["old", "new"] {
+        let mut entry = Vec::new();
+        protobuf::put_bytes(&mut entry, 1, b"a");
+        protobuf::put_bytes(&mut entry, 2, value.as_bytes());
+        protobuf::put_bytes(&mut labels, 11, &entry);
+    }
+    let mut raw = Vec::new();
+    protobuf::put_bytes(&mut raw, 1, &labels);
+    let value = envelope::wrap(&TypeMeta { api_version: "v1".into(), kind: "Service".into() }, &raw);
+    assert_eq!(read(&value, &Field::label("a")), Ok(Value::Text("new".into())));
+    for after in [Value::Text("newer".into()), Value::Absent] {
+        let edit = FieldEdit { field: Field::label("a"), change: FieldChange::Set(after.clone()) };
+        assert_eq!(read(&apply(&value, &[edit]).unwrap(), &Field::label("a")), Ok(after));
+    }
+}
+
 const JSON: &str = concat!(
     r#"{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","labels":{"b":"2"}},"#,
     r#""spec":{"clusterIP":"10.96.0.7","clusterIPs":["10.96.0.7"],"later":{"x":[1]}},"status":{}}"#,

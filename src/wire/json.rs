@@ -91,7 +91,7 @@ pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<Stri
     };
     let place = all.get(index).map_or(0..0, |member| member.value.clone());
     if value.is_none() && rest.is_empty() {
-        return Ok(remove(text, &all, index));
+        return remove_all(text, name);
     }
     let old = text.get(place.clone()).unwrap_or_default();
     let new = set(old, rest, value)?;
@@ -110,6 +110,16 @@ fn insert(text: &str, all: &[Member<'_>], name: &str, value: &str) -> String {
     }
     let open = text.find('{').map_or(0, |at| at.saturating_add(1));
     splice(text, open..open, &member)
+}
+
+/// Removes every member of that name: without the last one, an earlier one would count.
+fn remove_all(text: &str, name: &str) -> Result<String, WireError> {
+    let mut text = text.to_string();
+    loop {
+        let all = members(&text)?;
+        let Some(index) = all.iter().position(|member| member.name == name) else { return Ok(text) };
+        text = remove(&text, &all, index);
+    }
 }
 
 fn remove(text: &str, all: &[Member<'_>], index: usize) -> String {
@@ -239,6 +249,14 @@ mod tests {
         assert_eq!(set("{}", &["a", "b"], Some("\"x\"")).unwrap(), "{\"a\":{\"b\":\"x\"}}");
         assert_eq!(set("{}", &["a", "b"], None).unwrap(), "{}");
         assert_eq!(set("{\"a\":1}", &["a"], None).unwrap(), "{}");
+    }
+
+    #[test]
+    fn of_members_that_occur_twice_the_last_counts_and_all_are_removed() {
+        let text = r#"{"a":1,"b":2,"a":3}"#;
+        assert_eq!(get(text, &["a"]).unwrap(), Some("3"));
+        assert_eq!(set(text, &["a"], Some("4")).unwrap(), r#"{"a":1,"b":2,"a":4}"#);
+        assert_eq!(set(text, &["a"], None).unwrap(), r#"{"b":2}"#);
     }
 
     #[test]

@@ -48,34 +48,44 @@ kinds! {
 /// Fails when the value is of another kind, broken, encrypted or CBOR. Fields beyond those of `proto/` are
 /// skipped.
 pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
-    match Envelope::of(value)? {
-        Envelope::Protobuf { type_meta, raw } => {
-            if type_meta.kind != K::NAME {
-                return Err(WireError::WrongKind { expected: K::NAME, found: type_meta.kind });
-            }
-            K::decode(raw).map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })
-        }
-        Envelope::Json(text) => {
-            let kind = json::get(text, &["kind"])?.unwrap_or("\"\"");
-            if kind.trim_matches('"') != K::NAME {
-                return Err(WireError::WrongKind { expected: K::NAME, found: kind.trim_matches('"').into() });
-            }
-            serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })
-        }
-        Envelope::Cbor => Err(WireError::Cbor),
-        Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
+    decode_with_type(value).map(|(_, object)| object)
+}
+
+/// Reads a stored value as [`decode`] does, and what it says about its type.
+pub fn decode_with_type<K: Kind>(value: &[u8]) -> Result<(TypeMeta, K), WireError> {
+    let (type_meta, body) = open(value)?;
+    if type_meta.kind != K::NAME {
+        return Err(WireError::WrongKind { expected: K::NAME, found: type_meta.kind });
     }
+    let object = match body {
+        Body::Json(text) => {
+            serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })?
+        }
+        Body::Protobuf(raw) => K::decode(raw)
+            .map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })?,
+    };
+    Ok((type_meta, object))
 }
 
 /// Returns API version and kind of a stored value.
 pub fn type_of(value: &[u8]) -> Result<TypeMeta, WireError> {
+    open(value).map(|(type_meta, _)| type_meta)
+}
+
+/// An object without its envelope.
+enum Body<'a> {
+    Protobuf(&'a [u8]),
+    Json(&'a str),
+}
+
+fn open(value: &[u8]) -> Result<(TypeMeta, Body<'_>), WireError> {
     match Envelope::of(value)? {
-        Envelope::Protobuf { type_meta, .. } => Ok(type_meta),
+        Envelope::Protobuf { type_meta, raw } => Ok((type_meta, Body::Protobuf(raw))),
         Envelope::Json(text) => {
             let part = |name: &str| -> Result<String, WireError> {
                 Ok(json::get(text, &[name])?.unwrap_or_default().trim_matches('"').to_string())
             };
-            Ok(TypeMeta { api_version: part("apiVersion")?, kind: part("kind")? })
+            Ok((TypeMeta { api_version: part("apiVersion")?, kind: part("kind")? }, Body::Json(text)))
         }
         Envelope::Cbor => Err(WireError::Cbor),
         Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),

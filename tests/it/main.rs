@@ -14,10 +14,16 @@
 #[path = "../contract/mod.rs"]
 mod contract;
 
+mod architecture;
+mod cli_failures;
+mod cli_inspect;
+mod cli_ranges;
 mod codegen;
+mod findings;
 mod harness;
 mod loops;
 mod meddling;
+mod program;
 mod rehearsal;
 mod store_contract;
 mod wire_fixtures;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netsurgeon::operation::{Silent, SystemAmbient};
-use netsurgeon::renumber::rehearse::Rollback;
+use netsurgeon::renumber::rehearse::{Rollback, scope};
 use netsurgeon::renumber::{PlanOptions, Rehearsal, rehearse};
 use netsurgeon::store::ReadStore;
 use netsurgeon::store::snapshot::SnapshotStore;
@@ -13,7 +13,7 @@ use netsurgeon::survey::Layout;
 
 fn fixture(name: &str) -> Arc<dyn ReadStore> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/{name}.snapshot.db"));
-    Arc::new(SnapshotStore::open(&path, &Layout::default().surveyed()).unwrap())
+    Arc::new(SnapshotStore::open(&path, &scope(&Layout::default())).unwrap())
 }
 
 fn options(to: &str, batch_size: usize) -> PlanOptions {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub const ETCD_VERSION: &str = "3.6.16";
 
 /// Returns the folder of the built programs.
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     match std::env::var_os("NETSURGEON_RIG") {
         Some(folder) => PathBuf::from(folder),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join(".rig"),

@@ -110,7 +110,8 @@ pub(super) async fn run(context: &Context, args: &ListArgs) -> Result<Outcome, F
     if args.summary {
         summary(context, opened.store.describe(), revision, list.counts)?;
     }
-    context.output.progress(&format!("{} keys, revision {revision}", list.count));
+    let noun = if list.count == 1 { "key" } else { "keys" };
+    context.output.progress(&format!("{} {noun}, revision {revision}", list.count));
     Ok(Outcome::Done)
 }
 

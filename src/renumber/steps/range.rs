@@ -1,0 +1,201 @@
+//! The steps that are about the range as a whole: its ServiceCIDR or RangeAllocation, the API servers' flag,
+//! and everything that others must do before and after.
+
+use std::net::IpAddr;
+
+use super::edits::{both, bytes, swap, text};
+use super::{Compiler, step};
+use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap};
+use crate::renumber::plan::Move;
+use crate::store::Key;
+use crate::survey::Era;
+use crate::wire::bitmap::Bitmap;
+use crate::wire::edit::{Condition, FieldChange};
+use crate::wire::{Field, FieldEdit};
+
+fn external(name: &str, what: String, why: &str) -> Step {
+    let external = External { what, why: why.to_string(), assumed: None, assumed_back: None };
+    step("external", name, Action::External(external))
+}
+
+impl Compiler<'_> {
+    pub(in crate::renumber) fn prepare(&self) -> Vec<Step> {
+        let first = self.work.to.first().map(|address| address.to_string()).unwrap_or_default();
+        vec![
+            external(
+                "snapshot",
+                "take a snapshot of etcd and verify it; lock the deploy pipelines".to_string(),
+                "it is the way back if everything else fails",
+            ),
+            external(
+                "certificates",
+                format!(
+                    "every API server serves a certificate that carries `{first}` beside the old first address"
+                ),
+                "in-cluster clients verify the API server by the address of `default/kubernetes`",
+            ),
+        ]
+    }
+
+    /// The API servers' flag; in the bitmap era it comes first, and the API servers then rewrite the bitmap
+    /// themselves. Under dual write nobody does, so a step of ours follows.
+    pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
+        let what = format!("set `--service-cluster-ip-range` to `{}` on every API server", self.work.to);
+        let why = match self.work.era {
+            Era::Bitmap => {
+                "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
+                            creation until all agree"
+            }
+            _ => "an API server with the old flag would make the old range again",
+        };
+        let mut flags = External { what, why: why.to_string(), assumed: None, assumed_back: None };
+        let Some((forward, backward)) = self.bitmap_rewrite() else {
+            return vec![step("external", "flags", Action::External(flags))];
+        };
+        if self.work.era == Era::Bitmap {
+            flags.assumed = Some(forward);
+            flags.assumed_back = Some(backward);
+            return vec![step("external", "flags", Action::External(flags))];
+        }
+        let rewrite = Action::Swap { forward, backward: Some(backward) };
+        vec![
+            step("external", "flags", Action::External(flags)),
+            step("rewrite-bitmap", &self.work.to.to_string().replace('/', "-"), rewrite),
+        ]
+    }
+
+    pub(super) fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
+        let change = self.work.bitmap.as_ref()?;
+        let after = match self.work.era {
+            Era::Bitmap => change.data_after.clone(),
+            _ => self.all_bits(&change.data_after),
+        };
+        let key = self.layout.range(&change.name);
+        let edits = vec![
+            FieldEdit::replace(Field::range(), text(&change.from), text(&self.work.to.to_string())),
+            FieldEdit::replace(Field::data(), bytes(&change.data_before), bytes(&after)),
+        ];
+        let back = edits.iter().filter_map(FieldEdit::inverse).collect();
+        let edit = |edits| KeyEdit {
+            key: key.clone(),
+            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
+        };
+        Some((swap(vec![edit(edits)]), swap(vec![edit(back)])))
+    }
+
+    /// The bits of the new range once all Services have moved.
+    pub(super) fn all_bits(&self, there: &[u8]) -> Vec<u8> {
+        let mut bits = Bitmap::from_bytes(there, self.bitmap_capacity())
+            .unwrap_or_else(|_| Bitmap::empty(self.bitmap_capacity()));
+        for candidate in &self.work.moves {
+            bits.set(self.bit(candidate.new_address), true);
+        }
+        bits.to_bytes()
+    }
+
+    pub(super) fn bitmap_capacity(&self) -> u64 {
+        u64::try_from(self.work.to.bitmap_capacity()).unwrap_or(0)
+    }
+
+    pub(super) fn bit(&self, address: IpAddr) -> u64 {
+        self.work.to.bit_of(address).and_then(|bit| u64::try_from(bit).ok()).unwrap_or(u64::MAX)
+    }
+
+    pub(in crate::renumber) fn open_range(&self) -> Step {
+        let name = self.range_name();
+        let manifest = serde_json::json!({
+            "apiVersion": self.work.api_version, "kind": "ServiceCIDR",
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
+            "spec": {"cidrs": [self.work.to]},
+        });
+        let backward = ApiChange::Delete {
+            api_version: self.work.api_version.clone(),
+            kind: "ServiceCIDR".into(),
+            namespace: None,
+            name: name.clone(),
+        };
+        step(
+            "open-range",
+            &name,
+            Action::Api { forward: ApiChange::Create { manifest }, backward: Some(backward) },
+        )
+    }
+
+    pub(super) fn range_name(&self) -> String {
+        let network = self.work.to.network().to_string().replace(['.', ':'], "-");
+        format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.work.to.prefix_len())
+    }
+
+    pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
+        let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
+        step(
+            "reserve",
+            &format!("{batch:05}"),
+            both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits)),
+        )
+    }
+
+    pub(super) fn range_key(&self) -> Key {
+        let name = self.work.bitmap.as_ref().map_or("serviceips", |change| change.name.as_str());
+        self.layout.range(name)
+    }
+
+    pub(super) fn bits(&self, set: Vec<u64>, clear: Vec<u64>) -> Vec<KeyEdit> {
+        let bits = FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear };
+        let edits = vec![FieldEdit { field: Field::data(), change: bits }];
+        let require = vec![Condition::Holds(Field::range(), text(&self.work.to.to_string()))];
+        vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
+    }
+
+    pub(in crate::renumber) fn close(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.work.era != Era::Bitmap {
+            steps.push(external(
+                "close-range",
+                "delete ServiceCIDR `kubernetes`; it goes once no allocated address is left in it, and the API \
+                 server makes it again from its flag"
+                    .to_string(),
+                "new Services would still be given addresses of the old range",
+            ));
+        }
+        steps.push(external(
+            "soak",
+            "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
+             on hosts; set the kubelets' `clusterDNS`; wait until nothing uses an old address"
+                .to_string(),
+            "an old address stops answering when it is retired",
+        ));
+        steps
+    }
+
+    pub(in crate::renumber) fn finish(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.work.era != Era::Bitmap {
+            steps.push(external(
+                "temporary-range",
+                format!("delete ServiceCIDR `{}` once `kubernetes` has the new range", self.range_name()),
+                "it was only needed until the API servers' own ServiceCIDR has the range",
+            ));
+        }
+        if let Some((before, after)) = &self.work.kubeadm {
+            let field = Field::config_map_entry("ClusterConfiguration");
+            let edits = vec![FieldEdit::replace(field, text(before), text(after))];
+            let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
+            let assumed = Some(swap(vec![KeyEdit { key: self.layout.kubeadm_config(), change }]));
+            let external = External {
+                what: format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.work.to),
+                why: "the next `kubeadm upgrade` would bring the old range back".into(),
+                assumed,
+                assumed_back: None,
+            };
+            steps.push(step("external", "kubeadm-config", Action::External(external)));
+        }
+        steps.push(external(
+            "certificates-after",
+            "reissue the API servers' certificates without the old first address; unlock the pipelines"
+                .to_string(),
+            "nothing dials the old address any more",
+        ));
+        steps
+    }
+}

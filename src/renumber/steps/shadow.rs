@@ -1,0 +1,121 @@
+//! The steps of Services whose old address a shadow Service holds.
+
+use std::net::IpAddr;
+
+use super::edits::{both, create, inverse, one, swap, text};
+use super::{Compiler, step, step_of};
+use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap, Wait};
+use crate::renumber::plan::{Move, Shadow};
+use crate::survey::Era;
+use crate::wire::edit::Condition;
+use crate::wire::objects::ALLOCATOR;
+use crate::wire::{Field, FieldEdit};
+
+impl Compiler<'_> {
+    /// Makes the shadow Services of a batch, waits for their endpoints, and gives them their addresses.
+    pub(in crate::renumber) fn shadows(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
+        let with_shadow = || moves.iter().filter_map(|m| m.shadow.as_ref().map(|shadow| (m, shadow)));
+        let mut steps = Vec::new();
+        for (candidate, shadow) in with_shadow() {
+            for (name, temporary) in parts_of(shadow) {
+                steps.push(Self::make_shadow(candidate, shadow, name, temporary));
+            }
+        }
+        let until =
+            "the shadow Services have the endpoints of the Services that they stand in for".to_string();
+        let wait = Action::Wait(Wait { name: "endpoints".into(), until });
+        steps.push(step("endpoints", &format!("{batch:05}"), wait));
+        for (candidate, shadow) in with_shadow() {
+            let addresses = [candidate.old_address, candidate.new_address];
+            for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
+                steps.push(self.give_address(candidate, name, temporary, address));
+            }
+        }
+        steps
+    }
+
+    fn make_shadow(candidate: &Move, shadow: &Shadow, name: &str, temporary: IpAddr) -> Step {
+        let forward = ApiChange::Create { manifest: manifest(candidate, shadow, name, temporary) };
+        let backward = ApiChange::Delete {
+            api_version: "v1".into(),
+            kind: "Service".into(),
+            namespace: Some(candidate.namespace.clone()),
+            name: name.to_string(),
+        };
+        let action = Action::Api { forward, backward: Some(backward) };
+        shadow_step(candidate, "make-shadow", name, action)
+    }
+
+    /// Gives a shadow its address in etcd, in place of the temporary one, which becomes free.
+    pub(super) fn give_address(
+        &self,
+        candidate: &Move,
+        name: &str,
+        temporary: IpAddr,
+        address: IpAddr,
+    ) -> Step {
+        let key = self.layout.service(&candidate.namespace, name);
+        let edits = vec![
+            FieldEdit::replace(Field::cluster_ip(), text(&temporary.to_string()), text(&address.to_string())),
+            FieldEdit::replace(Field::cluster_ips(), one(temporary), one(address)),
+        ];
+        let back = inverse(&edits);
+        let edit = |edits| KeyEdit {
+            key: key.clone(),
+            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
+        };
+        let (mut forward, mut backward) = (vec![edit(edits)], vec![edit(back)]);
+        if self.work.era == Era::Bitmap {
+            forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
+            backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
+        } else {
+            let object = self.layout.ip_address(temporary);
+            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
+            forward.push(KeyEdit { key: object.clone(), change: KeyChange::Delete { require } });
+            backward.push(create(object, self.new_ip_address(temporary, candidate, name, ALLOCATOR), 0));
+        }
+        shadow_step(candidate, "give-address", name, both(forward, backward))
+    }
+
+    /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the
+    /// Service has by now, would be released with it.
+    pub(in crate::renumber) fn unwarm(&self, candidate: &Move) -> Option<Step> {
+        let shadow = candidate.shadow.as_ref()?;
+        let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
+        let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.new_address))];
+        let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
+        let value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
+        let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
+        let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
+        let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
+        Some(step_of(candidate, "unwarm", action))
+    }
+}
+
+/// A step on a shadow, which is about the Service that it stands in for.
+fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
+    let subject = format!("{}/{shadow}", candidate.namespace);
+    Step { about: candidate.subject(), ..step(name, &subject, action) }
+}
+
+fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {
+    let [hold, warm] = shadow.temporary;
+    [(&shadow.hold_name, hold), (&shadow.warm_name, warm)]
+}
+
+fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: IpAddr) -> serde_json::Value {
+    let mut spec = shadow.spec.clone();
+    if let Some(members) = spec.as_object_mut() {
+        members.insert("clusterIP".into(), address.to_string().into());
+        members.insert("clusterIPs".into(), serde_json::json!([address.to_string()]));
+    }
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": candidate.namespace, "uid": "", "creationTimestamp": "1970-01-01T00:00:00Z",
+            "labels": {"app.kubernetes.io/managed-by": "netsurgeon"},
+            "annotations": {"netsurgeon.io/stands-in-for": candidate.name},
+        },
+        "spec": spec,
+    })
+}

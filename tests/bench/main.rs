@@ -1,0 +1,177 @@
+//! How fast `renumber plan` and `rehearse` are, and how they grow with the cluster: `make bench`.
+//!
+//! The measure is `etcdutl snapshot status` on the same file, which reads a snapshot and its checksum as well
+//! and is what people run today to see whether one is good. Prints a table, or with `--json` the same
+//! figures for programs. What it runs and how is in [`measure`]; what it runs on, in [`snapshots`].
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    reason = "it is no part of the program"
+)]
+
+#[path = "../rig"]
+#[allow(dead_code, reason = "the benchmark uses a part of the rig")]
+mod rig {
+    pub mod etcd;
+    pub mod pki;
+    pub mod process;
+    pub mod programs;
+    pub mod workspace;
+}
+mod measure;
+mod snapshots;
+
+use std::path::{Path, PathBuf};
+
+use measure::{Program, medians};
+use rig::programs::{ETCD_VERSION, built};
+use serde::Serialize;
+
+/// Sizes of clusters, in Services.
+const SIZES: [usize; 3] = [1_000, 10_000, 50_000];
+/// Where the Services go.
+const TARGET: &str = "10.192.0.0/12";
+/// Rounds of what takes less than a second, and of what takes longer.
+const ROUNDS: usize = 15;
+const LONG_ROUNDS: usize = 3;
+
+/// What was measured on one snapshot.
+#[derive(Debug, Serialize)]
+struct Figures {
+    services: usize,
+    file_bytes: u64,
+    plan_seconds: f64,
+    plan_microseconds_per_service: f64,
+    plan_peak_kib: u64,
+    plan_anonymous_kib: u64,
+    plan_anonymous_bytes_per_service: f64,
+    etcdutl_seconds: f64,
+    etcdutl_peak_kib: u64,
+    plan_to_etcdutl: f64,
+    rehearse_seconds: f64,
+    rehearse_peak_kib: u64,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    processor: String,
+    processors: usize,
+    figures: Vec<Figures>,
+    /// Seconds and anonymous memory per Service of the largest cluster, against the middle one.
+    plan_growth: f64,
+    plan_memory_growth: f64,
+    rehearse_growth: f64,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let is_json = std::env::args().any(|argument| argument == "--json");
+    let mut figures = Vec::new();
+    let netsurgeon = netsurgeon();
+    for services in SIZES {
+        let file = snapshots::with_services(services).await;
+        figures.push(measure(&netsurgeon, services, &file));
+    }
+    let outcome = summarise(figures);
+    if is_json {
+        println!("{}", serde_json::to_string_pretty(&outcome).expect("figures"));
+    } else {
+        print(&outcome);
+    }
+}
+
+/// Returns the program as `cargo build --release` leaves it, beside this one.
+fn netsurgeon() -> PathBuf {
+    let own = std::env::current_exe().expect("this program has a path");
+    let target = own.ancestors().nth(3).expect("target/PROFILE/examples/bench");
+    let program = target.join("release/netsurgeon");
+    assert!(program.is_file(), "`{}` is missing: run `make bench`, which builds it", program.display());
+    program
+}
+
+fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
+    eprintln!("measuring {services} Services");
+    let path = file.to_string_lossy();
+    let plan = ["renumber", "plan", "--snapshot", &path, "--to", TARGET, "-o", "json"];
+    let plan = Program::new(netsurgeon, &plan);
+    let rehearse = Program::new(netsurgeon, &["rehearse", &path, "--to", TARGET, "-o", "json"]);
+    let etcdutl = built(&format!("etcd-{ETCD_VERSION}/etcdutl"));
+    let etcdutl = Program::new(etcdutl, &["snapshot", "status", &path, "-w", "json"]);
+    let [plan_seconds, etcdutl_seconds] = medians(&[plan.clone(), etcdutl.clone()], ROUNDS)[..] else {
+        panic!("two programs")
+    };
+    let rehearse_seconds = medians(std::slice::from_ref(&rehearse), LONG_ROUNDS)[0];
+    let plan_anonymous_kib = plan.anonymous_kib();
+    let each = |total: f64| total / services as f64;
+    Figures {
+        services,
+        file_bytes: std::fs::metadata(file).expect("the snapshot").len(),
+        plan_seconds,
+        plan_microseconds_per_service: each(plan_seconds * 1e6),
+        plan_peak_kib: plan.peak_kib(),
+        plan_anonymous_kib,
+        plan_anonymous_bytes_per_service: each(plan_anonymous_kib as f64 * 1024.0),
+        etcdutl_seconds,
+        etcdutl_peak_kib: etcdutl.peak_kib(),
+        plan_to_etcdutl: plan_seconds / etcdutl_seconds,
+        rehearse_seconds,
+        rehearse_peak_kib: rehearse.peak_kib(),
+    }
+}
+
+fn summarise(figures: Vec<Figures>) -> Outcome {
+    let growth = |of: &dyn Fn(&Figures) -> f64| {
+        let each = |index: usize| of(&figures[index]) / figures[index].services as f64;
+        each(2) / each(1)
+    };
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    Outcome {
+        processor: processor.trim_start_matches([' ', '\t', ':']).to_string(),
+        processors: std::thread::available_parallelism().map_or(0, usize::from),
+        plan_growth: growth(&|figures| figures.plan_seconds),
+        plan_memory_growth: growth(&|figures| figures.plan_anonymous_kib as f64),
+        rehearse_growth: growth(&|figures| figures.rehearse_seconds),
+        figures,
+    }
+}
+
+fn print(outcome: &Outcome) {
+    let mib = |kib: u64| kib as f64 / 1024.0;
+    println!("{} x {}; medians", outcome.processors, outcome.processor);
+    println!(
+        "Services  file MB    plan ms  etcdutl ms  ratio   us/Service   peak MiB  own MiB  own B/Service"
+    );
+    for f in &outcome.figures {
+        println!(
+            "{:8} {:8.1} {:10.1} {:11.1} {:6.2} {:12.2} {:10.1} {:8.1} {:14.0}",
+            f.services,
+            f.file_bytes as f64 / 1e6,
+            f.plan_seconds * 1e3,
+            f.etcdutl_seconds * 1e3,
+            f.plan_to_etcdutl,
+            f.plan_microseconds_per_service,
+            mib(f.plan_peak_kib),
+            mib(f.plan_anonymous_kib),
+            f.plan_anonymous_bytes_per_service,
+        );
+    }
+    println!("Services  rehearse s  us/Service  peak MiB");
+    for f in &outcome.figures {
+        let peak = mib(f.rehearse_peak_kib);
+        let each = f.rehearse_seconds * 1e6 / f.services as f64;
+        println!("{:8} {:11.2} {each:11.1} {peak:9.1}", f.services, f.rehearse_seconds);
+    }
+    println!(
+        "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}",
+        outcome.plan_growth, outcome.plan_memory_growth, outcome.rehearse_growth
+    );
+}

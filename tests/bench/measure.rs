@@ -1,0 +1,106 @@
+//! Whole processes, measured from outside.
+//!
+//! *Time* is wall time from start to end, output discarded, the file in the page cache. Programs that are
+//! compared take turns, so that what else the machine does hits all of them; figures are medians.
+//!
+//! *Memory* is measured in runs of its own. The peak of the resident set (`ru_maxrss`) comes from
+//! `/usr/bin/time`. It counts pages of the mapped file, which are the page cache's. Anonymous memory, the
+//! program's own, is told apart by a program that writes its result into a pipe that nobody empties: it
+//! stands still, its memory still there, while `/proc/PID/status` is read. From then on only mapped pages
+//! could add to the peak, so `VmHWM - RssFile` is an upper bound of its anonymous memory at any time.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often a process is looked at that is about to fill its pipe.
+const POLL: Duration = Duration::from_millis(5);
+/// So many looks in a row must find it waiting.
+const LOOKS: usize = 5;
+
+/// A program with its arguments.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub path: PathBuf,
+    pub arguments: Vec<String>,
+}
+
+impl Program {
+    pub fn new(path: impl Into<PathBuf>, arguments: &[&str]) -> Self {
+        Self { path: path.into(), arguments: arguments.iter().map(ToString::to_string).collect() }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Runs the program; returns seconds.
+    fn seconds(&self) -> f64 {
+        let begin = Instant::now();
+        let status = self.command().status();
+        let seconds = begin.elapsed().as_secs_f64();
+        assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{self:?}: {status:?}");
+        seconds
+    }
+
+    /// Returns the peak of the resident set, mapped files included, in KiB.
+    pub fn peak_kib(&self) -> u64 {
+        let mut command = Command::new("/usr/bin/time");
+        command.args(["-f", "%M"]).arg(&self.path).args(&self.arguments).stdout(Stdio::null());
+        let output = command.output().expect("`/usr/bin/time`, of Debian's package `time`");
+        assert!(output.status.success(), "{self:?}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        text.lines().last().and_then(|line| line.trim().parse().ok()).expect("a number of KiB")
+    }
+
+    /// Returns the most anonymous memory that the program can have had, in KiB. Its output must be more than a
+    /// pipe holds (64 KiB).
+    pub fn anonymous_kib(&self) -> u64 {
+        let mut child = self.command().stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut pipe = child.stdout.take().expect("a pipe");
+        pipe.read_exact(&mut [0]).expect("the program writes");
+        let mut waiting = 0;
+        while waiting < LOOKS {
+            std::thread::sleep(POLL);
+            let sleeps = field(&status(child.id()), "State:").starts_with('S');
+            waiting = if sleeps { waiting + 1 } else { 0 };
+        }
+        let status = status(child.id());
+        let kib = |name: &str| -> u64 {
+            field(&status, name).trim_end_matches(" kB").parse().expect("a number of KiB")
+        };
+        let anonymous = kib("VmHWM:") - kib("RssFile:");
+        std::io::copy(&mut pipe, &mut std::io::sink()).expect("the program writes");
+        assert!(child.wait().expect("the program ends").success(), "{self:?}");
+        anonymous
+    }
+}
+
+fn status(process: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process is there")
+}
+
+fn field<'s>(status: &'s str, name: &str) -> &'s str {
+    status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it").trim()
+}
+
+/// Runs the programs by turns, so many rounds after one to warm up; returns the median seconds of each.
+pub fn medians(programs: &[Program], rounds: usize) -> Vec<f64> {
+    for program in programs {
+        program.seconds();
+    }
+    let mut samples = vec![Vec::new(); programs.len()];
+    for _ in 0..rounds {
+        for (program, samples) in programs.iter().zip(&mut samples) {
+            samples.push(program.seconds());
+        }
+    }
+    let median = |samples: &mut Vec<f64>| {
+        samples.sort_by(f64::total_cmp);
+        samples[samples.len() / 2]
+    };
+    samples.iter_mut().map(median).collect()
+}

@@ -1,0 +1,85 @@
+//! Edits of single fields in stored values. Of an edit that is carried out it asserts: the field holds what
+//! was asked for; every other field holds what it held; the inverse gives the field back what it held, and
+//! on a value as an API server writes it, gives back every byte, unless the edit took a member out of JSON,
+//! which comes back as the last one.
+//!
+//! Input: which field, which new value, then a value (see `netsurgeon_fuzz::input`).
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::field::{Field, FieldKind, Segment, Value};
+use netsurgeon::wire::{FieldEdit, WireError};
+
+fuzz_target!(|data: &[u8]| {
+    let [which, choice, rest @ ..] = data else { return };
+    let Some(input) = netsurgeon_fuzz::input(rest) else { return };
+    let value = input.value.as_slice();
+    let fields = fields();
+    let field = &fields[usize::from(*which) % fields.len()];
+    let new = new_value(field.kind, *choice);
+    let read_all = |value: &[u8]| -> Vec<Result<Value, WireError>> {
+        fields.iter().filter(|other| disjoint(field, other)).map(|other| edit::read(value, other)).collect()
+    };
+    let set = FieldEdit { field: field.clone(), change: FieldChange::Set(new.clone()) };
+    if let Ok(edited) = edit::apply(value, &[set]) {
+        assert_eq!(edit::read(&edited, field).as_ref(), Ok(&new), "{field}");
+        assert_eq!(read_all(&edited), read_all(value), "{field}");
+    }
+    let Ok(before) = edit::read(value, field) else { return };
+    let moves_a_member = new == Value::Absent && value.starts_with(b"{");
+    let replace = FieldEdit::replace(field.clone(), before.clone(), new);
+    let Ok(edited) = edit::apply(value, std::slice::from_ref(&replace)) else { return };
+    let twice = edit::apply(&edited, std::slice::from_ref(&replace));
+    assert_eq!(twice.as_ref(), Ok(&edited), "carrying {field} out twice is the same as once");
+    let inverse = replace.inverse().expect("a replacement has an inverse");
+    let back = edit::apply(&edited, &[inverse]).expect("what was just done can be undone");
+    assert_eq!(edit::read(&back, field), Ok(before), "{field}");
+    assert_eq!(read_all(&back), read_all(value), "{field}");
+    if input.is_real && !moves_a_member {
+        assert_eq!(back, value, "{field}");
+    }
+});
+
+fn fields() -> [Field; 13] {
+    [
+        Field::uid(),
+        Field::creation_timestamp(),
+        Field::label("ipaddress.kubernetes.io/managed-by"),
+        Field::label("release"),
+        Field::cluster_ip(),
+        Field::cluster_ips(),
+        Field::external_ips(),
+        Field::external_traffic_policy(),
+        Field::parent_namespace(),
+        Field::parent_name(),
+        Field::range(),
+        Field::data(),
+        Field::config_map_entry("ClusterConfiguration"),
+    ]
+}
+
+fn new_value(kind: FieldKind, choice: u8) -> Value {
+    match (choice % 4, kind) {
+        (0, _) => Value::Absent,
+        (1, FieldKind::Text) => Value::Text(String::new()),
+        (_, FieldKind::Text) => Value::Text(format!("10.200.0.{choice}\u{fc}\"\\")),
+        (_, FieldKind::Texts) => Value::Texts((0..=choice % 3).map(|n| format!("10.200.{n}.7")).collect()),
+        (_, FieldKind::Bytes) => Value::Bytes(vec![choice; usize::from(choice)]),
+        (_, FieldKind::Time) => Value::Time(1_795_247_950 + i64::from(choice)),
+    }
+}
+
+/// Whether two ways part at members of one message or entries of one map. Different kinds give one number to
+/// different fields (`range` of a RangeAllocation is `spec` of a Service), and one name too (`data`).
+fn disjoint(one: &Field, other: &Field) -> bool {
+    let parting = one.path.iter().zip(&other.path).find(|(a, b)| a != b);
+    match parting {
+        Some((Segment::Member(number, name), Segment::Member(other_number, other_name))) => {
+            number != other_number && name != other_name
+        }
+        Some((Segment::Entry(_), Segment::Entry(_))) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,154 @@
+//! The house rules that a compiler does not know: who may import whom, who may name which library, and how
+//! long a function and a file may be.
+
+use std::path::{Path, PathBuf};
+
+/// Each room and the rooms below it that it may name (`src/lib.rs` draws the ladder).
+const LADDER: &[(&str, &[&str])] = &[
+    ("main", &["cli"]),
+    ("lib", &[]),
+    ("cli", &["renumber", "operation", "survey", "store", "wire", "ip"]),
+    ("renumber", &["operation", "survey", "store", "wire", "ip"]),
+    ("operation", &["store", "wire", "ip"]),
+    ("survey", &["store", "wire", "ip"]),
+    ("store", &[]),
+    ("wire", &["ip"]),
+    ("ip", &[]),
+];
+
+/// What only one place may name.
+const OWNED: &[(&str, &str)] = &[
+    ("etcd_client", "store/etcd"),
+    ("prost::", "wire"),
+    ("clap", "cli"),
+    ("println!", "cli/output.rs"),
+    ("eprintln!", "cli/output.rs"),
+    ("io::stdout", "cli/output.rs"),
+    ("io::stderr", "cli/output.rs"),
+];
+
+const LONGEST_FUNCTION: usize = 60;
+const LONGEST_FILE: usize = 500;
+
+struct Source {
+    /// Below `src/`.
+    path: String,
+    /// The lines before the unit tests, comments left empty.
+    code: Vec<String>,
+}
+
+impl Source {
+    fn room(&self) -> &str {
+        self.path.split('/').next().expect("a name").trim_end_matches(".rs")
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    assert!(files.len() > 50, "the sources are found");
+    let read = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).expect("a source");
+        let code = text.lines().take_while(|line| *line != "#[cfg(test)]");
+        let code = code.map(|line| if line.trim_start().starts_with("//") { "" } else { line }.to_string());
+        let path = file.strip_prefix(&root).expect("below src").to_str().expect("UTF-8").to_string();
+        Source { path, code: code.collect() }
+    };
+    let is_test = |source: &Source| source.path.ends_with("tests.rs");
+    files.iter().map(read).filter(|source| source.path != "wire/generated.rs" && !is_test(source)).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn assert_none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+/// Returns the rooms that a line names: `crate::ROOM`, or in `main` `netsurgeon::ROOM`.
+fn named(line: &str) -> Vec<&str> {
+    ["crate::", "netsurgeon::"]
+        .into_iter()
+        .flat_map(|start| line.split(start).skip(1))
+        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
+        .collect()
+}
+
+#[test]
+fn a_room_imports_only_rooms_below_it() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        let room = source.room();
+        let Some((_, below)) = LADDER.iter().find(|(name, _)| *name == room) else {
+            faults.push(format!("src/{}: the room `{room}` has no place on the ladder", source.path));
+            continue;
+        };
+        for (index, line) in source.code.iter().enumerate() {
+            for other in named(line).into_iter().filter(|other| *other != room) {
+                if !below.contains(&other) {
+                    let place = format!("src/{}:{}", source.path, index + 1);
+                    faults.push(format!("{place}: `{room}` may not name `{other}`: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn a_library_has_one_owner() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        for (name, owner) in OWNED.iter().filter(|(_, owner)| !source.path.starts_with(owner)) {
+            let lines = source.code.iter().enumerate().filter(|(_, line)| line.contains(name));
+            faults.extend(lines.map(|(index, _)| {
+                format!("src/{}:{}: only src/{owner} may name `{name}`", source.path, index + 1)
+            }));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn functions_and_files_are_short() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        if source.code.len() > LONGEST_FILE {
+            faults.push(format!("src/{} has {} lines", source.path, source.code.len()));
+        }
+        for (index, line) in source.code.iter().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let is_function = line.split_whitespace().take(4).any(|word| word == "fn");
+            if !is_function || line.trim_end().ends_with([';', '}']) {
+                continue;
+            }
+            let end = format!("{}}}", " ".repeat(indent));
+            let length = source.code.iter().skip(index).position(|line| *line == end).unwrap_or(0) + 1;
+            if length > LONGEST_FUNCTION {
+                faults.push(format!("src/{}:{}: a function of {length} lines", source.path, index + 1));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn every_module_says_why_it_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let silent = sources().into_iter().filter(|source| {
+        let text = std::fs::read_to_string(root.join(&source.path)).expect("a source");
+        !text.starts_with("//! ")
+    });
+    let faults: Vec<String> =
+        silent.map(|source| format!("src/{} has no opening text", source.path)).collect();
+    assert_none(&faults);
+}

@@ -1,0 +1,275 @@
+//! What netsurgeon says when something is wrong: with what was typed, or with the file.
+
+use insta::assert_snapshot;
+
+use crate::program::{run, run_in, tell, told};
+
+#[test]
+fn wrong_usage_is_status_2() {
+    assert_snapshot!(tell("ranges check"), @r"
+    --- stderr
+    error: there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given
+    hint: for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS
+    hint: on a control-plane host of kubeadm's, etcd is found by itself: run this there, as root
+    --- exit status 2
+    ");
+    assert_snapshot!(tell("ranges chekc"), @r"
+    --- stderr
+    error: unrecognized subcommand 'chekc'
+
+      tip: a similar subcommand exists: 'check'
+
+    Usage: netsurgeon ranges [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    --- exit status 2
+    ");
+    assert_snapshot!(tell("ip first 10.96.0.7/16"), @r"
+    --- stderr
+    error: invalid value '10.96.0.7/16' for '<CIDR>': `10.96.0.7/16` is not a network address: the network of that prefix length is `10.96.0.0/16`
+
+    For more information, try '--help'.
+    --- exit status 2
+    ");
+    assert_snapshot!(tell("inspect diff"), @r"
+    --- stderr
+    error: there is only one side to compare: the live etcd as it is now
+    hint: name a snapshot file, or the revision to compare with: `--from-revision N`
+    --- exit status 2
+    ");
+    assert_snapshot!(tell("ranges check --etcd-endpoints http://127.0.0.1:1 --etcd-user root"), @r"
+    --- stderr
+    error: there is no password for etcd's user `root`
+    hint: put it into ETCDCTL_PASSWORD, or name and password as `NAME:PASSWORD` into ETCDCTL_USER
+    --- exit status 2
+    ");
+}
+
+#[test]
+fn an_etcd_that_is_not_there() {
+    let output = run("ranges check --etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.starts_with("error: no etcd endpoint of `http://127.0.0.1:1`") && text.contains("hint: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/objects.snapshot.db"))
+        .expect("a fixture");
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    let files: [(&str, &[u8]); 3] =
+        [("text.db", b"hello"), ("short.db", &whole[..50_000]), ("flipped.db", &flipped)];
+    for (name, content) in files {
+        std::fs::write(folder.path().join(name), content).expect("a file");
+    }
+    let check = |name: &str| told(&run_in(folder.path(), &format!("ranges check --snapshot {name}"), b""));
+    assert_snapshot!(check("missing.db"), @r"
+    --- stderr
+    error: cannot read `missing.db`: No such file or directory (os error 2)
+    hint: check the path
+    --- exit status 1
+    ");
+    assert_snapshot!(check("text.db"), @r"
+    --- stderr
+    error: `text.db` is not an etcd snapshot: it does not begin with a bbolt meta page
+    hint: `etcdctl snapshot save FILE` makes one; the file `member/snap/db` of a stopped member will do, too
+    --- exit status 1
+    ");
+    assert_snapshot!(check("short.db"), @r"
+    --- stderr
+    error: snapshot `short.db` is truncated: its size of 50000 bytes is neither that of a database (a multiple of 512) nor that of a snapshot (the same and a checksum of 32 bytes)
+    hint: copy the file again, and compare its size with the original's
+    --- exit status 1
+    ");
+    assert_snapshot!(check("flipped.db"), @r"
+    --- stderr
+    error: snapshot `flipped.db` is damaged: its SHA-256 is HASH, the file says HASH
+    hint: do not restore from this file: copy it again from where it was made, or take a new snapshot
+    --- exit status 1
+    ");
+}
+
+#[test]
+fn a_file_without_checksum_is_read_with_a_note() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/objects.snapshot.db"))
+        .expect("a fixture");
+    std::fs::write(folder.path().join("db"), &whole[..whole.len() - 32]).expect("a file");
+    assert_snapshot!(told(&run_in(folder.path(), "ranges check --snapshot db", b"")), @r"
+    --- stderr
+    note: `db` has no checksum (it is a raw database): a changed byte inside a value cannot be noticed
+    snapshot db, revision N, era objects: 29 Services checked, 0 errors, 0 warnings
+    --- exit status 0
+    ");
+}
+
+#[test]
+fn the_wrong_prefix_and_the_wrong_revision() {
+    let objects = "--snapshot testdata/objects.snapshot.db";
+    assert_snapshot!(tell(&format!("ranges check --etcd-prefix /kubernetes {objects}")), @r"
+    --- stderr
+    error: there are no Kubernetes Services under the prefix `/kubernetes`; there are some under `/registry`: give `--etcd-prefix /registry`
+    --- exit status 1
+    ");
+    assert_snapshot!(tell(&format!("ranges check --at-revision 1 {objects}")), @r"
+    --- stderr
+    error: revision N has been compacted; the oldest revision still held is N
+    hint: ask for revision N or later, or read a snapshot taken earlier
+    --- exit status 1
+    ");
+    assert_snapshot!(tell(&format!("ranges check --at-revision 999999 {objects}")), @r"
+    --- stderr
+    error: revision N does not exist; the newest revision is N
+    hint: leave `--at-revision` out to read the newest revision
+    --- exit status 1
+    ");
+}
+
+#[test]
+fn ip_arithmetic() {
+    assert_snapshot!(tell("ip first 10.96.0.0/16"), @r"
+    --- stdout
+    10.96.0.1
+    --- exit status 0
+    ");
+    assert_snapshot!(tell("ip nth fd00:10:96::/112 10 -o json"), @r#"
+    --- stdout
+    {
+      "version": 1,
+      "range": "fd00:10:96::/112",
+      "address": "fd00:10:96::a"
+    }
+    --- exit status 0
+    "#);
+    assert_snapshot!(tell("ip nth 10.0.0.0/30 9"), @r"
+    --- stderr
+    error: range `10.0.0.0/30` has no address 9 above `10.0.0.0`
+    hint: the highest is 3
+    --- exit status 1
+    ");
+    assert_snapshot!(tell("ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3"), @r"
+    --- stdout
+    OLD          NEW
+    10.96.0.10   10.200.0.10
+    10.96.77.3   10.200.1.1
+    --- exit status 0
+    ");
+    assert_snapshot!(tell("ip map --from 10.96.0.0/16 --to 10.200.0.0/30 10.96.0.1 10.96.0.2 10.96.0.3"), @r"
+    --- stderr
+    error: range `10.200.0.0/30` has 2 free addresses, 3 are needed
+    hint: choose a larger range: a shorter prefix, such as /16
+    --- exit status 1
+    ");
+    assert_snapshot!(tell("ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.97.0.1"), @r"
+    --- stderr
+    error: address `10.97.0.1` is not in `10.96.0.0/16`
+    hint: give the range that it is in with `--from`
+    --- exit status 1
+    ");
+}
+
+#[test]
+fn help_names_every_command() {
+    assert_snapshot!(tell("--help"), @r"
+    --- stdout
+    Change the network of a Kubernetes cluster that is serving traffic.
+
+    netsurgeon works on what the API server keeps in etcd: it reads a live etcd or a snapshot file,
+    shows and checks every Service address in it, and moves all of them to another range.
+
+    Usage: netsurgeon [OPTIONS] <COMMAND>
+
+    Commands:
+      ranges       The Service ranges: how full they are, and what is wrong with them
+      inspect      Any stored object, readable
+      ip           Arithmetic on Service ranges, for scripts
+      completions  Print a completion script for a shell
+      man          Print the manual, or write its pages to a folder
+      version      Print the version
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -o, --output <FORMAT>
+              How to print data
+
+              Possible values:
+              - table: For people
+              - json:  For programs; docs/json.md has the shapes
+              - yaml:  The same as YAML
+              
+              [default: table]
+
+          --color <WHEN>
+              When to colour; `auto` is on a terminal, unless NO_COLOR is set
+
+              Possible values:
+              - auto:   On a terminal
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+      -v, --verbose...
+              Say more on stderr; again for more still
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+
+    Exit status:
+      0   done
+      1   refused, or failed before anything was changed
+      2   wrong usage
+      3   there are findings (check, verify, audit, preflight, diff)
+      4   failed, and rolled back clean
+      5   stuck or partly undone: read the journal
+      6   paused at a gate
+      70  a bug of netsurgeon's
+
+    Data goes to stdout, everything else to stderr.
+    --- exit status 0
+    ");
+    assert_snapshot!(tell("version"), @r"
+    --- stdout
+    netsurgeon 0.1.0
+    --- exit status 0
+    ");
+}
+
+#[test]
+fn scripts_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            String::from_utf8_lossy(&run(&format!("completions {shell}")).stdout).contains("ranges"),
+            "{shell}"
+        );
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    assert!(run_in(folder.path(), "man --directory .", b"").status.success());
+    assert!(folder.path().join("netsurgeon-ranges-check.1").exists());
+    assert!(run("man").stdout.starts_with(b".ie"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
+        .args(["completions", "bash"])
+        .env_clear()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("an end");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}

@@ -1,0 +1,43 @@
+//! Every code of a finding is explained in `docs/findings.md`, and nothing else is.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn codes(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            codes(&path, found);
+        } else if path.file_name().is_some_and(|name| name != "tests.rs") {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            for call in ["Finding::error(", "Finding::warning(", "Finding::info(", "Finding::new("] {
+                for rest in text.split(call).skip(1) {
+                    let code = rest.split('"').nth(1).expect("a code in quotes");
+                    assert!(
+                        rest.trim_start().starts_with('"'),
+                        "a code is written where it is used: {rest:.40}"
+                    );
+                    found.insert(code.to_string());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_code_is_explained() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut used = BTreeSet::new();
+    codes(&root.join("src/survey"), &mut used);
+    assert!(used.len() >= 29, "the codes are found: {used:?}");
+    let text = std::fs::read_to_string(root.join("docs/findings.md")).expect("docs/findings.md");
+    let explained: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'))
+        .map(String::from)
+        .collect();
+    assert_eq!(used, explained, "the codes in src/survey (left) and in docs/findings.md (right)");
+    for section in text.split("### ").skip(1) {
+        assert!(section.contains("**Do:**"), "what to do is missing: {section}");
+    }
+}
