@@ -116,9 +116,12 @@ impl Output {
     /// Prints a value as JSON, indented.
     pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let mut stdout = BufWriter::with_capacity(JSON_BLOCK, std::io::stdout().lock());
-        serde_json::to_writer_pretty(&mut stdout, value).map_err(|error| match error.is_io() {
-            true => Failure::from(std::io::Error::from(error)),
-            false => Failure::new(Kind::Bug, error),
+        serde_json::to_writer_pretty(&mut stdout, value).map_err(|error| {
+            if error.is_io() {
+                Failure::from(std::io::Error::from(error))
+            } else {
+                Failure::new(Kind::Bug, error)
+            }
         })?;
         stdout.write_all(b"\n")?;
         Ok(stdout.flush()?)
