@@ -51,30 +51,6 @@ pub struct Time {
 #[derive(serde::Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, clippy::pedantic)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct OwnerReference {
-    #[prost(string, optional, tag = "1")]
-    #[serde(rename = "kind")]
-    pub kind: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(string, optional, tag = "3")]
-    #[serde(rename = "name")]
-    pub name: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(string, optional, tag = "4")]
-    #[serde(rename = "uid")]
-    pub uid: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(string, optional, tag = "5")]
-    #[serde(rename = "apiVersion")]
-    pub api_version: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(bool, optional, tag = "6")]
-    #[serde(rename = "controller")]
-    pub controller: ::core::option::Option<bool>,
-    #[prost(bool, optional, tag = "7")]
-    #[serde(rename = "blockOwnerDeletion")]
-    pub block_owner_deletion: ::core::option::Option<bool>,
-}
-#[derive(serde::Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, clippy::pedantic)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObjectMeta {
     #[prost(string, optional, tag = "1")]
@@ -109,18 +85,6 @@ pub struct ObjectMeta {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    #[prost(btree_map = "string, string", tag = "12")]
-    #[serde(rename = "annotations")]
-    pub annotations: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    #[prost(message, repeated, tag = "13")]
-    #[serde(rename = "ownerReferences")]
-    pub owner_references: ::prost::alloc::vec::Vec<OwnerReference>,
-    #[prost(string, repeated, tag = "14")]
-    #[serde(rename = "finalizers")]
-    pub finalizers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Deserialize)]
 #[serde(default)]
@@ -222,17 +186,6 @@ pub struct ServiceSpec {
     #[prost(string, optional, tag = "7")]
     #[serde(rename = "sessionAffinity")]
     pub session_affinity: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(string, optional, tag = "8")]
-    #[serde(rename = "loadBalancerIP")]
-    pub load_balancer_ip: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "9")]
-    #[serde(rename = "loadBalancerSourceRanges")]
-    pub load_balancer_source_ranges: ::prost::alloc::vec::Vec<
-        ::prost::alloc::string::String,
-    >,
-    #[prost(string, optional, tag = "10")]
-    #[serde(rename = "externalName")]
-    pub external_name: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, optional, tag = "11")]
     #[serde(rename = "externalTrafficPolicy")]
     pub external_traffic_policy: ::core::option::Option<::prost::alloc::string::String>,
@@ -245,21 +198,9 @@ pub struct ServiceSpec {
     #[prost(message, optional, tag = "14")]
     #[serde(rename = "sessionAffinityConfig")]
     pub session_affinity_config: ::core::option::Option<SessionAffinityConfig>,
-    #[prost(string, optional, tag = "17")]
-    #[serde(rename = "ipFamilyPolicy")]
-    pub ip_family_policy: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "18")]
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "19")]
-    #[serde(rename = "ipFamilies")]
-    pub ip_families: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(bool, optional, tag = "20")]
-    #[serde(rename = "allocateLoadBalancerNodePorts")]
-    pub allocate_load_balancer_node_ports: ::core::option::Option<bool>,
-    #[prost(string, optional, tag = "21")]
-    #[serde(rename = "loadBalancerClass")]
-    pub load_balancer_class: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, optional, tag = "22")]
     #[serde(rename = "internalTrafficPolicy")]
     pub internal_traffic_policy: ::core::option::Option<::prost::alloc::string::String>,
