@@ -6,7 +6,7 @@ use super::OperationError;
 use super::journal::{Journal, State};
 use super::plan::{Stage, Work};
 use super::ports::{Ambient, Answer, Event, Observed, Observer, World, WorldError};
-use super::step::{Action, ApiChange, External, Step, StepId, Swap};
+use super::step::{Action, ApiChange, External, Step, StepId, Swap, Wait};
 use super::swap::prepare;
 use crate::store::{CommitError, Guard, Transaction, WriteStore};
 
@@ -46,13 +46,29 @@ pub struct Failure {
 /// How far an unwinding has come.
 struct Unwinding {
     report: Report,
-    /// Whether something was undone since the last wait.
-    unsettled: bool,
+    /// Whether anything was undone, now or before.
+    begun: bool,
+    /// What was waited for since something was undone last.
+    waited_for: HashSet<String>,
     /// What the steps are about that could not be undone.
     stuck: HashSet<String>,
 }
 
 impl Unwinding {
+    /// Whether something was undone since this was waited for last.
+    fn owes(&self, wait: &Wait) -> bool {
+        self.begun && !self.waited_for.contains(&wait.name)
+    }
+
+    /// Takes note of a step that was undone.
+    fn undone(&mut self, step: &Step) {
+        self.begun = true;
+        match &step.action {
+            Action::Wait(wait) => drop(self.waited_for.insert(wait.name.clone())),
+            _ => self.waited_for.clear(),
+        }
+    }
+
     /// Whether a step must stay because a later one, which builds on it, could not be undone.
     fn is_built_upon(&self, step: &Step) -> bool {
         match &step.action {
@@ -132,12 +148,13 @@ impl Executor<'_> {
         self.refuse_past_no_return(work, &stages)?;
         let mut unwinding = Unwinding {
             report: Report::default(),
-            unsettled: self.journal.is_being_undone(),
+            begun: self.journal.is_being_undone(),
+            waited_for: HashSet::new(),
             stuck: HashSet::new(),
         };
         for stage in stages.iter().rev() {
             let steps = work.steps(stage);
-            if !steps.iter().any(|step| self.is_to_be_undone(step, unwinding.unsettled)) {
+            if !steps.iter().any(|step| self.is_to_be_undone(step, &unwinding)) {
                 continue;
             }
             self.observer.event(Event::StageStarted { stage, steps: steps.len(), back: true });
@@ -149,12 +166,12 @@ impl Executor<'_> {
     }
 
     /// Whether there is anything to undo of a step. A wait is repeated even if it was undone already, when
-    /// something was undone since the last one.
-    fn is_to_be_undone(&self, step: &Step, unsettled: bool) -> bool {
+    /// something was undone since the last one for the same thing.
+    fn is_to_be_undone(&self, step: &Step, unwinding: &Unwinding) -> bool {
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
         let state = self.journal.state(&step.id);
         match &step.action {
-            Action::Wait(_) => unsettled || was_begun(state),
+            Action::Wait(wait) => unwinding.owes(wait) || was_begun(state),
             Action::WayBack { of, .. } => {
                 let other = self.journal.state(of);
                 state != Some(State::UndoDone) && !matches!(other, None | Some(State::Failed))
@@ -176,7 +193,7 @@ impl Executor<'_> {
     }
 
     async fn undo(&mut self, step: &Step, unwinding: &mut Unwinding) -> Result<(), Failure> {
-        if !self.is_to_be_undone(step, unwinding.unsettled) {
+        if !self.is_to_be_undone(step, unwinding) {
             if self.journal.state(&step.id).is_some() {
                 self.count(step, false, &mut unwinding.report);
             }
@@ -187,7 +204,7 @@ impl Executor<'_> {
         }
         match self.backward(step).await {
             Ok(()) => {
-                unwinding.unsettled = !matches!(step.action, Action::Wait(_));
+                unwinding.undone(step);
                 self.count(step, true, &mut unwinding.report);
                 Ok(())
             }

@@ -239,6 +239,10 @@ impl Work for Renumbering {
             Part::Barrier => vec![steps::barrier("barrier", batch)],
             Part::Flip => each(&|m| compiler.flip(m)),
             Part::HandBack => some(&|m| compiler.hand_back(m)),
+            // On the way back in the other order: first the endpoints of shadows made anew, then the nodes.
+            Part::Verify if moves.iter().any(|m| m.shadow.is_some()) => {
+                vec![steps::barrier("verify", batch), steps::endpoints("endpoints-back", batch)]
+            }
             Part::Verify => vec![steps::barrier("verify", batch)],
             Part::Settle => each(&|m| compiler.settle(m)),
             Part::Unwarm => some(&|m| compiler.unwarm(m)),

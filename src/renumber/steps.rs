@@ -52,6 +52,12 @@ pub(super) fn barrier(name: &str, batch: usize) -> Step {
     step(name, &format!("{batch:05}"), Action::Wait(Wait { name: "barrier".into(), until }))
 }
 
+/// Waiting for shadow Services to have the endpoints of the Services that they stand in for.
+pub(super) fn endpoints(name: &str, batch: usize) -> Step {
+    let until = "the shadow Services have the endpoints of the Services that they stand in for".to_string();
+    step(name, &format!("{batch:05}"), Action::Wait(Wait { name: "endpoints".into(), until }))
+}
+
 /// The step after which there is no way back.
 pub(super) fn no_return() -> Step {
     step("no-return", "all", Action::PointOfNoReturn)

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Ambient, Executor, Failure, Journal, Plan, Report, Silent, State, Summary, Work,
+    Ambient, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
@@ -150,15 +150,24 @@ impl Bench {
 
     /// Undoes as a process does that has just been started.
     pub async fn unwind(&self, store: &Saboteur) -> Result<Report, Failure> {
+        self.unwind_watched(store, &mut Silent).await
+    }
+
+    /// The same, with somebody who is told.
+    pub async fn unwind_watched(
+        &self,
+        store: &Saboteur,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, Failure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        Self::executor(store, &world, &mut Silent, &mut journal).unwind(&self.plan.work).await
+        Self::executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
     fn executor<'a>(
         store: &'a Saboteur,
         world: &'a Simulation<'a>,
-        observer: &'a mut Silent,
+        observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a> {
         Executor { store, world, ambient: &Constant, observer, journal, guards: Vec::new() }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use netsurgeon::operation::{OperationError, State};
+use netsurgeon::operation::{Event, Observer, OperationError, State};
 
 use crate::harness::{Bench, Fault, Keys, Saboteur, keys};
 
@@ -215,4 +215,35 @@ where
 {
     let all = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
     all.filter(|key| one.get(*key) != other.get(*key)).map(ToString::to_string).collect()
+}
+
+/// The order in which steps were undone.
+#[derive(Default)]
+struct Undone(Vec<String>);
+
+impl Observer for Undone {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::StepDone { step } = event {
+            self.0.push(step.id.to_string());
+        }
+    }
+}
+
+/// On the way back a warming shadow is made anew: before its Service gives the new address up, the shadow
+/// must have endpoints, and every node must know.
+#[tokio::test]
+async fn on_the_way_back_a_shadow_made_anew_is_waited_for() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    let mut undone = Undone::default();
+    bench.unwind_watched(&store, &mut undone).await.expect("a rollback");
+    let place = |wanted: &str| undone.0.iter().position(|step| step.starts_with(wanted));
+    let unwarm = place("unwarm/shop/checkout").expect("the shadow is made anew");
+    let after = |wanted: &str, from: usize| {
+        undone.0.iter().skip(from).position(|step| step.starts_with(wanted)).map(|found| found + from)
+    };
+    let endpoints = after("endpoints-back/", unwarm).expect("its endpoints are waited for");
+    let barrier = after("verify/", endpoints).expect("the nodes are waited for");
+    assert!(barrier < after("flip/shop/checkout", unwarm).unwrap(), "{:#?}", undone.0);
 }

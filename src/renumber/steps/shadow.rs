@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::edits::{both, create, inverse, one, swap, text};
-use super::{Compiler, step, step_of};
-use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap, Wait};
+use super::{Compiler, endpoints, step, step_of};
+use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap};
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::Condition;
@@ -21,10 +21,7 @@ impl Compiler<'_> {
                 steps.push(Self::make_shadow(candidate, shadow, name, temporary));
             }
         }
-        let until =
-            "the shadow Services have the endpoints of the Services that they stand in for".to_string();
-        let wait = Action::Wait(Wait { name: "endpoints".into(), until });
-        steps.push(step("endpoints", &format!("{batch:05}"), wait));
+        steps.push(endpoints("endpoints", batch));
         for (candidate, shadow) in with_shadow() {
             let addresses = [candidate.old_address, candidate.new_address];
             for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
