@@ -4,6 +4,8 @@
 //! static band, offsets); [`remap`] computes which new address every old one gets.
 
 mod cidr;
+mod items;
 pub mod remap;
 
 pub use cidr::{CidrError, Family, ServiceCidr};
+pub use items::{Item, Items};

@@ -5,12 +5,10 @@
 //! write nothing else ever repairs it.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ip::ServiceCidr;
+use crate::ip::{Item, Items, ServiceCidr};
 use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
 use crate::store::Key;
 use crate::survey::{BitmapRecord, Era, ServiceRecord, Survey};
@@ -105,7 +103,7 @@ pub struct Content {
 impl Content {
     /// Returns the addresses or ports that are marked, those that the range has no room for left out.
     pub fn marked(&self) -> BTreeSet<Item> {
-        let Some(items) = Items::of(&self.range) else { return BTreeSet::new() };
+        let Some(items) = Items::parse(&self.range) else { return BTreeSet::new() };
         let Ok(bits) = Bitmap::from_bytes(&self.data, (self.data.len() as u64).saturating_mul(8)) else {
             return BTreeSet::new();
         };
@@ -113,73 +111,17 @@ impl Content {
     }
 }
 
-/// What a bit stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Item {
-    /// An address.
-    Address(IpAddr),
-    /// A node port.
-    Port(u16),
-}
-
-impl fmt::Display for Item {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Port(port) => port.fmt(f),
+/// The bits that the Services ask for.
+fn wanted(items: &Items, survey: &Survey) -> Bitmap {
+    let mut bits = Bitmap::empty(items.capacity());
+    let addresses = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
+    let ports = survey.services.iter().flat_map(ServiceRecord::node_ports);
+    for item in addresses.map(Item::Address).chain(ports.map(Item::Port)) {
+        if let Some(bit) = items.bit(item) {
+            bits.set(bit, true);
         }
     }
-}
-
-/// The items of a range.
-enum Items {
-    Addresses(ServiceCidr),
-    Ports(u16, u16),
-}
-
-impl Items {
-    fn of(range: &str) -> Option<Self> {
-        if let Ok(cidr) = range.parse() {
-            return Some(Self::Addresses(cidr));
-        }
-        let (first, last) = range.split_once('-')?;
-        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        (first <= last).then_some(Self::Ports(first, last))
-    }
-
-    fn item(&self, bit: u64) -> Option<Item> {
-        match self {
-            Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(Item::Address),
-            Self::Ports(first, last) => {
-                let port = first.checked_add(u16::try_from(bit).ok()?)?;
-                (port <= *last).then_some(Item::Port(port))
-            }
-        }
-    }
-
-    /// The bits that the Services ask for.
-    fn bits(&self, survey: &Survey) -> Bitmap {
-        match self {
-            Self::Addresses(cidr) => {
-                let mut bits = Bitmap::empty(u64::try_from(cidr.bitmap_capacity()).unwrap_or(0));
-                for address in survey.services.iter().flat_map(|service| &service.addresses) {
-                    if let Some(bit) = cidr.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()) {
-                        bits.set(bit, true);
-                    }
-                }
-                bits
-            }
-            Self::Ports(first, last) => {
-                let mut bits = Bitmap::empty(u64::from(last.saturating_sub(*first)).saturating_add(1));
-                for port in survey.services.iter().flat_map(ServiceRecord::node_ports) {
-                    if let Some(bit) = port.checked_sub(*first) {
-                        bits.set(u64::from(bit), true);
-                    }
-                }
-                bits
-            }
-        }
-    }
+    bits
 }
 
 /// Plans the rewrite of a RangeAllocation: `to` another range, or for its own.
@@ -201,14 +143,10 @@ pub fn plan_rewrite(
         range: range.clone(),
         reason: reason.to_string(),
     };
-    let items = Items::of(&range).ok_or_else(|| refuse("it is neither a CIDR nor a range of ports"))?;
-    if let Items::Addresses(cidr) = &items {
-        // The API server takes no range of a bitmap with more host bits (validation.go).
-        if cidr.bitmap_capacity() > 1 << 20 {
-            return Err(refuse("a bitmap has at most 20 host bits"));
-        }
-    }
-    let after = Content { data: items.bits(survey).to_bytes(), range };
+    let items = Items::parse(&range);
+    let items =
+        items.ok_or_else(|| refuse("it is neither a CIDR of at most 20 host bits nor a range of ports"))?;
+    let after = Content { data: wanted(&items, survey).to_bytes(), range };
     let before = found.map(|b| Content { range: b.range.clone(), data: b.data.clone() });
     if before.as_ref() == Some(&after) {
         return Err(RewriteError::Unchanged { name: name.to_string() });

@@ -456,9 +456,6 @@ pub struct Secret {
 
 /// Every message of `proto/`: name, then number, JSON name and type of each field.
 pub static SCHEMA: &[Message] = &[
-    ("AnyObject", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-    ]),
     ("ClientIPConfig", &[
         (1, "timeoutSeconds", FieldType::Int),
     ]),

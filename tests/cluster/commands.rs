@@ -115,6 +115,10 @@ async fn a_drifted_bitmap_is_mended_and_the_mending_undone() {
         "service-without-bit Service default/web",
     ];
     assert_eq!(codes(&cluster), broken);
+    let table = netsurgeon(&cluster, &["ranges", "check"]);
+    assert_eq!(table.code, 3, "findings: {}", table.err);
+    assert!(table.out.contains("service-without-bit") && table.out.contains("10.96.0.5"), "{}", table.out);
+    a_broken_cluster_is_rehearsed(&cluster);
 
     let dry = ok(&cluster, &["ranges", "rewrite", "--dry-run", "-o", "json"]).json();
     assert_eq!(
@@ -137,6 +141,16 @@ async fn a_drifted_bitmap_is_mended_and_the_mending_undone() {
     ok(&cluster, &["ranges", "rewrite", "--yes"]);
     cluster.start_api_servers().await;
     assert_eq!(codes(&cluster), Vec::<String>::new());
+}
+
+/// What was wrong before does not make a rehearsal fail, and comes back with everything else.
+fn a_broken_cluster_is_rehearsed(cluster: &Cluster) {
+    let file = cluster.directory().join("broken.snapshot.db");
+    cluster.etcd.snapshot(&file);
+    let run =
+        ok(cluster, &["rehearse", file.to_str().unwrap(), "--to", "10.200.0.0/16", "-o", "json"]).json();
+    assert_eq!(run["findings_before"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&run["findings_after"], &run["rollback"]), (&json!([]), &json!("identical")));
 }
 
 /// Takes the bit of .5 out and puts that of .9 in: `data` is field 3, the last before the envelope's end.

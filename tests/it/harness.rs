@@ -145,18 +145,17 @@ impl Bench {
         journal: &mut Journal,
     ) -> Result<Report, Failure> {
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        self.executor(store, &world, &mut Silent, journal).run(&self.plan.work, until).await
+        Self::executor(store, &world, &mut Silent, journal).run(&self.plan.work, until).await
     }
 
     /// Undoes as a process does that has just been started.
     pub async fn unwind(&self, store: &Saboteur) -> Result<Report, Failure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        self.executor(store, &world, &mut Silent, &mut journal).unwind(&self.plan.work).await
+        Self::executor(store, &world, &mut Silent, &mut journal).unwind(&self.plan.work).await
     }
 
     fn executor<'a>(
-        &self,
         store: &'a Saboteur,
         world: &'a Simulation<'a>,
         observer: &'a mut Silent,

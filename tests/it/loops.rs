@@ -198,13 +198,11 @@ async fn forward(bench: &Bench, store: &Saboteur, until: Option<usize>, fault: F
 }
 
 async fn back(bench: &Bench, store: &Saboteur, fault: Fault) {
-    let first = bench.unwind(store).await;
-    let report = match first {
-        Ok(report) => report,
-        Err(_) => {
-            store.arm(Fault::None);
-            bench.unwind(store).await.unwrap_or_else(|e| panic!("{}, {fault:?}, again: {e}", bench.name))
-        }
+    let report = if let Ok(report) = bench.unwind(store).await {
+        report
+    } else {
+        store.arm(Fault::None);
+        bench.unwind(store).await.unwrap_or_else(|e| panic!("{}, {fault:?}, again: {e}", bench.name))
     };
     assert_eq!(report.stuck, [], "{}, {fault:?}", bench.name);
 }

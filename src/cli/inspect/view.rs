@@ -1,11 +1,9 @@
 //! What of a stored value is shown: its tree, with the bitmap of a RangeAllocation as the items it stands
 //! for.
 
-use std::net::IpAddr;
-
 use serde_json::{Map, Value as Json};
 
-use crate::ip::ServiceCidr;
+use crate::ip;
 use crate::wire::bitmap::Bitmap;
 use crate::wire::objects::{self, RangeAllocation};
 use crate::wire::{Envelope, WireError, tree};
@@ -18,9 +16,6 @@ pub(super) enum Items {
     /// Each one a member, so that two trees can be compared.
     Each,
 }
-
-/// A range with more bits than this is damage: the API server takes none of more than 20 host bits.
-const MOST_BITS: u64 = 1 << 24;
 
 /// Returns the tree of a stored value.
 pub(super) fn of(value: &[u8], items: Items) -> Result<Json, WireError> {
@@ -42,20 +37,25 @@ pub(super) fn encoding(value: &[u8]) -> &'static str {
 
 /// Reads the bitmap; `None` where range and bits do not fit together, and the stored form says more.
 fn allocated(object: &RangeAllocation, items: Items) -> Option<Json> {
-    let kind = Numbered::parse(object.range.as_deref()?)?;
-    let bits = Bitmap::from_bytes(object.data.as_deref().unwrap_or_default(), kind.capacity()?).ok()?;
+    let kind = ip::Items::parse(object.range.as_deref()?)?;
+    let bits = Bitmap::from_bytes(object.data.as_deref().unwrap_or_default(), kind.capacity()).ok()?;
     let mut decoded = Map::new();
     decoded.insert("capacity".into(), bits.capacity().into());
     decoded.insert("used".into(), bits.used().into());
     let listed = match items {
         Items::Together => Json::Array(runs(&bits, &kind)),
-        Items::Each => bits.iter_set().map(|bit| (kind.item(bit), Json::Bool(true))).collect(),
+        Items::Each => bits.iter_set().map(|bit| (name(&kind, bit), Json::Bool(true))).collect(),
     };
     decoded.insert("items".into(), listed);
     Some(Json::Object(decoded))
 }
 
-fn runs(bits: &Bitmap, kind: &Numbered) -> Vec<Json> {
+/// Returns an item as people write it.
+fn name(kind: &ip::Items, bit: u64) -> String {
+    kind.item(bit).map(|item| item.to_string()).unwrap_or_default()
+}
+
+fn runs(bits: &Bitmap, kind: &ip::Items) -> Vec<Json> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for bit in bits.iter_set() {
         match runs.last_mut() {
@@ -64,40 +64,7 @@ fn runs(bits: &Bitmap, kind: &Numbered) -> Vec<Json> {
         }
     }
     let text = |(first, last): (u64, u64)| {
-        if first == last { kind.item(first) } else { format!("{}-{}", kind.item(first), kind.item(last)) }
+        if first == last { name(kind, first) } else { format!("{}-{}", name(kind, first), name(kind, last)) }
     };
     runs.into_iter().map(|run| Json::String(text(run))).collect()
-}
-
-/// What the bits of a RangeAllocation stand for.
-enum Numbered {
-    Addresses(ServiceCidr),
-    Ports(u16, u16),
-}
-
-impl Numbered {
-    fn parse(range: &str) -> Option<Self> {
-        if let Ok(range) = range.parse() {
-            return Some(Self::Addresses(range));
-        }
-        let (first, last) = range.split_once('-')?;
-        Some(Self::Ports(first.parse().ok()?, last.parse().ok()?))
-    }
-
-    fn capacity(&self) -> Option<u64> {
-        let capacity = match self {
-            Self::Addresses(range) => u64::try_from(range.bitmap_capacity()).ok()?,
-            Self::Ports(first, last) => u64::from(last.checked_sub(*first)?).saturating_add(1),
-        };
-        (capacity <= MOST_BITS).then_some(capacity)
-    }
-
-    fn item(&self, bit: u64) -> String {
-        match self {
-            Self::Addresses(range) => {
-                range.address_of_bit(bit.into()).as_ref().map(IpAddr::to_string).unwrap_or_default()
-            }
-            Self::Ports(first, _) => u64::from(*first).saturating_add(bit).to_string(),
-        }
-    }
 }

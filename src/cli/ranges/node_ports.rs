@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::ip::Items;
 use crate::survey::{ServiceRecord, Survey};
 
 /// The allocation of node ports.
@@ -33,9 +34,9 @@ impl NodePorts {
     /// Counts the node ports that Services have; `None` without a readable RangeAllocation of them.
     pub(super) fn of(survey: &Survey) -> Option<Self> {
         let record = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports")?;
-        let (first, last) = record.range.split_once('-')?;
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        let capacity = u128::from(last.checked_sub(first)?).saturating_add(1);
+        let items = Items::parse(&record.range)?;
+        let Items::Ports(first, last) = items else { return None };
+        let capacity = u128::from(items.capacity());
         let taken: BTreeSet<u16> = survey.services.iter().flat_map(ServiceRecord::node_ports).collect();
         let offsets: Vec<u128> =
             taken.range(first..=last).filter_map(|port| port.checked_sub(first)).map(u128::from).collect();

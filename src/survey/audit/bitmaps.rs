@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::ip::ServiceCidr;
+use crate::ip::{Items, ServiceCidr};
 use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
@@ -43,13 +43,11 @@ pub(super) fn addresses(survey: &Survey, findings: &mut Vec<Finding>) {
 
 /// Reads a RangeAllocation of addresses.
 pub(super) fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), String> {
-    let range = bitmap.cidr().ok_or_else(|| format!("`{}` is no range of addresses", bitmap.range))?;
-    let capacity = u64::try_from(range.bitmap_capacity()).unwrap_or(u64::MAX);
-    // The API server takes no range with more than 20 host bits (validation.go); beyond it is damage.
-    if capacity > 1 << 24 {
-        return Err(format!("`{range}` is larger than any range of a bitmap can be"));
-    }
-    let bits = Bitmap::from_bytes(&bitmap.data, capacity).map_err(|error| error.to_string())?;
+    let items = Items::parse(&bitmap.range);
+    let Some(items @ Items::Addresses(range)) = items else {
+        return Err(format!("`{}` is no range of addresses that a bitmap can have", bitmap.range));
+    };
+    let bits = Bitmap::from_bytes(&bitmap.data, items.capacity()).map_err(|error| error.to_string())?;
     Ok((range, bits))
 }
 

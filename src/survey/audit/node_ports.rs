@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
+use crate::ip::{Item, Items};
 use crate::survey::Survey;
 use crate::wire::bitmap::Bitmap;
 
@@ -23,7 +24,7 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
         }
     }
     let Some(record) = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports") else { return };
-    let Some((first, bits)) = read(&record.range, &record.data) else {
+    let Some((items, bits)) = read(&record.range, &record.data) else {
         findings.push(
             Finding::error("bitmap-unreadable", "RangeAllocation servicenodeports")
                 .says(format!("`{}` and its bits are no range of ports", record.range))
@@ -31,13 +32,12 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
         );
         return;
     };
-    compare(&owners, first, &bits, findings);
+    compare(&owners, &items, &bits, findings);
 }
 
-fn compare(owners: &BTreeMap<u16, String>, first: u16, bits: &Bitmap, findings: &mut Vec<Finding>) {
+fn compare(owners: &BTreeMap<u16, String>, items: &Items, bits: &Bitmap, findings: &mut Vec<Finding>) {
     for (port, owner) in owners {
-        let bit = port.checked_sub(first).map(u64::from).filter(|bit| *bit < bits.capacity());
-        match bit {
+        match items.bit(Item::Port(*port)) {
             None => findings.push(
                 Finding::warning("node-port-out-of-range", format!("Service {owner}"))
                     .says(format!("node port {port} is outside the range of the RangeAllocation"))
@@ -54,8 +54,9 @@ fn compare(owners: &BTreeMap<u16, String>, first: u16, bits: &Bitmap, findings: 
         }
     }
     for bit in bits.iter_set() {
-        let port = u16::try_from(bit).ok().and_then(|bit| first.checked_add(bit));
-        if let Some(port) = port.filter(|port| !owners.contains_key(port)) {
+        if let Some(Item::Port(port)) = items.item(bit)
+            && !owners.contains_key(&port)
+        {
             findings.push(
                 Finding::error("bit-without-node-port", format!("RangeAllocation servicenodeports {port}"))
                     .says(format!("port {port} is allocated, but no Service has it"))
@@ -66,9 +67,7 @@ fn compare(owners: &BTreeMap<u16, String>, first: u16, bits: &Bitmap, findings: 
 }
 
 /// Reads `FIRST-LAST` and the bits.
-fn read(range: &str, data: &[u8]) -> Option<(u16, Bitmap)> {
-    let (first, last) = range.split_once('-')?;
-    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-    let capacity = u64::from(last.checked_sub(first)?).checked_add(1)?;
-    Some((first, Bitmap::from_bytes(data, capacity).ok()?))
+fn read(range: &str, data: &[u8]) -> Option<(Items, Bitmap)> {
+    let items = Items::parse(range).filter(|items| matches!(items, Items::Ports(..)))?;
+    Some((items, Bitmap::from_bytes(data, items.capacity()).ok()?))
 }

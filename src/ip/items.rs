@@ -1,0 +1,109 @@
+//! What the bits of a RangeAllocation stand for: addresses of a range, or node ports.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::ServiceCidr;
+
+/// A bitmap's range never has more items: the API server refuses more than 20 host bits
+/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3). What claims more is damaged.
+const MOST_ITEMS: u64 = 1 << 20;
+
+/// The items of a range, in the order of their bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Items {
+    /// The addresses of a range: bit *i* is the network address plus 1 plus *i*.
+    Addresses(ServiceCidr),
+    /// The ports from the first to the last: bit *i* is the first plus *i*
+    /// (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3).
+    Ports(u16, u16),
+}
+
+/// One item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Item {
+    /// An address.
+    Address(IpAddr),
+    /// A node port.
+    Port(u16),
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Port(port) => port.fmt(f),
+        }
+    }
+}
+
+impl Items {
+    /// Reads a range as a RangeAllocation has it: a CIDR, or `FIRST-LAST`. `None` for anything else, and
+    /// for a range larger than any bitmap can be.
+    pub fn parse(range: &str) -> Option<Self> {
+        let items = if let Ok(cidr) = range.parse() {
+            Self::Addresses(cidr)
+        } else {
+            let (first, last) = range.split_once('-')?;
+            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            if first > last {
+                return None;
+            }
+            Self::Ports(first, last)
+        };
+        (items.capacity() <= MOST_ITEMS).then_some(items)
+    }
+
+    /// Returns the number of items.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::Addresses(cidr) => u64::try_from(cidr.bitmap_capacity()).unwrap_or(u64::MAX),
+            Self::Ports(first, last) => u64::from(last.saturating_sub(*first)).saturating_add(1),
+        }
+    }
+
+    /// Returns the item of a bit, `None` beyond the last.
+    pub fn item(&self, bit: u64) -> Option<Item> {
+        match self {
+            Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(Item::Address),
+            Self::Ports(first, last) => {
+                let port = first.checked_add(u16::try_from(bit).ok()?)?;
+                (port <= *last).then_some(Item::Port(port))
+            }
+        }
+    }
+
+    /// Returns the bit of an item, `None` where the range does not have it.
+    pub fn bit(&self, item: Item) -> Option<u64> {
+        match (self, item) {
+            (Self::Addresses(cidr), Item::Address(address)) => u64::try_from(cidr.bit_of(address)?).ok(),
+            (Self::Ports(first, last), Item::Port(port)) if port <= *last => {
+                port.checked_sub(*first).map(u64::from)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_addresses_and_ports_are_read() {
+        let addresses = Items::parse("10.96.0.0/24").unwrap();
+        assert_eq!(addresses.capacity(), 254);
+        assert_eq!(addresses.item(9).map(|item| item.to_string()).as_deref(), Some("10.96.0.10"));
+        assert_eq!(addresses.bit(Item::Address("10.96.0.10".parse().unwrap())), Some(9));
+        let ports = Items::parse("30000-32767").unwrap();
+        assert_eq!(ports.capacity(), 2768);
+        assert_eq!((ports.item(7), ports.bit(Item::Port(30007))), (Some(Item::Port(30007)), Some(7)));
+        assert_eq!(
+            (ports.item(2768), ports.bit(Item::Port(29999)), ports.bit(Item::Port(32768))),
+            (None, None, None)
+        );
+        for bad in ["", "x", "7-", "9-3", "10.0.0.0/8", "10.0.0.1/16", "1-70000"] {
+            assert_eq!(Items::parse(bad), None, "{bad}");
+        }
+    }
+}
