@@ -28,7 +28,7 @@ test: rig ## everything: format, lints, and all tests, those on real etcd and re
 	cargo test --locked --no-fail-fast
 
 # The fuzzer wants a nightly compiler's switches; the stable one has them too, behind this variable. Without
-# a sanitizer: there is no unsafe code for one to look at.
+# a sanitizer: the only unsafe code of ours is a memory map.
 FUZZ := RUSTC_BOOTSTRAP=1 cargo fuzz
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_targets/%.rs,%,$(wildcard tests/fuzz/fuzz_targets/*.rs))
 SOAK_SECONDS ?= 60

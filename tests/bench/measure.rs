@@ -6,8 +6,9 @@
 //! *Memory* is measured in runs of its own. The peak of the resident set (`ru_maxrss`) comes from
 //! `/usr/bin/time`. It counts pages of the mapped file, which are the page cache's. Anonymous memory, the
 //! program's own, is told apart by a program that writes its result into a pipe that nobody empties: it
-//! stands still, its memory still there, while `/proc/PID/status` is read. From then on only mapped pages
-//! could add to the peak, so `VmHWM - RssFile` is an upper bound of its anonymous memory at any time.
+//! stands still, its memory still there, while `/proc/PID/status` is read. A plan has the whole file mapped
+//! and read (the checksum) before it begins to build anything, and keeps it so; `VmHWM - RssFile` is therefore
+//! the most anonymous memory that it had since, freed memory included.
 
 use std::io::Read as _;
 use std::path::PathBuf;

@@ -26,6 +26,9 @@ async fn run(name: &str, to: &str, batch_size: usize) -> Rehearsal {
             .await
             .unwrap_or_else(|error| panic!("{name} to {to}: {error}"));
     assert_eq!(plan.work.moves.len(), rehearsal.moved);
+    let batches = plan.work.batches();
+    assert!(batches.iter().all(|batch| (1..=batch_size).contains(&batch.len())), "{batches:?}");
+    assert!(batches.into_iter().flatten().eq(0..rehearsal.moved), "every Service is in one batch");
     rehearsal
 }
 
