@@ -308,8 +308,11 @@ impl From<PlanError> for Failure {
             PlanError::Target(TargetError::WrongFamily { .. }) => {
                 "give a range of a family that the cluster has; each family is renumbered by itself"
             }
-            PlanError::Target(_) => "choose a range that nothing else uses, such as one of 10.0.0.0/8",
+            PlanError::Target(_) => {
+                "choose a private range that nothing else uses, with room for every Service"
+            }
             PlanError::UnknownPin { .. } => "`renumber plan` without the pin lists the Services that move",
+            PlanError::KubernetesPin { .. } => "leave that pin out",
             PlanError::CannotHold { .. } => {
                 "give it a selector, or remove its external IPs, or move it by hand (delete and create) before"
             }

@@ -115,7 +115,7 @@ fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAdd
             wanted.push(Wanted { old: *address, old_range: Some(from), rank: Rank::Ordinary, pin: None });
         }
     }
-    let new = remap(&to, &BTreeSet::new(), &wanted)?;
+    let new = remap(&to, to.capacity(), &BTreeSet::new(), &wanted)?;
     let pairs = wanted.iter().zip(new).map(|(wish, new)| Pair { old: wish.old, new }).collect();
     let value = Mapping { version: 1, from, to, addresses: pairs };
     context.output.data(&value, |_| {

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::output::{Tone, table};
+use super::output::{Tone, counted, table};
 use super::source::SourceArgs;
 use super::{Context, Outcome};
 use crate::store::Revision;
@@ -108,10 +108,12 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> 
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     context.output.progress(&format!(
-        "{store}, revision {}, era {}: {} Services checked, {errors} errors, {warnings} warnings",
+        "{store}, revision {}, era {}: {} checked, {}, {}",
         survey.revision,
         survey.era.era,
-        survey.services.len(),
+        counted(survey.services.len(), "Service", "Services"),
+        counted(errors, "error", "errors"),
+        counted(warnings, "warning", "warnings"),
     ));
     Ok(if errors == 0 && warnings == 0 { Outcome::Done } else { Outcome::Findings })
 }

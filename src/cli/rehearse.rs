@@ -127,8 +127,8 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         line(
             "plan",
             &format!(
-                "{} Services move in {}, {} stay{}",
-                rehearsal.moved,
+                "{} in {}, {} stay{}",
+                counted(rehearsal.moved, "Service moves", "Services move"),
                 counted(rehearsal.batches, "batch", "batches"),
                 rehearsal.skipped,
                 reasons(work)
@@ -174,9 +174,9 @@ fn verdict(output: &Output, good: bool) -> String {
 fn count(output: &Output, findings: &[Finding]) -> String {
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
-    let text =
-        format!("{}, {}", counted(errors, "error", "errors"), counted(warnings, "warning", "warnings"));
-    format!("{}: {text}", verdict(output, errors == 0))
+    let tone = if errors == 0 { Tone::Good } else { Tone::Bad };
+    let errors = output.paint(tone, &counted(errors, "error", "errors"));
+    format!("{errors}, {}", counted(warnings, "warning", "warnings"))
 }
 
 fn back(output: &Output, rehearsal: &Rehearsal) -> String {

@@ -92,10 +92,10 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
     let work = &plan.work;
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut lines = vec![format!(
-        "{store}, revision {}, era {}: {} Services move from {from} to {} in {}, {} stay{}",
+        "{store}, revision {}, era {}: {} from {from} to {} in {}, {} stay{}",
         plan.header.base_revision,
         work.era,
-        work.moves.len(),
+        counted(work.moves.len(), "Service moves", "Services move"),
         work.to,
         counted(work.batches().len(), "batch", "batches"),
         work.skipped.len(),

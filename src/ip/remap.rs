@@ -70,13 +70,15 @@ pub enum RemapError {
 
 /// Returns the new address of every wanted one, in the order given.
 ///
-/// `taken` are addresses of the new range that are in use already.
+/// Only the first `capacity` addresses of the range are given away: all of them, or as many as a bitmap of
+/// the range has bits. `taken` are addresses of the new range that are in use already.
 pub fn remap(
     new_range: &ServiceCidr,
+    capacity: u128,
     taken: &BTreeSet<IpAddr>,
     wanted: &[Wanted],
 ) -> Result<Vec<IpAddr>, RemapError> {
-    let mut assignment = Assignment::new(*new_range, taken, wanted.len())?;
+    let mut assignment = Assignment::new(*new_range, capacity, taken, wanted.len())?;
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&index| wanted.get(index).map(|w| (w.rank, w.old)));
     let in_order = || order.iter().filter_map(|&index| wanted.get(index).map(|w| (index, w)));
@@ -97,6 +99,7 @@ pub fn remap(
 
 struct Assignment {
     range: ServiceCidr,
+    capacity: u128,
     used: BTreeSet<IpAddr>,
     result: Vec<Option<IpAddr>>,
     /// Next offsets to try when packing: in the static band, and above it.
@@ -105,22 +108,33 @@ struct Assignment {
 }
 
 impl Assignment {
-    fn new(range: ServiceCidr, taken: &BTreeSet<IpAddr>, needed: usize) -> Result<Self, RemapError> {
-        let used: BTreeSet<IpAddr> = taken.iter().copied().filter(|a| range.is_usable(*a)).collect();
-        let free = range.capacity().saturating_sub(used.len() as u128);
+    fn new(
+        range: ServiceCidr,
+        capacity: u128,
+        taken: &BTreeSet<IpAddr>,
+        needed: usize,
+    ) -> Result<Self, RemapError> {
+        let capacity = capacity.min(range.capacity());
+        let usable = |address: &IpAddr| range.offset(*address).is_some_and(|o| o >= 1 && o <= capacity);
+        let used: BTreeSet<IpAddr> = taken.iter().copied().filter(usable).collect();
+        let free = capacity.saturating_sub(used.len() as u128);
         if needed as u128 > free {
             return Err(RemapError::TooSmall { range, needed, free });
         }
         let dynamic_cursor = range.static_band().saturating_add(1);
-        Ok(Self { range, used, result: vec![None; needed], static_cursor: 1, dynamic_cursor })
+        Ok(Self { range, capacity, used, result: vec![None; needed], static_cursor: 1, dynamic_cursor })
     }
 
     fn is_open(&self, index: usize) -> bool {
         self.result.get(index).is_some_and(Option::is_none)
     }
 
+    fn is_usable(&self, address: IpAddr) -> bool {
+        self.range.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity)
+    }
+
     fn assign(&mut self, index: usize, address: IpAddr) -> bool {
-        if !self.range.is_usable(address) || !self.used.insert(address) {
+        if !self.is_usable(address) || !self.used.insert(address) {
             return false;
         }
         if let Some(place) = self.result.get_mut(index) {
@@ -131,7 +145,7 @@ impl Assignment {
 
     fn pin(&mut self, index: usize, wish: &Wanted) -> Result<(), RemapError> {
         let Some(address) = wish.pin else { return Ok(()) };
-        if !self.range.is_usable(address) {
+        if !self.is_usable(address) {
             return Err(RemapError::PinOutside { old: wish.old, address, range: self.range });
         }
         if self.assign(index, address) { Ok(()) } else { Err(RemapError::Taken { old: wish.old, address }) }
@@ -174,11 +188,11 @@ impl Assignment {
     }
 
     fn next_static(&mut self, band: u128) -> Option<IpAddr> {
-        next_free(&self.range, &self.used, &mut self.static_cursor, band.min(self.range.capacity()))
+        next_free(&self.range, &self.used, &mut self.static_cursor, band.min(self.capacity))
     }
 
     fn next_dynamic(&mut self) -> Option<IpAddr> {
-        next_free(&self.range, &self.used, &mut self.dynamic_cursor, self.range.capacity())
+        next_free(&self.range, &self.used, &mut self.dynamic_cursor, self.capacity)
     }
 }
 
@@ -205,7 +219,13 @@ mod tests {
 
     fn run(to: &str, taken: &[&str], wishes: &[Wanted]) -> Result<Vec<String>, RemapError> {
         let taken = taken.iter().map(|t| t.parse().unwrap()).collect();
-        Ok(remap(&to.parse().unwrap(), &taken, wishes)?.iter().map(ToString::to_string).collect())
+        Ok({
+            let to: ServiceCidr = to.parse().unwrap();
+            remap(&to, to.capacity(), &taken, wishes)
+        }?
+        .iter()
+        .map(ToString::to_string)
+        .collect())
     }
 
     #[test]
@@ -280,7 +300,7 @@ mod tests {
             let wishes: Vec<Wanted> = offsets.iter().map(|o| Wanted {
                 old: old.nth(u128::from(*o)).unwrap(), old_range: Some(old), rank: Rank::Ordinary, pin: None,
             }).collect();
-            match remap(&new, &taken, &wishes) {
+            match remap(&new, new.capacity(), &taken, &wishes) {
                 Ok(result) => {
                     let unique: BTreeSet<_> = result.iter().copied().collect();
                     prop_assert_eq!(unique.len(), wishes.len());

@@ -22,6 +22,8 @@ pub struct Renumbering {
     pub from: Vec<ServiceCidr>,
     /// The range that they go to.
     pub to: ServiceCidr,
+    /// The whole of `--service-cluster-ip-range` afterwards: one range, or one of each family, in their order.
+    pub flag: Vec<ServiceCidr>,
     /// Services moved together.
     pub batch_size: usize,
     /// How new objects are stored.
@@ -79,6 +81,12 @@ pub struct Move {
     /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<String>,
+    /// When it moves.
+    #[serde(default, skip_serializing_if = "Turn::is_any")]
+    pub turn: Turn,
+    /// Whether the object has `clusterIP` alone, without a list (last written before Kubernetes 1.20).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_list: bool,
     /// Whether the old address has no IPAddress object, although it should: one is made to hold it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old_object_missing: bool,
@@ -91,6 +99,26 @@ impl Move {
     /// Returns `namespace/name`.
     pub fn subject(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// When a Service moves. What everything else depends on comes last, alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turn {
+    /// In a batch with others.
+    #[default]
+    Any,
+    /// The cluster's DNS: after all others.
+    ClusterDns,
+    /// The API servers' own Service: last.
+    Kubernetes,
+}
+
+impl Turn {
+    /// Whether the Service may move with others.
+    pub fn is_any(&self) -> bool {
+        *self == Self::Any
     }
 }
 

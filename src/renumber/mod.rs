@@ -17,6 +17,6 @@ mod steps;
 pub mod target;
 
 pub use hold::Hold;
-pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped};
+pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};

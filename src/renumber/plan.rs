@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::hold::{Choice, Hold, choose};
-use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped};
+use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 use super::target::{self, TargetError};
 use crate::ip::remap::{Rank, RemapError, Wanted, remap};
 use crate::ip::{Family, ServiceCidr};
@@ -41,6 +41,14 @@ pub enum PlanError {
     UnknownPin {
         /// As given.
         subject: String,
+    },
+    /// `default/kubernetes` is pinned to another address than the first.
+    #[error("`default/kubernetes` cannot be pinned to `{pin}`: the API server gives it the first address{}", first.map(|a| format!(", `{a}`")).unwrap_or_default())]
+    KubernetesPin {
+        /// The pin.
+        pin: IpAddr,
+        /// The first address.
+        first: Option<IpAddr>,
     },
     /// Services whose old address cannot be held.
     #[error("the old address of {count} Services cannot be held; the first is `{first}`: {reason}")]
@@ -106,6 +114,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         family,
         from: ranges.into_iter().filter(|range| range.family() == family).collect(),
         to: options.to,
+        flag: flag_after(survey, &options.to),
         batch_size: options.batch_size.max(1),
         encoding: survey.encoding,
         api_version: api_version(survey),
@@ -114,7 +123,10 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         moves,
         skipped,
     };
-    give_temporaries(&mut work, spare_addresses(taken, &options.to, &addresses))?;
+    give_temporaries(
+        &mut work,
+        spare_addresses(taken, &options.to, capacity(survey, &options.to), &addresses),
+    )?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
 }
 
@@ -143,14 +155,8 @@ fn give_temporaries(work: &mut Renumbering, spare: impl Iterator<Item = IpAddr>)
 
 /// By namespace and name; but the cluster's DNS and then the API servers' own Service come last: everything
 /// depends on them.
-fn order(candidate: &Move) -> (u8, &str, &str) {
-    let (namespace, name) = (candidate.namespace.as_str(), candidate.name.as_str());
-    let rank = match (namespace, name) {
-        ("default", "kubernetes") => 2,
-        ("kube-system", "kube-dns" | "coredns") => 1,
-        _ => 0,
-    };
-    (rank, namespace, name)
+fn order(candidate: &Move) -> (Turn, &str, &str) {
+    (candidate.turn, &candidate.namespace, &candidate.name)
 }
 
 fn api_version(survey: &Survey) -> String {
@@ -187,7 +193,7 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
     for service in movers {
         let broken = |reason: String| PlanError::Broken { subject: service.subject(), reason };
         let first = service.spec.cluster_ips.first();
-        if first.map(String::as_str) != service.spec.cluster_ip.as_deref() {
+        if first.is_some_and(|first| Some(first) != service.spec.cluster_ip.as_ref()) {
             return Err(broken("`clusterIP` and `clusterIPs[0]` differ".to_string()));
         }
         for address in &service.addresses {
@@ -250,42 +256,79 @@ fn map_addresses(
     let family = options.to.family();
     let ranges = survey.service_ranges();
     let mut pins = options.pins.clone();
+    let first = options.to.first();
+    if let Some(pin) = pins.get("default/kubernetes").copied().filter(|pin| Some(*pin) != first) {
+        return Err(PlanError::KubernetesPin { pin, first });
+    }
     let mut wanted = Vec::with_capacity(movers.len());
     for service in movers {
         let Some(old) = service.address(family) else { continue };
         wanted.push(Wanted {
             old,
             old_range: ranges.iter().copied().find(|range| range.contains(old)),
-            rank: match () {
-                () if service.is_kubernetes() => Rank::First,
-                () if service.is_cluster_dns() => Rank::Preferred,
-                () => Rank::Ordinary,
+            rank: match turn_of(service) {
+                Turn::Kubernetes => Rank::First,
+                Turn::ClusterDns => Rank::Preferred,
+                Turn::Any => Rank::Ordinary,
             },
-            pin: pins.remove(&service.subject()),
+            pin: pins.remove(&service.subject()).filter(|_| !service.is_kubernetes()),
         });
     }
     if let Some((subject, _)) = pins.pop_first() {
         return Err(PlanError::UnknownPin { subject });
     }
-    Ok(remap(&options.to, taken, &wanted)?)
+    Ok(remap(&options.to, capacity(survey, &options.to), taken, &wanted)?)
 }
 
-/// Addresses that are in use, whoever uses them.
+/// How many addresses of the range can be allocated: where there is a bitmap, as many as it has bits.
+fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
+    if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
+}
+
+/// Addresses that are in use, whoever uses them: external IPs, too, which may not be held twice.
 fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
     let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
+    let external = survey.services.iter().flat_map(|service| &service.spec.external_ips);
     let objects = survey.addresses.iter().filter_map(|object| object.address);
-    services.chain(objects).collect()
+    services.chain(objects).chain(external.filter_map(|text| text.parse().ok())).collect()
+}
+
+fn turn_of(service: &ServiceRecord) -> Turn {
+    match () {
+        () if service.is_kubernetes() => Turn::Kubernetes,
+        () if service.is_cluster_dns() => Turn::ClusterDns,
+        () => Turn::Any,
+    }
+}
+
+/// Returns the API servers' flag afterwards: what it is now, with the new range in the place of its family.
+fn flag_after(survey: &Survey, to: &ServiceCidr) -> Vec<ServiceCidr> {
+    let own = survey.service_cidrs.iter().find(|cidr| cidr.name == "kubernetes");
+    let mut ranges: Vec<ServiceCidr> = match own {
+        Some(cidr) => cidr.ranges.clone(),
+        // `serviceips` is the first range of the flag, `secondaryserviceips` the second.
+        None => ["serviceips", "secondaryserviceips"]
+            .iter()
+            .filter_map(|name| survey.bitmaps.iter().find(|bitmap| bitmap.name == *name)?.cidr())
+            .collect(),
+    };
+    match ranges.iter_mut().find(|range| range.family() == to.family()) {
+        Some(range) => *range = *to,
+        None => ranges.push(*to),
+    }
+    ranges
 }
 
 /// Returns free addresses of the range from its top down, for shadows to be made under.
 fn spare_addresses(
     mut used: BTreeSet<IpAddr>,
     to: &ServiceCidr,
+    capacity: u128,
     assigned: &[IpAddr],
 ) -> impl Iterator<Item = IpAddr> + use<> {
     used.extend(assigned.iter().copied());
     let range = *to;
-    let mut offset = range.capacity();
+    let mut offset = capacity;
     std::iter::from_fn(move || {
         while offset > 1 {
             let address = range.nth(offset)?;
@@ -300,7 +343,11 @@ fn spare_addresses(
 
 fn make_move(service: &ServiceRecord, family: Family, hold: Hold, reason: &str, new_address: IpAddr) -> Move {
     let old_address = service.address(family).unwrap_or(new_address);
-    let old = service.spec.cluster_ips.clone();
+    let without_list = service.spec.cluster_ips.is_empty();
+    let old = match without_list {
+        true => service.spec.cluster_ip.iter().cloned().collect(),
+        false => service.spec.cluster_ips.clone(),
+    };
     let renamed = |text: &String| {
         if text.parse() == Ok(old_address) { new_address.to_string() } else { text.clone() }
     };
@@ -319,6 +366,8 @@ fn make_move(service: &ServiceRecord, family: Family, hold: Hold, reason: &str, 
         old_address,
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
+        turn: turn_of(service),
+        without_list,
         old_object_missing: false,
         shadow,
     }

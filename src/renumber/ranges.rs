@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::target;
 use crate::ip::{Item, Items, ServiceCidr};
 use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
 use crate::store::Key;
 use crate::survey::{BitmapRecord, Era, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::Condition;
-use crate::wire::objects::new_range_allocation;
+use crate::wire::objects::{ALLOCATOR, new_range_allocation};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The kind of plan, as its header says.
@@ -74,6 +75,9 @@ pub struct RangeRewrite {
     pub before: Option<Content>,
     /// Range and bits afterwards.
     pub after: Content,
+    /// Services with an address outside the range.
+    #[serde(default)]
+    pub outside: usize,
 }
 
 impl RangeRewrite {
@@ -86,6 +90,7 @@ impl RangeRewrite {
             key: self.key.clone(),
             before: Some(self.after.clone()),
             after: self.before.clone().unwrap_or(nothing),
+            outside: 0,
         }
     }
 }
@@ -111,10 +116,18 @@ impl Content {
     }
 }
 
-/// The bits that the Services ask for.
+/// Counts the Services with an address of the range's family that the range does not have.
+fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
+    let addresses = survey.services.iter().filter_map(|service| service.address(range.family()));
+    addresses.filter(|address| range.bit_of(*address).is_none()).count()
+}
+
+/// The bits that the Services, and the IPAddress objects that the allocator made, ask for.
 fn wanted(items: &Items, survey: &Survey) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let addresses = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
+    let objects = survey.addresses.iter().filter(|object| object.managed_by == ALLOCATOR);
+    let addresses = addresses.chain(objects.filter_map(|object| object.address));
     let ports = survey.services.iter().flat_map(ServiceRecord::node_ports);
     for item in addresses.map(Item::Address).chain(ports.map(Item::Port)) {
         if let Some(bit) = items.bit(item) {
@@ -143,6 +156,9 @@ pub fn plan_rewrite(
         range: range.clone(),
         reason: reason.to_string(),
     };
+    if let Some(to) = to {
+        check_target(survey, name, found, to).map_err(|reason| refuse(&reason))?;
+    }
     let items = Items::parse(&range);
     let items =
         items.ok_or_else(|| refuse("it is neither a CIDR of at most 20 host bits nor a range of ports"))?;
@@ -151,8 +167,36 @@ pub fn plan_rewrite(
     if before.as_ref() == Some(&after) {
         return Err(RewriteError::Unchanged { name: name.to_string() });
     }
-    let work = RangeRewrite { name: name.to_string(), key: survey.layout.range(name), before, after };
+    let outside = match items {
+        Items::Addresses(cidr) => outside(survey, &cidr),
+        Items::Ports(..) => 0,
+    };
+    let key = survey.layout.range(name);
+    let work = RangeRewrite { name: name.to_string(), key, before, after, outside };
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// Checks a new range of addresses against what it replaces and what stands beside it.
+fn check_target(
+    survey: &Survey,
+    name: &str,
+    found: Option<&BitmapRecord>,
+    to: &ServiceCidr,
+) -> Result<(), String> {
+    target::usable(survey.era.era, to).map_err(|error| error.to_string())?;
+    let now = found.and_then(BitmapRecord::cidr);
+    if let Some(now) = now.filter(|now| now.family() != to.family()) {
+        return Err(format!("it is for {}, its range is `{now}`", now.family()));
+    }
+    let others = survey.bitmaps.iter().filter(|bitmap| bitmap.name != name).filter_map(BitmapRecord::cidr);
+    if let Some(other) = others.into_iter().find(|other| other.overlaps(to)) {
+        return Err(format!("it overlaps `{other}` of another RangeAllocation"));
+    }
+    let configured = survey.service_ranges();
+    if survey.era.era == Era::DualWrite && !configured.contains(to) {
+        return Err("no ServiceCIDR has that range: create it first".to_string());
+    }
+    Ok(())
 }
 
 fn new_range(

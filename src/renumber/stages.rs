@@ -168,10 +168,11 @@ impl Renumbering {
         let of = match batch {
             None => String::new(),
             Some(batch) => format!(
-                "batch {} of {} ({} Services)",
+                "batch {} of {} ({} {})",
                 batch.saturating_add(1),
                 self.batch_count(),
-                self.batch(batch).len()
+                self.batch(batch).len(),
+                if self.batch(batch).len() == 1 { "Service" } else { "Services" },
             ),
         };
         match part {
@@ -200,10 +201,7 @@ impl Renumbering {
 
 /// Services that everything else depends on move alone.
 fn is_alone(candidate: &Move) -> bool {
-    matches!(
-        (candidate.namespace.as_str(), candidate.name.as_str()),
-        ("default", "kubernetes") | ("kube-system", "kube-dns" | "coredns")
-    )
+    !candidate.turn.is_any()
 }
 
 impl Work for Renumbering {
@@ -231,7 +229,7 @@ impl Work for Renumbering {
             Part::Flags => compiler.flags(),
             Part::Reserve if stage.batch.is_some() => vec![compiler.reserve_bits(batch, moves)],
             Part::Reserve => each(&|m| compiler.reserve(m)),
-            Part::OpenRange => vec![compiler.open_range()],
+            Part::OpenRange => vec![compiler.open_range(), compiler.range_is_ready()],
             Part::Shadows => compiler.shadows(batch, moves),
             Part::Prewarm => some(&|m| compiler.prewarm(m)),
             Part::HandOver => each(&|m| compiler.hand_over(m)),

@@ -172,7 +172,8 @@ impl Compiler<'_> {
         if let (Some(before), Some(after)) = (candidate.old.first(), candidate.new.first()) {
             edits.push(FieldEdit::replace(Field::cluster_ip(), text(before), text(after)));
         }
-        let lists = (Value::Texts(candidate.old.clone()), Value::Texts(candidate.new.clone()));
+        let before = if candidate.without_list { Value::Absent } else { Value::Texts(candidate.old.clone()) };
+        let lists = (before, Value::Texts(candidate.new.clone()));
         edits.push(FieldEdit::replace(Field::cluster_ips(), lists.0, lists.1));
         if candidate.hold == Hold::ExternalIp {
             let (new, old) = (one(candidate.new_address), one(candidate.old_address));
@@ -213,8 +214,9 @@ impl Compiler<'_> {
                 let address = candidate.old_address;
                 vec![create(old, self.new_ip_address(address, candidate, &shadow.hold_name, ALLOCATOR), 0)]
             }
-            (Some(_), false) if candidate.old_object_missing => {
-                vec![KeyEdit { key: old, change: KeyChange::Delete { require: Vec::new() } }]
+            (Some(shadow), false) if candidate.old_object_missing => {
+                let require = vec![Condition::Holds(Field::parent_name(), text(&shadow.hold_name))];
+                vec![KeyEdit { key: old, change: KeyChange::Delete { require } }]
             }
             (None, true) => vec![relabel(old, ALLOCATOR, NETSURGEON, None)],
             (None, false) => {

@@ -43,7 +43,7 @@ pub enum TargetError {
         conflict: String,
     },
     /// The API server would not start with it.
-    #[error("the API server refuses `{to}` as a Service range: {reason}")]
+    #[error("`{to}` cannot be a Service range: {reason}")]
     Unusable {
         /// The target.
         to: ServiceCidr,
@@ -52,8 +52,23 @@ pub enum TargetError {
     },
 }
 
-/// Checks a target range against what the survey knows. A target that is one of the cluster's ServiceCIDRs
-/// already, with no overlap with another, is fine: an operation may have been stopped there.
+/// Ranges that mean something else than a network (RFC 6890 and the IANA registries it set up). An external
+/// IP, as which an address is held or made ready, may not be in most of them
+/// (`pkg/apis/core/validation/validation.go` `ValidateEndpointIP`, v1.36.3).
+const SPECIAL: [(&str, &str); 10] = [
+    ("0.0.0.0/8", "is \"this network\""),
+    ("127.0.0.0/8", "is loopback"),
+    ("169.254.0.0/16", "is link-local"),
+    ("224.0.0.0/4", "is multicast"),
+    ("240.0.0.0/4", "is reserved"),
+    ("::/127", "is unspecified and loopback"),
+    ("::ffff:0:0/96", "is IPv4 in another spelling"),
+    ("fe80::/10", "is link-local"),
+    ("fec0::/10", "is site-local, which is deprecated"),
+    ("ff00::/8", "is multicast"),
+];
+
+/// Checks a target range against what the survey knows.
 pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     let ranges = survey.service_ranges();
     if !ranges.iter().any(|range| range.family() == to.family()) {
@@ -70,10 +85,16 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     Ok(())
 }
 
-fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
+/// Checks that the API server would take the range, in a cluster of this era.
+pub fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
     let refuse = |reason: String| Err(TargetError::Unusable { to: *to, reason });
+    for (special, what) in SPECIAL {
+        if special.parse().is_ok_and(|special: ServiceCidr| special.overlaps(to)) {
+            return refuse(format!("`{special}` {what}"));
+        }
+    }
     if to.size() < FEWEST_ADDRESSES {
-        return refuse(format!("it has {} addresses, at least {FEWEST_ADDRESSES} are needed", to.size()));
+        return refuse(format!("its size is {}, at least {FEWEST_ADDRESSES} are needed", to.size()));
     }
     if to.family() == Family::V6 && to.prefix_len() < SHORTEST_IPV6_PREFIX {
         return refuse(format!("an IPv6 prefix must be /{SHORTEST_IPV6_PREFIX} or longer"));
@@ -84,4 +105,23 @@ fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_ranges_are_refused() {
+        let check = |text: &str| usable(Era::Objects, &text.parse().unwrap());
+        for (special, _) in SPECIAL {
+            assert!(check(special).is_err(), "{special}");
+        }
+        for special in ["127.0.0.0/16", "::/64", "::ffff:10.96.0.0/112", "128.0.0.0/1"] {
+            assert!(check(special).is_err(), "{special}");
+        }
+        for fine in ["10.200.0.0/16", "100.64.0.0/16", "172.20.0.0/16", "fd00:200::/112", "2001:db8::/112"] {
+            assert_eq!(check(fine), Ok(()), "{fine}");
+        }
+    }
 }

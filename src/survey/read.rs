@@ -155,7 +155,9 @@ impl Reader {
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let service: Service = objects::decode(record.value)?;
-        if !record.value.starts_with(PROTOBUF_MAGIC) {
+        // The API server's own Service tells how it stores; others may stem from times before a change.
+        let is_own = record.key == self.layout.service("default", "kubernetes").as_bytes();
+        if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
             self.encoding = Encoding::Json;
         }
         let addresses = service.addresses();

@@ -87,11 +87,12 @@ impl ServiceRecord {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
-    /// Whether the Service is the cluster's DNS: in `kube-system`, labelled `k8s-app=kube-dns` as CoreDNS
-    /// and kube-dns are by every installer, or named so.
+    /// Whether the Service is the cluster's DNS: in `kube-system`, named as kube-dns or CoreDNS, or labelled
+    /// `k8s-app=kube-dns` as both are by most installers.
     pub fn is_cluster_dns(&self) -> bool {
         self.namespace == "kube-system"
-            && (self.name == "kube-dns" || self.labels.get("k8s-app").is_some_and(|app| app == "kube-dns"))
+            && (matches!(self.name.as_str(), "kube-dns" | "coredns")
+                || self.labels.get("k8s-app").is_some_and(|app| app == "kube-dns"))
     }
 
     /// Returns the ports that the Service takes on every node.

@@ -94,9 +94,13 @@ fn open(value: &[u8]) -> Result<(TypeMeta, Body<'_>), WireError> {
 
 impl Service {
     /// Returns the addresses in `clusterIPs`, or the one in `clusterIP` where the list is missing (objects
-    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none.
+    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none, even where a stale
+    /// address is left in the object.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let Some(spec) = &self.spec else { return Vec::new() };
+        if spec.r#type.as_deref() == Some("ExternalName") {
+            return Vec::new();
+        }
         let listed: Vec<IpAddr> = spec.cluster_ips.iter().filter_map(|text| text.parse().ok()).collect();
         if listed.is_empty() {
             spec.cluster_ip.iter().filter_map(|text| text.parse().ok()).collect()

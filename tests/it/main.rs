@@ -23,6 +23,7 @@ mod findings;
 mod harness;
 mod loops;
 mod meddling;
+mod planning;
 mod program;
 mod rehearsal;
 mod store_contract;

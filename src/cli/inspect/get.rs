@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{name, view};
 use crate::cli::failure::Failure;
-use crate::cli::output::Format;
+use crate::cli::output::{Format, counted};
 use crate::cli::source::{Opened, SourceArgs};
 use crate::cli::{Context, Outcome};
 use crate::store::{Entry, Key, KeyRange, Record, Revision};
@@ -79,9 +79,10 @@ impl RecordData {
 
     fn text(&self) -> String {
         let lease = if self.lease == 0 { String::new() } else { format!(", lease {:x}", self.lease) };
+        let writes = counted(usize::try_from(self.version).unwrap_or_default(), "time", "times");
         format!(
-            "{}\n{}, {} bytes, created at revision {}, last changed at {}, written {} times{lease}",
-            self.key, self.encoding, self.size, self.create_revision, self.mod_revision, self.version
+            "{}\n{}, {} bytes, created at revision {}, last changed at {}, written {writes}{lease}",
+            self.key, self.encoding, self.size, self.create_revision, self.mod_revision
         )
     }
 }

@@ -23,8 +23,11 @@ const SHOWN: usize = 20;
 /// Rewrite a RangeAllocation: its bits from the Services, for its own range or for another one
 ///
 /// For clusters that keep a bitmap of allocations (Kubernetes 1.33 and earlier). Shows the difference, asks,
-/// and writes by compare-and-swap: if anything is allocated meanwhile, nothing is written. The old value is
-/// kept in the journal, and `--undo` puts it back.
+/// looks again, and writes by compare-and-swap: if the bitmap or what the Services say changed meanwhile,
+/// nothing is written. The old value is kept in the journal, and `--undo` puts it back.
+///
+/// The API server allocates an address a moment before it stores the Service. Bits are freed only if no
+/// Service had them at two looks some seconds apart; still, nothing should create Services meanwhile.
 ///
 /// API servers take the new value at their next allocation, without a restart. On 1.32 and earlier they also
 /// rewrite it themselves every three minutes, from their own `--service-cluster-ip-range`.
@@ -70,6 +73,8 @@ struct Rewritten<'a> {
     allocated: Vec<String>,
     /// Addresses or ports that become free.
     freed: Vec<String>,
+    /// Services with an address outside the range.
+    outside: usize,
 }
 
 /// Runs the command.
@@ -100,6 +105,7 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
     context
         .output
         .ask(&format!("Rewrite RangeAllocation `{}` in {}?", args.name, store.describe()), args.yes)?;
+    look_again(store.as_ref(), args, &plan, to.as_ref()).await?;
     let operation = new_operation_id();
     carry_out(store.as_ref(), &plan, &operation).await?;
     if context.output.is_structured() {
@@ -109,6 +115,28 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
         "rewritten; to put the old value back: `netsurgeon ranges rewrite --undo {operation}`"
     ));
     Ok(Outcome::Done)
+}
+
+/// How long an API server may take from allocating an address to storing its Service: admission comes before
+/// the allocation, so only the write to etcd lies between.
+const ALLOCATION: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Makes the plan anew, where bits are freed after a while, and refuses if it is another one.
+async fn look_again(
+    store: &dyn ReadStore,
+    args: &RewriteArgs,
+    plan: &Plan<RangeRewrite>,
+    to: Option<&ServiceCidr>,
+) -> Result<(), Failure> {
+    if !difference(&plan.work).1.is_empty() {
+        tokio::time::sleep(ALLOCATION).await;
+    }
+    let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+    match plan_rewrite(&survey, &args.name, to) {
+        Ok(now) if now.work == plan.work => Ok(()),
+        _ => Err(Failure::refused("allocations changed meanwhile; nothing was written")
+            .hint("run it again, while nothing creates or deletes Services")),
+    }
 }
 
 async fn carry_out(
@@ -174,6 +202,10 @@ async fn undo(
         guards: Vec::new(),
     };
     let report = executor.unwind(&plan.work).await?;
+    if report.done == 0 && report.stuck.is_empty() {
+        context.output.progress("it had been put back before; nothing was written");
+        return Ok(Outcome::Done);
+    }
     if let Some(stuck) = report.stuck.first() {
         journal.set_status(store, "stuck").await?;
         let text = format!("it cannot be put back: {}", stuck.reason);
@@ -220,6 +252,7 @@ fn show(
         range_after: &work.after.range,
         allocated,
         freed,
+        outside: work.outside,
     };
     context.output.data(&value, |output| Ok(describe(output, work)))
 }
@@ -238,6 +271,10 @@ fn describe(output: &Output, work: &RangeRewrite) -> String {
         counted(allocated.len(), "item", "items"),
         counted(freed.len(), "item", "items")
     ));
+    if work.outside > 0 {
+        let services = counted(work.outside, "Service has", "Services have");
+        lines.push(output.paint(Tone::Careful, &format!("  {services} an address outside that range")));
+    }
     for (sign, tone, items) in [("+", Tone::Good, &allocated), ("-", Tone::Bad, &freed)] {
         for item in items.iter().take(SHOWN) {
             lines.push(output.paint(tone, &format!("  {sign} {item}")));

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::edits::{both, bytes, swap, text};
 use super::{Compiler, step};
-use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap};
-use crate::renumber::intention::Move;
+use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap, Wait};
+use crate::renumber::intention::{Move, Turn};
 use crate::store::Key;
 use crate::survey::Era;
 use crate::wire::bitmap::Bitmap;
@@ -20,27 +20,35 @@ fn external(name: &str, what: String, why: &str) -> Step {
 
 impl Compiler<'_> {
     pub(in crate::renumber) fn prepare(&self) -> Vec<Step> {
-        let first = self.work.to.first().map(|address| address.to_string()).unwrap_or_default();
-        vec![
-            external(
-                "snapshot",
-                "take a snapshot of etcd and verify it; lock the deploy pipelines".to_string(),
-                "it is the way back if everything else fails",
-            ),
+        let mut steps = vec![external(
+            "snapshot",
+            "take a snapshot of etcd and verify it; lock the deploy pipelines".to_string(),
+            "it is the way back if everything else fails",
+        )];
+        let kubernetes = self.work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
+        steps.extend(kubernetes.map(|candidate| {
+            let (old, new) = (candidate.old_address, candidate.new_address);
             external(
                 "certificates",
-                format!(
-                    "every API server serves a certificate that carries `{first}` beside the old first address"
-                ),
+                format!("every API server serves a certificate that carries `{new}` beside `{old}`"),
                 "in-cluster clients verify the API server by the address of `default/kubernetes`",
-            ),
-        ]
+            )
+        }));
+        steps
+    }
+
+    /// The whole of the API servers' flag afterwards.
+    fn flag(&self) -> String {
+        self.work.flag.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
     /// The API servers' flag; in the bitmap era it comes first, and the API servers then rewrite the bitmap
     /// themselves. Under dual write nobody does, so a step of ours follows.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
-        let what = format!("set `--service-cluster-ip-range` to `{}` on every API server", self.work.to);
+        let what = format!(
+            "set `--service-cluster-ip-range` to `{}` on every API server, and on controller managers that have it",
+            self.flag()
+        );
         let why = match self.work.era {
             Era::Bitmap => {
                 "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
@@ -101,12 +109,14 @@ impl Compiler<'_> {
         self.work.to.bit_of(address).and_then(|bit| u64::try_from(bit).ok()).unwrap_or(u64::MAX)
     }
 
+    /// Makes the ServiceCIDR of the new range; on a dual-stack cluster with the other family's range beside
+    /// it, without which ServiceCIDR `kubernetes` could not go (`servicecidrs_controller.go`, v1.36.3).
     pub(in crate::renumber) fn open_range(&self) -> Step {
         let name = self.range_name();
         let manifest = serde_json::json!({
             "apiVersion": self.work.api_version, "kind": "ServiceCIDR",
             "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
-            "spec": {"cidrs": [self.work.to]},
+            "spec": {"cidrs": self.work.flag},
         });
         let backward = ApiChange::Delete {
             api_version: self.work.api_version.clone(),
@@ -119,6 +129,12 @@ impl Compiler<'_> {
             &name,
             Action::Api { forward: ApiChange::Create { manifest }, backward: Some(backward) },
         )
+    }
+
+    /// Shadow Services can be made once the allocator takes addresses of the new range.
+    pub(in crate::renumber) fn range_is_ready(&self) -> Step {
+        let until = format!("ServiceCIDR `{}` is ready on every API server", self.range_name());
+        step("range-ready", &self.range_name(), Action::Wait(Wait { name: "range-ready".into(), until }))
     }
 
     pub(super) fn range_name(&self) -> String {
@@ -183,7 +199,7 @@ impl Compiler<'_> {
             let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
             let assumed = Some(swap(vec![KeyEdit { key: self.layout.kubeadm_config(), change }]));
             let external = External {
-                what: format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.work.to),
+                what: format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.flag()),
                 why: "the next `kubeadm upgrade` would bring the old range back".into(),
                 assumed,
                 assumed_back: None,

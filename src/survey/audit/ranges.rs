@@ -10,8 +10,17 @@ pub(super) fn ranges(survey: &Survey, findings: &mut Vec<Finding>) {
     for cidr in &survey.service_cidrs {
         named.extend(cidr.ranges.iter().map(|range| (cidr.name.as_str(), *range)));
     }
+    for cidr in survey.service_cidrs.iter().filter(|cidr| cidr.terminating) {
+        findings.push(
+            Finding::warning("range-terminating", format!("ServiceCIDR {}", cidr.name))
+                .says("is being deleted: no new Service gets an address of it".to_string())
+                .values("deletion requested", "in use"),
+        );
+    }
     for (index, (name, range)) in named.iter().enumerate() {
-        for (other, overlapping) in named.iter().take(index).filter(|(_, other)| other.overlaps(range)) {
+        for (other, overlapping) in
+            named.iter().take(index).filter(|(_, other)| other != range && other.overlaps(range))
+        {
             findings.push(
                 Finding::info("ranges-overlap", format!("ServiceCIDR {name}"))
                     .says(format!("`{range}` overlaps `{overlapping}` of ServiceCIDR `{other}`"))

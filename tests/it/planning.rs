@@ -1,0 +1,179 @@
+//! Plans for clusters that are not as tidy as the fixtures: objects from old times, odd pins, second families.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use netsurgeon::operation::{Action, Work};
+use netsurgeon::renumber::{Move, PlanError, PlanOptions, Renumbering, plan};
+use netsurgeon::store::memory::MemoryStore;
+use netsurgeon::store::{Action as StoreAction, Change, Expected, Key, Transaction, WriteStore};
+use netsurgeon::survey::audit::audit;
+use netsurgeon::survey::{Layout, Survey};
+use serde_json::{Value, json};
+
+use crate::harness::entries;
+
+/// A fixture's cluster, to be changed.
+async fn cluster(fixture: &str) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::from_entries(entries(fixture).await))
+}
+
+async fn put(store: &MemoryStore, key: &str, object: &Value) {
+    let change = Change {
+        key: Key::from(key),
+        expected: Expected::Absent,
+        action: StoreAction::Put(format!("{object}\n").into_bytes()),
+    };
+    store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
+}
+
+async fn put_service(store: &MemoryStore, name: &str, spec: Value) {
+    let object = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {"namespace": "default", "name": name, "uid": format!("uid-of-{name}")}, "spec": spec,
+    });
+    put(store, &format!("/registry/services/specs/default/{name}"), &object).await;
+    let has_object = object["spec"]["type"] != "ExternalName";
+    let address = object["spec"]["clusterIP"].as_str().filter(|ip| ip.starts_with("10.96."));
+    if let Some(address) = address.filter(|_| has_object) {
+        let object = json!({
+            "kind": "IPAddress", "apiVersion": "networking.k8s.io/v1",
+            "metadata": {"name": address, "labels": {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
+            "spec": {"parentRef": {"resource": "services", "namespace": "default", "name": name}},
+        });
+        put(store, &format!("/registry/ipaddresses/{address}"), &object).await;
+    }
+}
+
+async fn plan_of(store: &MemoryStore, to: &str, pins: &[(&str, &str)]) -> Result<Renumbering, PlanError> {
+    let survey = Survey::read(store, &Layout::default(), None).await.unwrap();
+    let pins: BTreeMap<_, _> = pins.iter().map(|(s, a)| ((*s).to_string(), a.parse().unwrap())).collect();
+    let options = PlanOptions { to: to.parse().unwrap(), pins, batch_size: 10 };
+    plan(&survey, &options).map(|plan| plan.work)
+}
+
+fn find<'w>(work: &'w Renumbering, subject: &str) -> &'w Move {
+    work.moves.iter().find(|m| m.subject() == subject).unwrap_or_else(|| panic!("{subject} moves"))
+}
+
+/// What others are told to do, in words.
+fn externals(work: &Renumbering) -> Vec<String> {
+    let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
+    steps
+        .filter_map(|step| match step.action {
+            Action::External(external) => Some(external.what),
+            _ => None,
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn one_family_of_two_leaves_the_other_alone_in_every_instruction() {
+    let store = cluster("dualstack").await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    let told = externals(&work).join("\n");
+    assert!(told.contains("`--service-cluster-ip-range` to `10.200.0.0/16,fd00:10:96::/112`"), "{told}");
+    assert!(told.contains("carries `10.200.0.1` beside `10.96.0.1`"), "{told}");
+    let created =
+        work.stages().into_iter().flat_map(|stage| work.steps(&stage)).find_map(|step| match step.action {
+            Action::Api { forward, .. } => Some(format!("{forward:?}")),
+            _ => None,
+        });
+    assert!(created.unwrap().contains("fd00:10:96::/112"), "the temporary range keeps the other family");
+
+    let work = plan_of(&store, "fd00:200::/112", &[]).await.unwrap();
+    let told = externals(&work).join("\n");
+    assert!(told.contains("`10.96.0.0/16,fd00:200::/112`"), "{told}");
+    assert!(!told.contains("certificate that carries"), "`default/kubernetes` does not move: {told}");
+}
+
+#[tokio::test]
+async fn the_api_servers_own_service_cannot_be_pinned_elsewhere() {
+    let store = cluster("objects").await;
+    let elsewhere = plan_of(&store, "10.200.0.0/16", &[("default/kubernetes", "10.200.0.7")]).await;
+    assert!(matches!(elsewhere, Err(PlanError::KubernetesPin { .. })));
+    let first = plan_of(&store, "10.200.0.0/16", &[("default/kubernetes", "10.200.0.1")]).await.unwrap();
+    assert_eq!(find(&first, "default/kubernetes").new, ["10.200.0.1"]);
+}
+
+#[tokio::test]
+async fn an_object_from_before_the_list_of_addresses_moves_and_comes_back() {
+    let store = cluster("objects").await;
+    put_service(
+        &store,
+        "ancient",
+        json!({"type": "ClusterIP", "clusterIP": "10.96.9.9", "ports": [{"port": 80}]}),
+    )
+    .await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    let ancient = find(&work, "default/ancient");
+    assert_eq!(
+        (&ancient.old[..], &ancient.new[..]),
+        (&["10.96.9.9".to_string()][..], &["10.200.9.9".to_string()][..])
+    );
+    let options = PlanOptions { to: work.to, pins: BTreeMap::new(), batch_size: 100 };
+    let ambient = netsurgeon::operation::SystemAmbient;
+    let silent = &mut netsurgeon::operation::Silent;
+    let (_, rehearsal) =
+        netsurgeon::renumber::rehearse(store, &Layout::default(), &options, &ambient, silent).await.unwrap();
+    assert!(rehearsal.succeeded(), "{rehearsal:#?}");
+}
+
+#[tokio::test]
+async fn a_stale_address_of_an_external_name_is_nobodys() {
+    let store = cluster("objects").await;
+    let spec = json!({"type": "ExternalName", "externalName": "example.org", "clusterIP": "10.96.9.10", "clusterIPs": ["10.96.9.10"]});
+    put_service(&store, "elsewhere", spec).await;
+    let survey = Survey::read(store.as_ref(), &Layout::default(), None).await.unwrap();
+    assert_eq!(audit(&survey), Vec::new());
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    assert!(work.skipped.iter().any(|skipped| skipped.name == "elsewhere"));
+}
+
+#[tokio::test]
+async fn an_external_ip_is_not_given_to_another_service() {
+    let store = cluster("objects").await;
+    let spec = json!({"type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"], "externalIPs": ["10.200.255.254"]});
+    put_service(&store, "taken", spec).await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    assert!(work.moves.iter().all(|m| m.new_address.to_string() != "10.200.255.254"));
+}
+
+/// A bitmap of IPv6 addresses has 65,535 bits, however large the range.
+#[tokio::test]
+async fn where_there_is_a_bitmap_no_address_is_beyond_it() {
+    let store = cluster("bitmap").await;
+    put_service(
+        &store,
+        "six",
+        json!({
+            "type": "NodePort", "selector": {"app": "six"}, "ports": [{"port": 80, "nodePort": 32001}],
+            "clusterIP": "fd00:10:96::7", "clusterIPs": ["fd00:10:96::7"], "ipFamilies": ["IPv6"],
+        }),
+    )
+    .await;
+    let bitmap =
+        json!({"kind": "RangeAllocation", "apiVersion": "v1", "range": "fd00:10:96::/112", "data": "QA=="});
+    put(&store, "/registry/ranges/secondaryserviceips", &bitmap).await;
+    let work = plan_of(&store, "fd00:200::/108", &[]).await.unwrap();
+    let range = work.to;
+    let shadow = find(&work, "default/six").shadow.clone().unwrap();
+    assert!(shadow.temporary.iter().all(|address| range.bit_of(*address).is_some()), "{shadow:?}");
+    let beyond = plan_of(&store, "fd00:200::/108", &[("default/six", "fd00:200::f:1")]).await;
+    assert!(matches!(beyond, Err(PlanError::Remap(_))), "{beyond:?}");
+}
+
+#[tokio::test]
+async fn the_clusters_dns_is_last_but_one_and_alone_whatever_its_name() {
+    let store = cluster("objects").await;
+    let object = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {"namespace": "kube-system", "name": "a-dns", "uid": "u", "labels": {"k8s-app": "kube-dns"}},
+        "spec": {"clusterIP": "10.96.9.53", "clusterIPs": ["10.96.9.53"], "selector": {"a": "b"}},
+    });
+    put(&store, "/registry/services/specs/kube-system/a-dns", &object).await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    let last: Vec<String> = work.moves.iter().rev().take(3).map(Move::subject).collect();
+    assert_eq!(last, ["default/kubernetes", "kube-system/kube-dns", "kube-system/a-dns"]);
+    assert_eq!(work.batches().last().map(std::ops::Range::len), Some(1));
+}
