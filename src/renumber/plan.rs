@@ -344,9 +344,10 @@ fn spare_addresses(
 fn make_move(service: &ServiceRecord, family: Family, hold: Hold, reason: &str, new_address: IpAddr) -> Move {
     let old_address = service.address(family).unwrap_or(new_address);
     let without_list = service.spec.cluster_ips.is_empty();
-    let old = match without_list {
-        true => service.spec.cluster_ip.iter().cloned().collect(),
-        false => service.spec.cluster_ips.clone(),
+    let old: Vec<String> = if without_list {
+        service.spec.cluster_ip.iter().cloned().collect()
+    } else {
+        service.spec.cluster_ips.clone()
     };
     let renamed = |text: &String| {
         if text.parse() == Ok(old_address) { new_address.to_string() } else { text.clone() }

@@ -18,6 +18,7 @@ mod architecture;
 mod cli_failures;
 mod cli_inspect;
 mod cli_ranges;
+mod cli_renumber;
 mod codegen;
 mod findings;
 mod harness;

@@ -168,7 +168,7 @@ impl Compiler<'_> {
         if self.work.era != Era::Bitmap {
             steps.push(external(
                 "close-range",
-                "delete ServiceCIDR `kubernetes`; it goes once no allocated address is left in it, and the API \
+                "delete ServiceCIDR `kubernetes`; it goes once no allocated address needs it, and the API \
                  server makes it again from its flag"
                     .to_string(),
                 "new Services would still be given addresses of the old range",

@@ -1,0 +1,92 @@
+//! `rehearse` and `renumber plan` as users meet them: the README's own example, the documented JSON, plan
+//! files, and what is refused.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::program::{run, told};
+
+fn json_of(arguments: &str) -> Value {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// What the first screen of the README shows is what the program prints.
+#[test]
+fn the_readme_shows_real_output() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, example) = readme.split_once("```console\n$ netsurgeon ").expect("an example");
+    let (command, rest) = example.split_once('\n').unwrap();
+    let (shown, _) = rest.split_once("```").unwrap();
+    let printed = String::from_utf8(run(command).stdout).unwrap();
+    assert!(printed.starts_with(shown), "the README shows\n{shown}\nbut it is\n{printed}");
+}
+
+#[test]
+fn a_rehearsal_has_the_documented_shape() {
+    for era in ["objects", "dualwrite", "bitmap", "json", "dualstack"] {
+        let value = json_of(&format!("rehearse testdata/{era}.snapshot.db --to 10.200.0.0/16 -o json"));
+        assert_eq!(value["version"], 1);
+        assert_eq!((&value["findings_before"], &value["findings_after"]), (&json!([]), &json!([])), "{era}");
+        assert_eq!(value["rollback"], "identical", "{era}");
+        let count = |name: &str| value[name].as_u64().unwrap();
+        assert_eq!(count("services"), count("moved") + count("skipped"));
+        assert!(
+            value["external"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|e| e["what"].is_string() && e["why"].is_string())
+        );
+    }
+}
+
+#[test]
+fn a_plan_is_the_same_file_and_digest_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plan.json");
+    let arguments = "renumber plan --snapshot testdata/bitmap.snapshot.db --to 10.200.0.0/24 -o json";
+    let printed = json_of(&format!("{arguments} --save {}", file.display()));
+    let saved: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(printed, saved);
+    assert_eq!(printed["digest"], json_of(arguments)["digest"]);
+    let other = json_of("renumber plan --snapshot testdata/bitmap.snapshot.db --to 10.201.0.0/24 -o json");
+    assert_ne!(printed["digest"], other["digest"]);
+    for one in printed["moves"].as_array().unwrap() {
+        for member in ["namespace", "name", "hold"] {
+            assert!(one[member].is_string(), "{one}");
+        }
+        assert_eq!(one["old"].as_array().map(Vec::len), one["new"].as_array().map(Vec::len));
+    }
+}
+
+#[test]
+fn what_cannot_be_a_target_is_refused_in_words() {
+    for (to, status, words) in [
+        ("10.96.0.0/16", 1, "overlaps the cluster's Service range"),
+        ("10.0.0.0/8", 1, "overlaps the cluster's Service range"),
+        ("10.244.0.0/20", 1, "overlaps"),
+        ("192.0.2.0/24", 1, "of Node `node-1`"),
+        ("10.200.0.0/28", 1, "has 14 free addresses, 25 are needed"),
+        ("10.200.0.0/30", 1, "at least 8 are needed"),
+        ("127.0.0.0/16", 1, "is loopback"),
+        ("fd00::/112", 1, "is IPv6, the cluster's Service ranges are"),
+        (
+            "10.200.0.1/16",
+            2,
+            "is not a network address: the network of that prefix length is `10.200.0.0/16`",
+        ),
+        ("10.200.0.0", 2, "is not a CIDR"),
+    ] {
+        for command in
+            ["rehearse testdata/objects.snapshot.db", "renumber plan --snapshot testdata/objects.snapshot.db"]
+        {
+            let output = run(&format!("{command} --to {to}"));
+            let err = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(status), "{to}: {err}");
+            assert!(err.contains(words) && output.stdout.is_empty(), "{to}: {err}");
+        }
+    }
+}
