@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{OperationError, StepId};
+use super::{OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, Entry, Expected, Key, KeyRange, ReadStore, Record as StoreRecord, Revision, Transaction,
     Visit, WriteStore,
@@ -111,11 +111,6 @@ impl Journal {
         KeyRange::prefix("/netsurgeon/")
     }
 
-    /// Returns the keys of all journals of a cluster.
-    pub fn of_cluster(cluster: &str) -> KeyRange {
-        KeyRange::prefix(format!("/netsurgeon/{cluster}/"))
-    }
-
     fn at(cluster: &str, operation: &str) -> Self {
         Self { base: format!("/netsurgeon/{cluster}/{operation}"), records: HashMap::new() }
     }
@@ -131,6 +126,23 @@ impl Journal {
     /// Returns the key of a step's record.
     pub fn step_key(&self, step: &StepId) -> Key {
         Key::from(format!("{}/steps/{step}", self.base))
+    }
+
+    /// Begins the journal of a plan that is about to be carried out.
+    pub async fn begin_plan<W: Serialize + Sync>(
+        store: &dyn WriteStore,
+        operation: &str,
+        plan: &Plan<W>,
+        now: i64,
+    ) -> Result<Self, OperationError> {
+        let summary = Summary {
+            kind: plan.header.kind.clone(),
+            digest: plan.digest.clone(),
+            plan_parts: 0,
+            started: now,
+            status: "running".to_string(),
+        };
+        Self::begin(store, &plan.header.cluster, operation, &to_json(plan), summary).await
     }
 
     /// Begins a journal: stores the plan, then the record by which the operation exists.

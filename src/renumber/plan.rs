@@ -7,7 +7,7 @@ use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 use super::target::{self, TargetError};
 use crate::ip::remap::{Rank, RemapError, Wanted, remap};
-use crate::ip::{Family, ServiceCidr};
+use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
 use crate::survey::{AddressRecord, Era, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
@@ -444,11 +444,11 @@ fn bitmap_change(survey: &Survey, to: &ServiceCidr) -> Result<Option<BitmapChang
     let family = to.family();
     let refuse = |reason: String| PlanError::Bitmap { family, reason };
     let record = survey.address_bitmap(family).ok_or_else(|| refuse("it does not exist".to_string()))?;
-    let capacity = u64::try_from(to.bitmap_capacity()).map_err(|e| refuse(e.to_string()))?;
-    let mut bits = Bitmap::empty(capacity);
+    let items = Items::Addresses(*to);
+    let mut bits = Bitmap::empty(items.capacity());
     let there = survey.services.iter().flat_map(|service| &service.addresses);
-    for bit in there.filter_map(|address| to.bit_of(*address)) {
-        bits.set(u64::try_from(bit).unwrap_or(u64::MAX), true);
+    for bit in there.filter_map(|address| items.bit(Item::Address(*address))) {
+        bits.set(bit, true);
     }
     Ok(Some(BitmapChange {
         name: record.name.clone(),

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::intention::Renumbering;
-use super::plan::{KIND, PlanError, PlanOptions, plan};
+use super::plan::{PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
-    Ambient, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Summary, Work,
+    Ambient, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
 };
 use crate::store::overlay::Overlay;
 use crate::store::{Entry, Key, KeyRange, ReadStore, StoreError};
@@ -190,7 +190,7 @@ impl Rehearsing<'_> {
     ) -> Result<Finished, RehearsalError> {
         let overlay = Overlay::new(self.base.clone()).await?;
         let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
-        let mut journal = self.begin(&overlay).await?;
+        let mut journal = Journal::begin_plan(&overlay, "rehearsal", self.plan, self.ambient.now()).await?;
         let mut executor = Executor {
             store: &overlay,
             world: &simulation,
@@ -208,18 +208,6 @@ impl Rehearsing<'_> {
         }
         let (externals, waits) = simulation.into_notes();
         Ok(Finished { overlay, steps: report.done, waits, stuck, externals })
-    }
-
-    async fn begin(&self, overlay: &Overlay) -> Result<Journal, OperationError> {
-        let summary = Summary {
-            kind: KIND.to_string(),
-            digest: self.plan.digest.clone(),
-            plan_parts: 0,
-            started: self.ambient.now(),
-            status: "running".to_string(),
-        };
-        let plan = serde_json::to_vec(self.plan).unwrap_or_default();
-        Journal::begin(overlay, &self.plan.header.cluster, "rehearsal", &plan, summary).await
     }
 }
 

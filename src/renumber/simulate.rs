@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
+use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Observed, Wait, World, WorldError};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
@@ -102,9 +103,10 @@ impl Simulation<'_> {
         let key = self.layout().range(name);
         let entry = self.store.get(&key).await.map_err(failed)?;
         let entry = entry.ok_or_else(|| WorldError(format!("`{key}` does not exist")))?;
-        let bit = self.work.to.bit_of(address).and_then(|bit| u64::try_from(bit).ok());
+        let items = Items::Addresses(self.work.to);
+        let bit = items.bit(Item::Address(address));
         let bit = bit.ok_or_else(|| WorldError(format!("`{address}` has no bit")))?;
-        let capacity = u64::try_from(self.work.to.bitmap_capacity()).map_err(failed)?;
+        let capacity = items.capacity();
         let (set, clear) = if allocated { (vec![bit], vec![]) } else { (vec![], vec![bit]) };
         let change = FieldChange::Bits { capacity, set, clear };
         let value =

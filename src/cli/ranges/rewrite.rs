@@ -11,7 +11,7 @@ use crate::cli::output::{Output, Tone, counted};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::{Item, ServiceCidr};
-use crate::operation::{Ambient, Executor, Journal, NoWorld, Plan, Silent, Summary, SystemAmbient};
+use crate::operation::{Ambient, Executor, Journal, NoWorld, Plan, Silent, SystemAmbient};
 use crate::renumber::ranges::{Content, KIND, RangeRewrite, RewriteError, plan_rewrite};
 use crate::store::overlay::Overlay;
 use crate::store::{ReadStore, WriteStore};
@@ -145,15 +145,7 @@ async fn carry_out(
     operation: &str,
 ) -> Result<(), Failure> {
     let ambient = SystemAmbient;
-    let summary = Summary {
-        kind: KIND.to_string(),
-        digest: plan.digest.clone(),
-        plan_parts: 0,
-        started: ambient.now(),
-        status: "running".to_string(),
-    };
-    let text = serde_json::to_vec(plan).map_err(|e| Failure::new(Kind::Bug, e))?;
-    let mut journal = Journal::begin(store, &plan.header.cluster, operation, &text, summary).await?;
+    let mut journal = Journal::begin_plan(store, operation, plan, ambient.now()).await?;
     let mut silent = Silent;
     let mut executor = Executor {
         store,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::edits::{both, bytes, swap, text};
 use super::{Compiler, step};
+use crate::ip::{Item, Items};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap, Wait};
 use crate::renumber::intention::{Move, Turn};
 use crate::store::Key;
@@ -102,11 +103,11 @@ impl Compiler<'_> {
     }
 
     pub(super) fn bitmap_capacity(&self) -> u64 {
-        u64::try_from(self.work.to.bitmap_capacity()).unwrap_or(0)
+        Items::Addresses(self.work.to).capacity()
     }
 
     pub(super) fn bit(&self, address: IpAddr) -> u64 {
-        self.work.to.bit_of(address).and_then(|bit| u64::try_from(bit).ok()).unwrap_or(u64::MAX)
+        Items::Addresses(self.work.to).bit(Item::Address(address)).unwrap_or(u64::MAX)
     }
 
     /// Makes the ServiceCIDR of the new range; on a dual-stack cluster with the other family's range beside
