@@ -13,7 +13,7 @@ use super::source::SourceArgs;
 use super::{Context, Outcome};
 use crate::store::Revision;
 use crate::survey::audit::audit;
-use crate::survey::{Finding, Layout, Severity, Survey};
+use crate::survey::{Finding, Severity};
 
 /// The Service ranges: how full they are, and what is wrong with them
 #[derive(Debug, Args)]
@@ -66,16 +66,8 @@ pub async fn run(context: &Context, args: &RangesArgs) -> Result<Outcome, Failur
     }
 }
 
-/// Opens the source and reads everything that holds a Service address. Returns the store's name as well.
-async fn survey(context: &Context, source: &SourceArgs) -> Result<(Survey, String), Failure> {
-    let layout: Layout = source.etcd.layout();
-    let opened = source.open(context, &layout.surveyed()).await?;
-    let survey = Survey::read(opened.store.as_ref(), &opened.layout, opened.at).await?;
-    Ok((survey, opened.store.describe()))
-}
-
 async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> {
-    let (survey, store) = survey(context, &args.source).await?;
+    let (survey, store) = args.source.survey(context).await?;
     let findings = audit(&survey);
     let value = Checked {
         version: 1,

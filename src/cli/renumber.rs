@@ -1,6 +1,7 @@
 //! `netsurgeon renumber`: move every Service of a cluster to another Service range.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -12,7 +13,6 @@ use super::target::TargetArgs;
 use super::{Context, Outcome};
 use crate::operation::Plan;
 use crate::renumber::{Renumbering, plan};
-use crate::survey::Survey;
 
 /// Move every Service to another Service range
 #[derive(Debug, Args)]
@@ -60,29 +60,29 @@ pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Fail
 
 async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
     let options = args.target.resolve()?;
-    let layout = args.source.etcd.layout();
-    let opened = args.source.open(context, &layout.surveyed()).await?;
-    let survey = Survey::read(opened.store.as_ref(), &opened.layout, opened.at).await?;
-    let plan = plan(&survey, &options)?;
+    // Both are as large as the cluster; taking them apart again just before the process ends helps nobody.
+    let (survey, store) = args.source.survey(context).await?;
+    let survey = ManuallyDrop::new(survey);
+    let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
-        let text = serde_json::to_vec_pretty(&plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
+        let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
         write_file(path, &text)?;
         context.output.note(&format!("the plan is in `{}`", path.display()));
     }
-    context.output.data(&plan, |output| Ok(describe(output, &plan)))?;
-    context.output.progress(&summary(&plan, &opened.store.describe()));
+    context.output.data(&*plan, |output| Ok(describe(output, &plan)))?;
+    context.output.progress(&summary(&plan, &store));
     Ok(Outcome::Done)
 }
 
 fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
     let rows = plan.work.moves.iter().map(|candidate| {
         [
-            candidate.namespace.clone(),
-            candidate.name.clone(),
+            candidate.namespace.to_string(),
+            candidate.name.to_string(),
             candidate.old.join(","),
             output.paint(Tone::Good, &candidate.new.join(",")),
             candidate.hold.to_string(),
-            candidate.hold_reason.clone(),
+            candidate.hold_reason.to_string(),
         ]
     });
     table(["NAMESPACE", "NAME", "OLD", "NEW", "HOLD", "BECAUSE"], rows)

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore, Revision};
-use crate::survey::Layout;
+use crate::survey::{Layout, Survey};
 
 /// How to reach etcd.
 #[derive(Debug, Clone, Default, Args)]
@@ -91,6 +91,20 @@ impl SourceArgs {
         Ok(Opened { store, layout: self.etcd.layout(), at: self.at_revision.map(Revision) })
     }
 
+    /// Resolves, opens and reads everything that holds a Service address. Returns the store's name as well.
+    pub async fn survey(&self, context: &Context) -> Result<(Survey, String), Failure> {
+        let layout = self.etcd.layout();
+        let store: Arc<dyn ReadStore> = match self.resolve(Path::new("/"))? {
+            // Nothing is made of the survey before the last read of it has found the checksum right.
+            Source::Snapshot(path) => {
+                mention_checksum(context, SnapshotStore::open_ahead(&path, &layout.surveyed())?)
+            }
+            live @ Source::Etcd(_) => live.open(context, &[]).await?,
+        };
+        let survey = Survey::read(store.as_ref(), &layout, self.at_revision.map(Revision)).await?;
+        Ok((survey, store.describe()))
+    }
+
     /// Tells what to read; `root` is where the host's files are.
     fn resolve(&self, root: &Path) -> Result<Source, Failure> {
         match &self.snapshot {
@@ -116,14 +130,17 @@ pub fn open_snapshot(
     path: &Path,
     scope: &[KeyRange],
 ) -> Result<Arc<SnapshotStore>, Failure> {
-    let store = SnapshotStore::open(path, scope)?;
+    Ok(mention_checksum(context, SnapshotStore::open(path, scope)?))
+}
+
+fn mention_checksum(context: &Context, store: SnapshotStore) -> Arc<SnapshotStore> {
     if !store.has_checksum() {
         context.output.note(&format!(
             "`{}` has no checksum (it is a raw database): a changed byte inside a value cannot be noticed",
-            path.display()
+            store.path().display()
         ));
     }
-    Ok(Arc::new(store))
+    Arc::new(store)
 }
 
 impl EtcdArgs {

@@ -131,6 +131,12 @@ pub trait ReadStore: Send + Sync {
         at: Option<Revision>,
         visitor: &mut Visitor<'_>,
     ) -> Result<Revision, StoreError>;
+
+    /// Returns about how many keys a range has, for whoever makes room for them before a scan; `None` where
+    /// the store would have to read to know.
+    fn count_hint(&self, _range: &KeyRange) -> Option<usize> {
+        None
+    }
 }
 
 /// A store that can be written, by compare-and-swap only.

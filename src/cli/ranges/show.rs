@@ -122,7 +122,7 @@ fn sources(survey: &Survey, range: &ServiceCidr) -> Vec<String> {
 
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
-    let (survey, store) = super::survey(context, &args.source).await?;
+    let (survey, store) = args.source.survey(context).await?;
     let shown = Shown {
         version: 1,
         store,

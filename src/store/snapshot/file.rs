@@ -1,4 +1,4 @@
-//! The file as such: opened, mapped, measured, and its checksum.
+//! The file as such: opened, mapped, measured.
 //!
 //! `etcdctl snapshot save` appends the SHA-256 of everything before it, which shows in the size: pages are
 //! multiples of 512 bytes, so a remainder of 32 means a checksum, none means a raw database, anything else
@@ -8,7 +8,6 @@ use std::fs::File;
 use std::path::Path;
 
 use memmap2::Mmap;
-use sha2::{Digest, Sha256};
 
 use super::fault::Fault;
 use crate::store::StoreError;
@@ -106,18 +105,11 @@ impl SnapshotFile {
         self.all().split_last_chunk::<CHECKSUM>().map_or(&[], |(content, _)| content)
     }
 
-    /// Computes the checksum if the file has one; returns what was computed and what the file says if they
-    /// differ.
-    pub(super) fn checksum_mismatch(&self) -> Option<(String, String)> {
+    /// Returns the checksum that the file ends with, if it does.
+    pub(super) fn stored_checksum(&self) -> Option<&[u8; CHECKSUM]> {
         if !self.has_checksum {
             return None;
         }
-        let (content, stored) = self.all().split_last_chunk::<CHECKSUM>()?;
-        let computed = Sha256::digest(content);
-        (computed.as_slice() != stored).then(|| (hexadecimal(&computed), hexadecimal(stored)))
+        self.all().last_chunk()
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }

@@ -49,7 +49,17 @@ struct Cursor<'m> {
 }
 
 impl<'m> Cursor<'m> {
+    #[inline]
     fn varint(&mut self) -> Result<u64, &'static str> {
+        // Tags have one byte, and so have many lengths.
+        if let Some(&byte) = self.message.get(self.position).filter(|byte| **byte < 0x80) {
+            self.position = self.position.saturating_add(1);
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, &'static str> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.message.get(self.position).ok_or("its record ends within a number")?;

