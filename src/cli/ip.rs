@@ -1,6 +1,6 @@
 //! `netsurgeon ip`: the arithmetic of Service ranges, for scripts.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use clap::{Args, Subcommand};
@@ -105,7 +105,7 @@ fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failu
 
 fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAddr]) -> Result<(), Failure> {
     let mut wanted = Vec::new();
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     for address in addresses {
         if !from.contains(*address) {
             return Err(Failure::refused(format!("address `{address}` is not in `{from}`"))
@@ -115,7 +115,7 @@ fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAdd
             wanted.push(Wanted { old: *address, old_range: Some(from), rank: Rank::Ordinary, pin: None });
         }
     }
-    let new = remap(&to, to.capacity(), &BTreeSet::new(), &wanted)?;
+    let new = remap(&to, to.capacity(), &HashSet::new(), &wanted)?;
     let pairs = wanted.iter().zip(new).map(|(wish, new)| Pair { old: wish.old, new }).collect();
     let value = Mapping { version: 1, from, to, addresses: pairs };
     context.output.data(&value, |_| {

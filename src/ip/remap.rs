@@ -5,7 +5,8 @@
 //! is left is packed, addresses of the old static band into the new static band as long as it lasts, all
 //! others above it. The result depends on nothing but the input, so the same survey gives the same plan.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 
 use super::ServiceCidr;
@@ -75,7 +76,7 @@ pub enum RemapError {
 pub fn remap(
     new_range: &ServiceCidr,
     capacity: u128,
-    taken: &BTreeSet<IpAddr>,
+    taken: &HashSet<IpAddr, impl BuildHasher>,
     wanted: &[Wanted],
 ) -> Result<Vec<IpAddr>, RemapError> {
     let mut assignment = Assignment::new(*new_range, capacity, taken, wanted.len())?;
@@ -100,7 +101,7 @@ pub fn remap(
 struct Assignment {
     range: ServiceCidr,
     capacity: u128,
-    used: BTreeSet<IpAddr>,
+    used: HashSet<IpAddr>,
     result: Vec<Option<IpAddr>>,
     /// Next offsets to try when packing: in the static band, and above it.
     static_cursor: u128,
@@ -111,12 +112,12 @@ impl Assignment {
     fn new(
         range: ServiceCidr,
         capacity: u128,
-        taken: &BTreeSet<IpAddr>,
+        taken: &HashSet<IpAddr, impl BuildHasher>,
         needed: usize,
     ) -> Result<Self, RemapError> {
         let capacity = capacity.min(range.capacity());
         let usable = |address: &IpAddr| range.offset(*address).is_some_and(|o| o >= 1 && o <= capacity);
-        let used: BTreeSet<IpAddr> = taken.iter().copied().filter(usable).collect();
+        let used: HashSet<IpAddr> = taken.iter().copied().filter(usable).collect();
         let free = capacity.saturating_sub(used.len() as u128);
         if needed as u128 > free {
             return Err(RemapError::TooSmall { range, needed, free });
@@ -196,7 +197,7 @@ impl Assignment {
     }
 }
 
-fn next_free(range: &ServiceCidr, used: &BTreeSet<IpAddr>, cursor: &mut u128, last: u128) -> Option<IpAddr> {
+fn next_free(range: &ServiceCidr, used: &HashSet<IpAddr>, cursor: &mut u128, last: u128) -> Option<IpAddr> {
     while *cursor <= last {
         let address = range.nth(*cursor)?;
         *cursor = cursor.saturating_add(1);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     fn run(to: &str, taken: &[&str], wishes: &[Wanted]) -> Result<Vec<String>, RemapError> {
-        let taken = taken.iter().map(|t| t.parse().unwrap()).collect();
+        let taken: HashSet<IpAddr> = taken.iter().map(|t| t.parse().unwrap()).collect();
         Ok({
             let to: ServiceCidr = to.parse().unwrap();
             remap(&to, to.capacity(), &taken, wishes)
@@ -295,14 +296,14 @@ mod tests {
         ) {
             let old: ServiceCidr = "10.96.0.0/16".parse().unwrap();
             let new: ServiceCidr = format!("10.200.0.0/{prefix}").parse().unwrap();
-            let taken: BTreeSet<IpAddr> =
+            let taken: HashSet<IpAddr> =
                 taken.into_iter().filter_map(|o| new.nth(u128::from(o))).filter(|a| new.is_usable(*a)).collect();
             let wishes: Vec<Wanted> = offsets.iter().map(|o| Wanted {
                 old: old.nth(u128::from(*o)).unwrap(), old_range: Some(old), rank: Rank::Ordinary, pin: None,
             }).collect();
             match remap(&new, new.capacity(), &taken, &wishes) {
                 Ok(result) => {
-                    let unique: BTreeSet<_> = result.iter().copied().collect();
+                    let unique: HashSet<_> = result.iter().copied().collect();
                     prop_assert_eq!(unique.len(), wishes.len());
                     prop_assert!(result.iter().all(|a| new.is_usable(*a) && !taken.contains(a)));
                     for (wish, got) in wishes.iter().zip(&result) {

@@ -1,5 +1,6 @@
 //! What a renumbering is to do: the value that a plan carries, prints and is approved by.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::hold::Hold;
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::Era;
+use crate::wire::Text;
 use crate::wire::objects::Encoding;
 
 /// The intention of a renumbering.
@@ -61,26 +63,26 @@ pub struct BitmapChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Text,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// uid: a Service that was deleted and made again is another one.
-    pub uid: String,
+    pub uid: Text,
     /// `clusterIPs` before.
-    pub old: Vec<String>,
+    pub old: Vec<Text>,
     /// `clusterIPs` after.
-    pub new: Vec<String>,
+    pub new: Vec<Text>,
     /// How the old address is held.
     pub hold: Hold,
     /// Why so.
-    pub hold_reason: String,
+    pub hold_reason: Cow<'static, str>,
     /// The address that changes.
     pub old_address: IpAddr,
     /// What it changes to.
     pub new_address: IpAddr,
     /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub traffic_policy: Option<String>,
+    pub traffic_policy: Option<Text>,
     /// When it moves.
     #[serde(default, skip_serializing_if = "Turn::is_any")]
     pub turn: Turn,
@@ -92,7 +94,7 @@ pub struct Move {
     pub old_object_missing: bool,
     /// The shadow Services, where the hold is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shadow: Option<Shadow>,
+    pub shadow: Option<Box<Shadow>>,
 }
 
 impl Move {
@@ -140,9 +142,9 @@ pub struct Shadow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Text,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// Why not.
     pub reason: String,
 }

@@ -12,10 +12,10 @@ use super::target;
 use crate::ip::{Item, Items, ServiceCidr};
 use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
 use crate::store::Key;
-use crate::survey::{BitmapRecord, Era, ServiceRecord, Survey};
+use crate::survey::{BitmapRecord, Era, Manager, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::Condition;
-use crate::wire::objects::{ALLOCATOR, new_range_allocation};
+use crate::wire::objects::new_range_allocation;
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The kind of plan, as its header says.
@@ -126,7 +126,7 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
 fn wanted(items: &Items, survey: &Survey) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let addresses = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
-    let objects = survey.addresses.iter().filter(|object| object.managed_by == ALLOCATOR);
+    let objects = survey.addresses.iter().filter(|object| object.managed_by == Manager::Allocator);
     let addresses = addresses.chain(objects.filter_map(|object| object.address));
     let ports = survey.services.iter().flat_map(ServiceRecord::node_ports);
     for item in addresses.map(Item::Address).chain(ports.map(Item::Port)) {

@@ -19,6 +19,7 @@ use crate::store::overlay::Overlay;
 use crate::store::{Entry, Key, KeyRange, ReadStore, StoreError};
 use crate::survey::audit::audit;
 use crate::survey::{Finding, Layout, Survey, SurveyError};
+use crate::wire::Text;
 use crate::wire::edit::{self, FieldChange};
 use crate::wire::{Field, FieldEdit, Value};
 
@@ -213,7 +214,7 @@ impl Rehearsing<'_> {
 
 /// Services whose addresses are not those of the plan.
 fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
-    let mut found: HashMap<(&str, &str), &[String]> = HashMap::new();
+    let mut found: HashMap<(&str, &str), &[Text]> = HashMap::new();
     for service in &after.services {
         found.insert((&service.namespace, &service.name), &service.spec.cluster_ips);
     }

@@ -14,8 +14,9 @@ use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Observed, Wait, World, WorldError};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
+use crate::wire::StoredService;
 use crate::wire::edit::{self, FieldChange};
-use crate::wire::objects::{self, ALLOCATOR, NewIpAddress, Service};
+use crate::wire::objects::{ALLOCATOR, NewIpAddress};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The world of a rehearsal.
@@ -120,8 +121,8 @@ impl Simulation<'_> {
         let expected = Expected::At(entry.mod_revision);
         let mut changes = vec![Change { key, expected, action: Action::Delete }];
         if kind == "Service" {
-            let service: Service = objects::decode(&entry.value).map_err(failed)?;
-            for address in service.addresses() {
+            let service = StoredService::decode(&entry.value).map_err(failed)?;
+            for address in service.spec.addresses() {
                 changes.extend(self.release(address).await?);
             }
         }

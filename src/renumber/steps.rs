@@ -17,7 +17,7 @@ use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap,
 use crate::survey::{Era, Layout};
 use crate::wire::edit::Condition;
 use crate::wire::objects::{ALLOCATOR, NETSURGEON, NewIpAddress};
-use crate::wire::{Field, FieldEdit, Value};
+use crate::wire::{Field, FieldEdit, Text, Value};
 
 /// How far ahead of now an address is dated that is handed to the allocator before its Service has it: the
 /// repair loop leaves younger ones alone (`repairip.go`, 1.33.6 and later). Long enough for a batch, whatever
@@ -136,8 +136,8 @@ impl Compiler<'_> {
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
         let mut conditions = vec![
             Condition::Holds(Field::uid(), text(&candidate.uid)),
-            Condition::Holds(Field::cluster_ip(), Value::text(candidate.new.first().map(String::as_str))),
-            Condition::Holds(Field::cluster_ips(), Value::texts(candidate.new.clone())),
+            Condition::Holds(Field::cluster_ip(), Value::text(candidate.new.first().map(Text::as_str))),
+            Condition::Holds(Field::cluster_ips(), Value::texts(&candidate.new)),
         ];
         if candidate.hold == Hold::ExternalIp {
             conditions.push(Condition::Holds(Field::external_ips(), one(candidate.old_address)));
@@ -172,8 +172,8 @@ impl Compiler<'_> {
         if let (Some(before), Some(after)) = (candidate.old.first(), candidate.new.first()) {
             edits.push(FieldEdit::replace(Field::cluster_ip(), text(before), text(after)));
         }
-        let before = if candidate.without_list { Value::Absent } else { Value::Texts(candidate.old.clone()) };
-        let lists = (before, Value::Texts(candidate.new.clone()));
+        let before = if candidate.without_list { Value::Absent } else { Value::texts(&candidate.old) };
+        let lists = (before, Value::texts(&candidate.new));
         edits.push(FieldEdit::replace(Field::cluster_ips(), lists.0, lists.1));
         if candidate.hold == Hold::ExternalIp {
             let (new, old) = (one(candidate.new_address), one(candidate.old_address));

@@ -8,9 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::records::{AddressRecord, BitmapRecord};
+use super::records::{AddressRecord, BitmapRecord, Manager};
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::ALLOCATOR;
 
 /// Where the truth of allocation lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +82,7 @@ fn newest_is_marked(addresses: &[AddressRecord], bitmap: &BitmapRecord) -> Optio
     let bits = Bitmap::from_bytes(&bitmap.data, capacity).ok()?;
     let newest = addresses
         .iter()
-        .filter(|record| record.managed_by == ALLOCATOR)
+        .filter(|record| record.managed_by == Manager::Allocator)
         .filter_map(|record| Some((record.create_revision, range.bit_of(record.address?)?)))
         .max()?;
     Some(bits.is_set(u64::try_from(newest.1).ok()?))

@@ -4,18 +4,17 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NodeRecord, PodAddress, ServiceRecord, Survey,
-    Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ServiceRecord,
+    Survey, Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
-use crate::wire::WireError;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
-    self, ConfigMap, Encoding, IpAddressObject, MANAGED_BY, Namespace, Node, Pod, RangeAllocation, Service,
-    ServiceCidrObject,
+    self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject,
 };
+use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
 impl Survey {
     /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
@@ -28,6 +27,9 @@ impl Survey {
         at: Option<Revision>,
     ) -> Result<Self, SurveyError> {
         let mut reader = Reader::new(layout.clone());
+        let room = |prefix: String| store.count_hint(&KeyRange::prefix(prefix)).unwrap_or_default();
+        reader.services.reserve_exact(room(layout.services()));
+        reader.addresses.reserve_exact(room(layout.ip_addresses()));
         let mut failure = None;
         let mut visitor = |record: Record<'_>| -> Visit {
             match reader.take(record) {
@@ -70,8 +72,10 @@ async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
 struct Reader {
     layout: Layout,
     prefixes: [String; 6],
+    kubernetes: Key,
     services: Vec<ServiceRecord>,
     addresses: Vec<AddressRecord>,
+    ip_address_version: Option<String>,
     service_cidrs: Vec<CidrRecord>,
     bitmaps: Vec<BitmapRecord>,
     nodes: Vec<NodeRecord>,
@@ -93,10 +97,12 @@ impl Reader {
             layout.pods(),
         ];
         Self {
+            kubernetes: layout.service("default", "kubernetes"),
             layout,
             prefixes,
             services: Vec::new(),
             addresses: Vec::new(),
+            ip_address_version: None,
             service_cidrs: Vec::new(),
             bitmaps: Vec::new(),
             nodes: Vec::new(),
@@ -117,6 +123,7 @@ impl Reader {
             era,
             services: self.services,
             addresses: self.addresses,
+            ip_address_version: self.ip_address_version,
             service_cidrs: self.service_cidrs,
             bitmaps: self.bitmaps,
             nodes: self.nodes,
@@ -154,41 +161,38 @@ impl Reader {
     }
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        let service: Service = objects::decode(record.value)?;
+        let service = StoredService::decode(record.value)?;
         // The API server's own Service tells how it stores; others may stem from times before a change.
-        let is_own = record.key == self.layout.service("default", "kubernetes").as_bytes();
+        let is_own = record.key == self.kubernetes.as_bytes();
         if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
             self.encoding = Encoding::Json;
         }
-        let addresses = service.addresses();
-        let meta = service.metadata.unwrap_or_default();
         self.services.push(ServiceRecord {
             key: Key::from(record.key),
             mod_revision: record.mod_revision,
-            namespace: meta.namespace.unwrap_or_default(),
-            name: meta.name.unwrap_or_default(),
-            uid: meta.uid.unwrap_or_default(),
-            labels: meta.labels,
-            spec: service.spec.unwrap_or_default(),
-            addresses,
+            namespace: service.namespace,
+            name: service.name,
+            uid: service.uid,
+            labels: service.labels,
+            addresses: service.spec.addresses(),
+            spec: service.spec,
         });
         Ok(())
     }
 
     fn take_address(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        let (type_meta, object): (_, IpAddressObject) = objects::decode_with_type(record.value)?;
-        let mut meta = object.metadata.unwrap_or_default();
-        let name = meta.name.unwrap_or_default();
-        let parent = object.spec.and_then(|spec| spec.parent_ref).unwrap_or_default();
+        let stored = StoredAddress::decode(record.value)?;
+        if self.ip_address_version.is_none() {
+            self.ip_address_version = Some(stored.api_version.into_owned());
+        }
         self.addresses.push(AddressRecord {
             key: Key::from(record.key),
             create_revision: record.create_revision,
             mod_revision: record.mod_revision,
-            address: name.parse().ok(),
-            name,
-            api_version: type_meta.api_version,
-            parent: (parent.namespace.unwrap_or_default(), parent.name.unwrap_or_default()),
-            managed_by: meta.labels.remove(MANAGED_BY).unwrap_or_default(),
+            address: stored.name.parse().ok(),
+            name: Text::from(&*stored.name),
+            parent: (Text::from(&*stored.parent_namespace), Text::from(&*stored.parent_name)),
+            managed_by: Manager::from(&*stored.managed_by),
         });
         Ok(())
     }

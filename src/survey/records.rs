@@ -1,12 +1,13 @@
 //! The parts of a survey.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use super::{EraEvidence, Layout};
 use crate::ip::{Family, ServiceCidr};
 use crate::store::{Key, Revision};
-use crate::wire::objects::{Encoding, NETSURGEON, ServicePort, ServiceSpec};
+use crate::wire::objects::{ALLOCATOR, Encoding, NETSURGEON};
+use crate::wire::{Pairs, ServicePort, ServiceSpec, Text};
 
 /// Everything that holds a Service address, as it stood at one revision.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct Survey {
     pub services: Vec<ServiceRecord>,
     /// All IPAddress objects, by address as text.
     pub addresses: Vec<AddressRecord>,
+    /// API version in which the first of them is stored, as in `networking.k8s.io/v1`.
+    pub ip_address_version: Option<String>,
     /// All ServiceCIDR objects, by name.
     pub service_cidrs: Vec<CidrRecord>,
     /// The RangeAllocation objects, by name.
@@ -47,13 +50,13 @@ pub struct ServiceRecord {
     /// Revision of its last change.
     pub mod_revision: Revision,
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Text,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// uid.
-    pub uid: String,
+    pub uid: Text,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Pairs,
     /// Its spec, as far as `proto/` knows it.
     pub spec: ServiceSpec,
     /// The valid addresses of `clusterIPs`.
@@ -119,15 +122,44 @@ pub struct AddressRecord {
     /// Revision of its last change.
     pub mod_revision: Revision,
     /// The object's name.
-    pub name: String,
+    pub name: Text,
     /// The address that the name spells, if it does.
     pub address: Option<IpAddr>,
-    /// API version, as in `networking.k8s.io/v1`.
-    pub api_version: String,
     /// Namespace and name of the Service that it is for.
-    pub parent: (String, String),
+    pub parent: (Text, Text),
     /// Value of the label `ipaddress.kubernetes.io/managed-by`.
-    pub managed_by: String,
+    pub managed_by: Manager,
+}
+
+/// Who looks after an IPAddress object, as its label says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manager {
+    /// The API server's allocator.
+    Allocator,
+    /// netsurgeon: the address is reserved or held.
+    Netsurgeon,
+    /// Somebody else, or nobody (empty).
+    Other(String),
+}
+
+impl From<&str> for Manager {
+    fn from(label: &str) -> Self {
+        match label {
+            ALLOCATOR => Self::Allocator,
+            NETSURGEON => Self::Netsurgeon,
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allocator => ALLOCATOR,
+            Self::Netsurgeon => NETSURGEON,
+            Self::Other(label) => label,
+        })
+    }
 }
 
 /// One ServiceCIDR object.

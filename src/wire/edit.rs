@@ -356,7 +356,7 @@ fn read_json(text: &str, field: &Field) -> Result<Value, WireError> {
     let broken = |e: serde_json::Error| WireError::Json { reason: format!("`{field}`: {e}") };
     Ok(match field.kind {
         FieldKind::Text => Value::Text(serde_json::from_str(found).map_err(broken)?),
-        FieldKind::Texts => Value::texts(serde_json::from_str(found).map_err(broken)?),
+        FieldKind::Texts => Value::texts(&serde_json::from_str::<Vec<String>>(found).map_err(broken)?),
         FieldKind::Bytes => {
             let text: String = serde_json::from_str(found).map_err(broken)?;
             Value::Bytes(json::decode_base64(&text)?)

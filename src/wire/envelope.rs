@@ -6,6 +6,8 @@
 //! Encrypted values begin with `k8s:enc:PROVIDER:VERSION:KEY:`
 //! (`k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go`, v0.36.3).
 
+use std::borrow::Cow;
+
 use super::WireError;
 use super::protobuf::{self, RawField};
 
@@ -20,11 +22,11 @@ const RAW: u32 = 2;
 
 /// API version and kind, as an object states them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TypeMeta {
+pub struct TypeMeta<'a> {
     /// As in `v1` or `networking.k8s.io/v1`.
-    pub api_version: String,
+    pub api_version: Cow<'a, str>,
     /// As in `Service`.
-    pub kind: String,
+    pub kind: Cow<'a, str>,
 }
 
 /// A stored value, recognised but not yet read.
@@ -33,7 +35,7 @@ pub enum Envelope<'a> {
     /// A protobuf object.
     Protobuf {
         /// Its kind.
-        type_meta: TypeMeta,
+        type_meta: TypeMeta<'a>,
         /// The object's own message.
         raw: &'a [u8],
     },
@@ -106,11 +108,11 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn read_type_meta(message: &[u8]) -> Result<TypeMeta, WireError> {
+fn read_type_meta(message: &[u8]) -> Result<TypeMeta<'_>, WireError> {
     let mut type_meta = TypeMeta::default();
     for field in protobuf::fields(message) {
         let field = field?;
-        let text = || String::from_utf8_lossy(field.bytes().unwrap_or_default()).into_owned();
+        let text = || String::from_utf8_lossy(field.bytes().unwrap_or_default());
         match field.number {
             1 => type_meta.api_version = text(),
             2 => type_meta.kind = text(),
@@ -132,7 +134,7 @@ pub(super) fn with_raw(value: &[u8], raw: &[u8]) -> Result<Vec<u8>, WireError> {
 
 /// Returns a new protobuf value as the API server writes it: fields 3 and 4 of `runtime.Unknown` (content
 /// encoding and type) present and empty.
-pub(super) fn wrap(type_meta: &TypeMeta, raw: &[u8]) -> Vec<u8> {
+pub(super) fn wrap(type_meta: &TypeMeta<'_>, raw: &[u8]) -> Vec<u8> {
     let mut meta = Vec::new();
     protobuf::put_bytes(&mut meta, 1, type_meta.api_version.as_bytes());
     protobuf::put_bytes(&mut meta, 2, type_meta.kind.as_bytes());

@@ -68,8 +68,12 @@ impl Value {
     }
 
     /// Returns a list, `Absent` for an empty one: neither encoding tells the two apart.
-    pub fn texts(texts: Vec<String>) -> Self {
-        if texts.is_empty() { Self::Absent } else { Self::Texts(texts) }
+    pub fn texts<T: AsRef<str>>(texts: &[T]) -> Self {
+        if texts.is_empty() {
+            Self::Absent
+        } else {
+            Self::Texts(texts.iter().map(|text| text.as_ref().to_string()).collect())
+        }
     }
 }
 

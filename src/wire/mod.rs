@@ -8,6 +8,7 @@
 //!
 //! Only this room names `prost`.
 
+mod address;
 pub mod bitmap;
 pub mod edit;
 pub mod envelope;
@@ -17,17 +18,22 @@ mod json;
 /// Bytes as base64 text, for serde's `with`.
 pub use json::base64_text;
 pub mod objects;
+mod pairs;
 mod protobuf;
 pub mod schema;
+mod service;
 pub mod tree;
 
 #[rustfmt::skip]
 mod generated;
 
+pub use address::StoredAddress;
 pub use edit::{EditError, FieldEdit};
 pub use envelope::{Envelope, TypeMeta};
 pub use field::{Field, Segment, Value};
 pub use objects::{IpAddressObject, RangeAllocation, Service, ServiceCidrObject};
+pub use pairs::Pairs;
+pub use service::{ServicePort, ServiceSpec, StoredService, TargetPort, Text};
 
 /// Why bytes could not be read as what they should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! The kinds that netsurgeon reads, in whichever encoding they are stored, and the few that it makes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -12,7 +13,7 @@ use crate::ip::Family;
 
 pub use generated::{
     ConfigMap, IpAddress as IpAddressObject, Namespace, Node, ObjectMeta, ParentReference, Pod,
-    RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServicePort, ServiceSpec,
+    RangeAllocation, Service, ServiceCidr as ServiceCidrObject,
 };
 
 /// The label by which the API server's allocator and repair loop know their own IPAddress objects
@@ -31,6 +32,11 @@ pub const NETSURGEON: &str = "netsurgeon";
 pub trait Kind: Message + Default + DeserializeOwned {
     /// The kind's name, as in `Service`.
     const NAME: &'static str;
+
+    /// Reads the JSON text of an object.
+    fn from_json(text: &str) -> Result<Self, WireError> {
+        serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })
+    }
 }
 
 macro_rules! kinds {
@@ -48,65 +54,45 @@ kinds! {
 /// Fails when the value is of another kind, broken, encrypted or CBOR. Fields beyond those of `proto/` are
 /// skipped.
 pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
-    decode_with_type(value).map(|(_, object)| object)
-}
-
-/// Reads a stored value as [`decode`] does, and what it says about its type.
-pub fn decode_with_type<K: Kind>(value: &[u8]) -> Result<(TypeMeta, K), WireError> {
-    let (type_meta, body) = open(value)?;
-    if type_meta.kind != K::NAME {
-        return Err(WireError::WrongKind { expected: K::NAME, found: type_meta.kind });
-    }
-    let object = match body {
-        Body::Json(text) => {
-            serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })?
+    match open(value, K::NAME)?.1 {
+        Opened::Json(text) => K::from_json(text),
+        Opened::Protobuf(raw) => {
+            K::decode(raw).map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })
         }
-        Body::Protobuf(raw) => K::decode(raw)
-            .map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })?,
-    };
-    Ok((type_meta, object))
+    }
 }
 
 /// Returns API version and kind of a stored value.
-pub fn type_of(value: &[u8]) -> Result<TypeMeta, WireError> {
-    open(value).map(|(type_meta, _)| type_meta)
+pub fn type_of(value: &[u8]) -> Result<TypeMeta<'_>, WireError> {
+    recognise(value).map(|(type_meta, _)| type_meta)
 }
 
 /// An object without its envelope.
-enum Body<'a> {
+pub(super) enum Opened<'a> {
     Protobuf(&'a [u8]),
     Json(&'a str),
 }
 
-fn open(value: &[u8]) -> Result<(TypeMeta, Body<'_>), WireError> {
+/// Takes the envelope off an object that should be of this kind.
+pub(super) fn open<'a>(value: &'a [u8], kind: &'static str) -> Result<(TypeMeta<'a>, Opened<'a>), WireError> {
+    let (type_meta, opened) = recognise(value)?;
+    if type_meta.kind != kind {
+        return Err(WireError::WrongKind { expected: kind, found: type_meta.kind.into_owned() });
+    }
+    Ok((type_meta, opened))
+}
+
+fn recognise(value: &[u8]) -> Result<(TypeMeta<'_>, Opened<'_>), WireError> {
     match Envelope::of(value)? {
-        Envelope::Protobuf { type_meta, raw } => Ok((type_meta, Body::Protobuf(raw))),
+        Envelope::Protobuf { type_meta, raw } => Ok((type_meta, Opened::Protobuf(raw))),
         Envelope::Json(text) => {
-            let part = |name: &str| -> Result<String, WireError> {
-                Ok(json::get(text, &[name])?.unwrap_or_default().trim_matches('"').to_string())
+            let part = |name: &str| -> Result<Cow<'_, str>, WireError> {
+                Ok(json::get(text, &[name])?.unwrap_or_default().trim_matches('"').into())
             };
-            Ok((TypeMeta { api_version: part("apiVersion")?, kind: part("kind")? }, Body::Json(text)))
+            Ok((TypeMeta { api_version: part("apiVersion")?, kind: part("kind")? }, Opened::Json(text)))
         }
         Envelope::Cbor => Err(WireError::Cbor),
         Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
-    }
-}
-
-impl Service {
-    /// Returns the addresses in `clusterIPs`, or the one in `clusterIP` where the list is missing (objects
-    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none, even where a stale
-    /// address is left in the object.
-    pub fn addresses(&self) -> Vec<IpAddr> {
-        let Some(spec) = &self.spec else { return Vec::new() };
-        if spec.r#type.as_deref() == Some("ExternalName") {
-            return Vec::new();
-        }
-        let listed: Vec<IpAddr> = spec.cluster_ips.iter().filter_map(|text| text.parse().ok()).collect();
-        if listed.is_empty() {
-            spec.cluster_ip.iter().filter_map(|text| text.parse().ok()).collect()
-        } else {
-            listed
-        }
     }
 }
 

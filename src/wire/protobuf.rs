@@ -38,6 +38,35 @@ impl<'a> RawField<'a> {
     }
 }
 
+impl<'a> RawField<'a> {
+    /// Returns the content of a field that should be a message.
+    pub(super) fn message(&self) -> Result<&'a [u8], WireError> {
+        self.bytes().ok_or(WireError::Protobuf { offset: 0, reason: "a field has another type" })
+    }
+
+    /// Returns the content of a field that should be text.
+    pub(super) fn text(&self) -> Result<&'a str, WireError> {
+        let wrong = |_| WireError::Protobuf { offset: 0, reason: "a text is not UTF-8" };
+        std::str::from_utf8(self.message()?).map_err(wrong)
+    }
+}
+
+impl RawField<'_> {
+    /// Returns the content of a field that should be a number.
+    pub(super) fn varint(&self) -> Result<u64, WireError> {
+        match self.content {
+            Content::Varint(number) => Ok(number),
+            _ => Err(WireError::Protobuf { offset: 0, reason: "a field has another type" }),
+        }
+    }
+
+    /// Returns the content of a field that should be an `int32`: its low 32 bits.
+    pub(super) fn int32(&self) -> Result<i32, WireError> {
+        let low = u32::try_from(self.varint()? & u64::from(u32::MAX));
+        Ok(low.unwrap_or_default().cast_signed())
+    }
+}
+
 /// Iterates over the fields of a message in the order in which they stand.
 pub(super) fn fields(message: &[u8]) -> Fields<'_> {
     Fields { message, position: 0 }
@@ -48,24 +77,53 @@ pub(super) struct Fields<'a> {
     position: usize,
 }
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<RawField<'a>, WireError>;
+/// Where a message breaks off, and why. Smaller than a [`WireError`], which it becomes with `?`: fields are
+/// read by the million.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Broken {
+    offset: usize,
+    reason: &'static str,
+}
 
+impl From<Broken> for WireError {
+    fn from(broken: Broken) -> Self {
+        Self::Protobuf { offset: broken.offset, reason: broken.reason }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<RawField<'a>, Broken>;
+
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.position >= self.message.len() {
-            return None;
+        let rest = self.message.get(self.position..).filter(|rest| !rest.is_empty())?;
+        // Most fields are short texts and messages: tag and length of one byte each.
+        if let [tag, length, after @ ..] = rest
+            && tag & 0x87 == 2
+            && *tag > 2
+            && *length < 0x80
+            && let Some(bytes) = after.get(..usize::from(*length))
+        {
+            let whole = rest.get(..usize::from(*length).saturating_add(2)).unwrap_or_default();
+            self.position = self.position.saturating_add(whole.len());
+            return Some(Ok(RawField { number: u32::from(tag >> 3), whole, content: Content::Bytes(bytes) }));
         }
+        Some(self.next_of_any_kind())
+    }
+}
+
+impl<'a> Fields<'a> {
+    #[inline(never)]
+    fn next_of_any_kind(&mut self) -> Result<RawField<'a>, Broken> {
         let start = self.position;
         let field = self.read_field(start);
         if field.is_err() {
             self.position = self.message.len();
         }
-        Some(field)
+        field
     }
-}
 
-impl<'a> Fields<'a> {
-    fn read_field(&mut self, start: usize) -> Result<RawField<'a>, WireError> {
+    fn read_field(&mut self, start: usize) -> Result<RawField<'a>, Broken> {
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).ok().filter(|n| (1..1 << 29).contains(n));
         let number = number.ok_or_else(|| self.error(start, "field number out of range"))?;
@@ -85,7 +143,17 @@ impl<'a> Fields<'a> {
         Ok(RawField { number, whole, content })
     }
 
-    fn varint(&mut self) -> Result<u64, WireError> {
+    #[inline]
+    fn varint(&mut self) -> Result<u64, Broken> {
+        // Nearly all tags and most lengths have one byte.
+        if let Some(&byte) = self.message.get(self.position).filter(|byte| **byte < 0x80) {
+            self.position = self.position.saturating_add(1);
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Broken> {
         let start = self.position;
         let mut value: u64 = 0;
         for shift in (0..70).step_by(7) {
@@ -105,7 +173,7 @@ impl<'a> Fields<'a> {
         Err(self.error(start, "number longer than 64 bits"))
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Broken> {
         let end = self.position.checked_add(length);
         match end.and_then(|end| self.message.get(self.position..end)) {
             Some(bytes) => {
@@ -117,7 +185,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Skips a group up to its end tag: nested groups are counted, not recursed into.
-    fn group(&mut self, number: u32) -> Result<&'a [u8], WireError> {
+    fn group(&mut self, number: u32) -> Result<&'a [u8], Broken> {
         let start = self.position;
         let mut open = vec![number];
         while let Some(innermost) = open.last().copied() {
@@ -140,9 +208,23 @@ impl<'a> Fields<'a> {
         Ok(self.message.get(start..self.position).unwrap_or_default())
     }
 
-    fn error(&self, offset: usize, reason: &'static str) -> WireError {
-        WireError::Protobuf { offset: offset.min(self.message.len()), reason }
+    fn error(&self, offset: usize, reason: &'static str) -> Broken {
+        Broken { offset: offset.min(self.message.len()), reason }
     }
+}
+
+/// Reads an entry of a map from text to text: key 1, value 2.
+pub(super) fn map_entry(entry: &[u8]) -> Result<(&str, &str), WireError> {
+    let (mut key, mut value) = ("", "");
+    for part in fields(entry) {
+        let part = part?;
+        match part.number {
+            1 => key = part.text()?,
+            2 => value = part.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
 }
 
 /// Appends a number in base-128.

@@ -27,8 +27,8 @@ pub fn of(value: &[u8]) -> Result<Json, WireError> {
         Envelope::Protobuf { type_meta, raw } => {
             let fields = schema::message(&type_meta.kind).unwrap_or(METADATA_ONLY);
             let mut tree = Map::new();
-            tree.insert("apiVersion".into(), type_meta.api_version.as_str().into());
-            tree.insert("kind".into(), type_meta.kind.as_str().into());
+            tree.insert("apiVersion".into(), type_meta.api_version.as_ref().into());
+            tree.insert("kind".into(), type_meta.kind.as_ref().into());
             if let Json::Object(members) = message(raw, Some(fields), DEEPEST)? {
                 tree.extend(members);
             }

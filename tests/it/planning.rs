@@ -107,10 +107,7 @@ async fn an_object_from_before_the_list_of_addresses_moves_and_comes_back() {
     .await;
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
     let ancient = find(&work, "default/ancient");
-    assert_eq!(
-        (&ancient.old[..], &ancient.new[..]),
-        (&["10.96.9.9".to_string()][..], &["10.200.9.9".to_string()][..])
-    );
+    assert_eq!((&ancient.old[..], &ancient.new[..]), (&["10.96.9.9".into()][..], &["10.200.9.9".into()][..]));
     let options = PlanOptions { to: work.to, pins: BTreeMap::new(), batch_size: 100 };
     let ambient = netsurgeon::operation::SystemAmbient;
     let silent = &mut netsurgeon::operation::Silent;

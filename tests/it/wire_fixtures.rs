@@ -34,7 +34,7 @@ async fn every_value_is_recognised() {
             *encodings.entry(envelope.encoding()).or_default() += 1;
             let TypeMeta { api_version, kind } = objects::type_of(&entry.value).unwrap();
             assert!(!api_version.is_empty() && !kind.is_empty(), "{fixture}: {}", entry.key);
-            *kinds.entry(kind).or_default() += 1;
+            *kinds.entry(kind.into_owned()).or_default() += 1;
         }
         let most = if fixture == "json" { "json" } else { "protobuf" };
         let others: usize = encodings.iter().filter(|(name, _)| **name != most).map(|(_, count)| count).sum();
@@ -132,7 +132,7 @@ async fn every_value_is_shown_and_no_secret_is() {
 /// The fields that a renumbering knows of an object of this kind.
 fn fields_of(value: &[u8]) -> Vec<Field> {
     let kind = objects::type_of(value).unwrap().kind;
-    let mut fields = match kind.as_str() {
+    let mut fields = match &*kind {
         "Service" => vec![
             Field::cluster_ip(),
             Field::cluster_ips(),

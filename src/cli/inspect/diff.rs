@@ -236,7 +236,7 @@ fn field_text(field: &FieldChange) -> String {
 }
 
 fn changed(before: &Entry, after: &Entry) -> Changed {
-    let kind = objects::type_of(&after.value).map(|meta| meta.kind).unwrap_or_default();
+    let kind = objects::type_of(&after.value).map(|meta| meta.kind.into_owned()).unwrap_or_default();
     let (fields, note) = match (view::of(&before.value, Items::Each), view::of(&after.value, Items::Each)) {
         (Ok(old), Ok(new)) => {
             let fields = tree_diff::compare(&old, &new);

@@ -55,7 +55,7 @@ impl Listed {
         Self {
             key: Key::from(record.key),
             // Encrypted values do not tell, and keys that are not the API server's have none.
-            kind: objects::type_of(record.value).map(|meta| meta.kind).unwrap_or_default(),
+            kind: objects::type_of(record.value).map(|meta| meta.kind.into_owned()).unwrap_or_default(),
             encoding: view::encoding(record.value),
             size: record.value.len(),
             mod_revision: record.mod_revision,

@@ -36,7 +36,7 @@ impl Compiler<'_> {
         let backward = ApiChange::Delete {
             api_version: "v1".into(),
             kind: "Service".into(),
-            namespace: Some(candidate.namespace.clone()),
+            namespace: Some(candidate.namespace.to_string()),
             name: name.to_string(),
         };
         let action = Action::Api { forward, backward: Some(backward) };

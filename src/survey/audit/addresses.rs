@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::Finding;
-use crate::survey::{AddressRecord, ServiceRecord, Survey};
-use crate::wire::objects::{ALLOCATOR, NETSURGEON};
+use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
+use crate::wire::Text;
+use crate::wire::objects::ALLOCATOR;
 
 /// Services: both address fields agree, no address twice, every address in a range, the API servers' own
 /// Service at the first address.
@@ -45,7 +46,7 @@ pub(super) fn services(survey: &Survey, findings: &mut Vec<Finding>) {
 
 fn mismatch(service: &ServiceRecord, findings: &mut Vec<Finding>) {
     let single = service.spec.cluster_ip.as_deref().unwrap_or_default();
-    let first = service.spec.cluster_ips.first().map(String::as_str);
+    let first = service.spec.cluster_ips.first().map(Text::as_str);
     let subject = || format!("Service {}", service.subject());
     if first.is_some_and(|first| first != single) {
         findings.push(
@@ -134,12 +135,14 @@ fn reference(
                 .says(format!("is for Service `{parent_name}`, which does not exist"))
                 .values(&parent_name, "an existing Service"),
         ),
-        Some(service) if record.managed_by == NETSURGEON && !held(service) => findings.push(
+        Some(service) if record.managed_by == Manager::Netsurgeon && !held(service) => findings.push(
             Finding::warning("reservation-left-over", subject)
                 .says(format!("is reserved by netsurgeon for Service `{parent_name}`, which does not use it"))
                 .values("reserved", "free"),
         ),
-        Some(service) if record.managed_by != NETSURGEON && !service.addresses.contains(&address) => {
+        Some(service)
+            if record.managed_by != Manager::Netsurgeon && !service.addresses.contains(&address) =>
+        {
             let listed = service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             findings.push(
                 Finding::error("ip-address-wrong-reference", subject)
@@ -172,7 +175,7 @@ fn owned(
                 .says(format!("is the address of Service `{}` but refers to another", service.subject()))
                 .values(format!("{}/{}", object.parent.0, object.parent.1), service.subject()),
         );
-    } else if object.managed_by != ALLOCATOR {
+    } else if object.managed_by != Manager::Allocator {
         findings.push(
             Finding::error("ip-address-wrong-label", subject())
                 .says(

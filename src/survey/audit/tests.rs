@@ -3,12 +3,14 @@
 use super::*;
 use crate::ip::ServiceCidr;
 use crate::store::{Key, Revision};
+use crate::survey::Manager;
 use crate::survey::{
     AddressRecord, BitmapRecord, CidrRecord, EraEvidence, KubeadmConfig, Layout, NodeRecord, PodAddress,
     ServiceRecord,
 };
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::{ALLOCATOR, Encoding, NETSURGEON, ServicePort, ServiceSpec};
+use crate::wire::objects::{Encoding, NETSURGEON};
+use crate::wire::{Pairs, ServicePort, ServiceSpec};
 
 fn service(name: &str, address: &str) -> ServiceRecord {
     let spec = ServiceSpec {
@@ -22,7 +24,7 @@ fn service(name: &str, address: &str) -> ServiceRecord {
         namespace: "default".into(),
         name: name.into(),
         uid: name.into(),
-        labels: std::collections::BTreeMap::new(),
+        labels: Pairs::default(),
         spec,
         addresses: address.parse().into_iter().collect(),
     }
@@ -35,9 +37,8 @@ fn object(address: &str, parent: &str) -> AddressRecord {
         mod_revision: Revision(1),
         name: address.into(),
         address: address.parse().ok(),
-        api_version: "networking.k8s.io/v1".into(),
         parent: ("default".into(), parent.into()),
-        managed_by: ALLOCATOR.into(),
+        managed_by: Manager::Allocator,
     }
 }
 
@@ -64,6 +65,7 @@ fn healthy() -> Survey {
         era: EraEvidence { era: Era::DualWrite, because: String::new(), bitmap_is_leftover: false },
         services: vec![service("kubernetes", "10.96.0.1"), service("web", "10.96.0.7")],
         addresses: vec![object("10.96.0.1", "kubernetes"), object("10.96.0.7", "web")],
+        ip_address_version: Some("networking.k8s.io/v1".into()),
         service_cidrs: vec![CidrRecord {
             key: Key::from("/registry/servicecidrs/kubernetes"),
             name: "kubernetes".into(),
@@ -118,7 +120,7 @@ fn services_are_checked() {
     // The API server would say of it that it is out of range, too; here it is known to be wanted.
     let held = |survey: &mut Survey| {
         let mut shadow = service("netsurgeon-hold-1", "10.95.0.7");
-        shadow.labels.insert("app.kubernetes.io/managed-by".into(), NETSURGEON.into());
+        shadow.labels.insert("app.kubernetes.io/managed-by", NETSURGEON);
         survey.services.push(shadow);
     };
     assert!(codes(held).contains(&"held-address Service default/netsurgeon-hold-1".to_string()));
@@ -155,7 +157,7 @@ fn ip_addresses_are_checked() {
     assert_eq!(
         codes(|s| {
             let mut reservation = object("10.96.0.9", "web");
-            reservation.managed_by = NETSURGEON.into();
+            reservation.managed_by = Manager::Netsurgeon;
             s.addresses.push(reservation);
         }),
         ["reservation-left-over IPAddress 10.96.0.9"]
