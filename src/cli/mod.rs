@@ -124,7 +124,12 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     let context = Context { output: Output::new(cli.output, cli.color) };
     output::start_tracing(cli.verbose);
-    let finished = runtime().and_then(|runtime| runtime.block_on(dispatch(&context, &cli.command)));
+    let finished = runtime().and_then(|runtime| {
+        let finished = runtime.block_on(dispatch(&context, &cli.command));
+        // Nothing that a command began outlives it, so there is nothing to wait for.
+        runtime.shutdown_background();
+        finished
+    });
     match finished {
         Ok(outcome) => ExitCode::from(outcome.code()),
         Err(failure) => {
