@@ -189,6 +189,12 @@ fn store_hint(error: &StoreError) -> Option<String> {
             std::io::ErrorKind::PermissionDenied => "etcd's files belong to root: run this as root",
             _ => return None,
         },
+        StoreError::Write { source, .. } => match source.kind() {
+            std::io::ErrorKind::AlreadyExists => "no file is overwritten: give another name",
+            std::io::ErrorKind::StorageFull => "the file system is full: give a path on another one",
+            std::io::ErrorKind::NotFound => "make the directory first",
+            _ => return None,
+        },
         StoreError::NotASnapshot { .. } => {
             "`etcdctl snapshot save FILE` makes one; the file `member/snap/db` of a stopped member will do, too"
         }

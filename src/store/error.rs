@@ -73,6 +73,14 @@ pub enum StoreError {
         /// The operating system's words.
         source: std::io::Error,
     },
+    /// A file could not be written.
+    #[error("cannot write `{path}`: {source}", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
     /// A file is no etcd snapshot at all.
     #[error("`{path}` is not an etcd snapshot: {reason}", path = path.display())]
     NotASnapshot {

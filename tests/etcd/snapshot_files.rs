@@ -163,3 +163,39 @@ async fn the_database_of_a_killed_server() {
         contract::assert_same(&model, &file, &[newest]).await;
     }
 }
+
+/// The snapshot that an operation takes before its first write: whole, its owner's alone, and never in the
+/// place of another file.
+async fn taken_from(version: EtcdVersion) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let etcd = Etcd::start(Server { version, ..Server::default() }).await;
+    let store = EtcdStore::connect(EtcdOptions::new([etcd.endpoint()])).await.expect("a connection");
+    let model = MemoryStore::new();
+    let revisions = contract::write_history(&store).await;
+    contract::write_history(&model).await;
+    let path = directory.path().join("before.db");
+    let backup = store.save_snapshot(&path).await.expect("a snapshot");
+    assert_eq!(backup.revision, *revisions.last().expect("revisions"));
+    assert_eq!(backup.size, std::fs::metadata(&path).expect("the file").len());
+    assert_file_is(&model, &open(&path), &revisions, 0).await;
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("a file").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let saved = std::fs::read(&path).expect("the file");
+    let again = store.save_snapshot(&path).await;
+    assert!(matches!(again, Err(StoreError::Write { .. })), "{again:?}");
+    assert_eq!(std::fs::read(&path).expect("the file"), saved);
+    let nowhere = store.save_snapshot(&directory.path().join("absent/before.db")).await;
+    assert!(matches!(nowhere, Err(StoreError::Write { .. })), "{nowhere:?}");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1, "nothing else is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_taken_of_the_current_version() {
+    taken_from(EtcdVersion::Current).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_taken_of_debians_version() {
+    taken_from(EtcdVersion::Debian).await;
+}

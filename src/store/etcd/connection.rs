@@ -61,6 +61,11 @@ impl Connection {
         self.urls.join(",")
     }
 
+    /// Returns how long one answer may take.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.options.request_timeout
+    }
+
     /// Sends a request, again and elsewhere while that is safe and can help.
     pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
     where

@@ -7,6 +7,7 @@
 //! The parts: [`options`] what a user sets, [`connection`] endpoints and retries, [`failure`] what etcd's
 //! answers mean. This is the only room that knows the client library.
 
+mod backup;
 mod connection;
 mod failure;
 mod options;
@@ -17,6 +18,7 @@ use etcd_client::{ResponseHeader, TxnOpResponse, TxnResponse, WatchOptions};
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub use self::backup::Backup;
 pub use self::options::EtcdOptions;
 
 use self::connection::{Connection, Request};
