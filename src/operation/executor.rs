@@ -304,7 +304,7 @@ impl Executor<'_> {
         assumed: Option<&Swap>,
         outcome: State,
     ) -> Result<(), OperationError> {
-        match self.world.external(external).await? {
+        match self.world.external(external, outcome == State::UndoDone).await? {
             Answer::Confirmed => self.note(step, outcome, None).await,
             Answer::Assumed => {
                 self.observer.event(Event::Assumed { external });

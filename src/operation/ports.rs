@@ -43,8 +43,9 @@ pub trait World: Send + Sync {
     /// Waits until something is true, with a deadline of its own.
     async fn wait(&self, wait: &Wait) -> Result<(), WorldError>;
 
-    /// Waits until someone has done something, or says that it can only be assumed.
-    async fn external(&self, external: &External) -> Result<Answer, WorldError>;
+    /// Waits until someone has done something (or, on the way back, undone it), or says that it can only be
+    /// assumed.
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError>;
 }
 
 /// The world of operations that have steps in the store alone.
@@ -65,7 +66,7 @@ impl World for NoWorld {
         Err(WorldError(format!("there is nothing to wait for: {}", wait.until)))
     }
 
-    async fn external(&self, external: &External) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
         Err(WorldError(format!("there is nobody to ask: {}", external.what)))
     }
 }

@@ -197,6 +197,8 @@ pub struct Wait {
 /// Something that a person or another component does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct External {
+    /// What, as a word for the port: `flags`.
+    pub name: String,
     /// What, in words for the operator.
     pub what: String,
     /// Why it must happen at this place.

@@ -181,7 +181,7 @@ impl World for Simulation<'_> {
         Ok(())
     }
 
-    async fn external(&self, external: &External) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
         self.externals.lock().unwrap_or_else(PoisonError::into_inner).push(external.clone());
         Ok(Answer::Assumed)
     }

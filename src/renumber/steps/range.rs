@@ -15,8 +15,15 @@ use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit};
 
 fn external(name: &str, what: String, why: &str) -> Step {
-    let external = External { what, why: why.to_string(), assumed: None, assumed_back: None };
-    step("external", name, Action::External(external))
+    external_step(outside(name, what, why))
+}
+
+fn outside(name: &str, what: String, why: &str) -> External {
+    External { name: name.to_string(), what, why: why.to_string(), assumed: None, assumed_back: None }
+}
+
+fn external_step(external: External) -> Step {
+    step("external", &external.name.clone(), Action::External(external))
 }
 
 impl Compiler<'_> {
@@ -57,18 +64,18 @@ impl Compiler<'_> {
             }
             _ => "an API server with the old flag would make the old range again",
         };
-        let mut flags = External { what, why: why.to_string(), assumed: None, assumed_back: None };
+        let mut flags = outside("flags", what, why);
         let Some((forward, backward)) = self.bitmap_rewrite() else {
-            return vec![step("external", "flags", Action::External(flags))];
+            return vec![external_step(flags)];
         };
         if self.work.era == Era::Bitmap {
             flags.assumed = Some(forward);
             flags.assumed_back = Some(backward);
-            return vec![step("external", "flags", Action::External(flags))];
+            return vec![external_step(flags)];
         }
         let rewrite = Action::Swap { forward, backward: Some(backward) };
         vec![
-            step("external", "flags", Action::External(flags)),
+            external_step(flags),
             step("rewrite-bitmap", &self.work.to.to_string().replace('/', "-"), rewrite),
         ]
     }
@@ -165,6 +172,16 @@ impl Compiler<'_> {
     }
 
     pub(in crate::renumber) fn close(&self) -> Vec<Step> {
+        vec![external(
+            "soak",
+            "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
+             on hosts; set the kubelets' `clusterDNS`; wait until nothing uses an old address"
+                .to_string(),
+            "an old address stops answering when it is retired",
+        )]
+    }
+
+    pub(in crate::renumber) fn finish(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.work.era != Era::Bitmap {
             steps.push(external(
@@ -174,20 +191,6 @@ impl Compiler<'_> {
                     .to_string(),
                 "new Services would still be given addresses of the old range",
             ));
-        }
-        steps.push(external(
-            "soak",
-            "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
-             on hosts; set the kubelets' `clusterDNS`; wait until nothing uses an old address"
-                .to_string(),
-            "an old address stops answering when it is retired",
-        ));
-        steps
-    }
-
-    pub(in crate::renumber) fn finish(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
-        if self.work.era != Era::Bitmap {
             steps.push(external(
                 "temporary-range",
                 format!("delete ServiceCIDR `{}` once `kubernetes` has the new range", self.range_name()),
@@ -199,13 +202,9 @@ impl Compiler<'_> {
             let edits = vec![FieldEdit::replace(field, text(before), text(after))];
             let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
             let assumed = Some(swap(vec![KeyEdit { key: self.layout.kubeadm_config(), change }]));
-            let external = External {
-                what: format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.flag()),
-                why: "the next `kubeadm upgrade` would bring the old range back".into(),
-                assumed,
-                assumed_back: None,
-            };
-            steps.push(step("external", "kubeadm-config", Action::External(external)));
+            let what = format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.flag());
+            let why = "the next `kubeadm upgrade` would bring the old range back";
+            steps.push(external_step(External { assumed, ..outside("kubeadm-config", what, why) }));
         }
         steps.push(external(
             "certificates-after",
