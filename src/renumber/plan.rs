@@ -101,7 +101,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     check_movers(&leaving)?;
     let with_object = with_object(survey, family, &leaving)?;
     let holds = choose_holds(&leaving)?;
-    let taken = taken(survey, &options.to);
+    let taken = in_use(survey, &options.to);
     let addresses = map_addresses(survey, options, &leaving, &taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
     for (((service, hold), new_address), with_object) in
@@ -297,7 +297,7 @@ fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
 }
 
 /// Addresses of the range that are in use, whoever uses them: external IPs, too, which may not be held twice.
-fn taken(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
+pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
     let external = survey.services.iter().flat_map(|service| &service.spec.external_ips);
     let objects = survey.addresses.iter().filter_map(|object| object.address);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netsurgeon::operation::{Action, Work};
 use netsurgeon::renumber::{Move, PlanError, PlanOptions, Renumbering, plan};
 use netsurgeon::store::memory::MemoryStore;
-use netsurgeon::store::{Action as StoreAction, Change, Expected, Key, Transaction, WriteStore};
+use netsurgeon::store::{Action as StoreAction, Change, Expected, Key, ReadStore, Transaction, WriteStore};
 use netsurgeon::survey::audit::audit;
 use netsurgeon::survey::{Layout, Survey};
 use serde_json::{Value, json};
@@ -19,9 +19,11 @@ async fn cluster(fixture: &str) -> Arc<MemoryStore> {
 }
 
 async fn put(store: &MemoryStore, key: &str, object: &Value) {
+    let key = Key::from(key);
+    let there = store.get(&key).await.unwrap();
     let change = Change {
-        key: Key::from(key),
-        expected: Expected::Absent,
+        key,
+        expected: there.map_or(Expected::Absent, |entry| Expected::At(entry.mod_revision)),
         action: StoreAction::Put(format!("{object}\n").into_bytes()),
     };
     store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
@@ -173,4 +175,65 @@ async fn the_clusters_dns_is_last_but_one_and_alone_whatever_its_name() {
     let last: Vec<String> = work.moves.iter().rev().take(3).map(Move::subject).collect();
     assert_eq!(last, ["default/kubernetes", "kube-system/kube-dns", "kube-system/a-dns"]);
     assert_eq!(work.batches().last().map(std::ops::Range::len), Some(1));
+}
+
+/// Makes the plan, changes the cluster, and says how the two stand to each other.
+async fn fit_after(change: impl AsyncFnOnce(&MemoryStore, &Renumbering)) -> Vec<String> {
+    let store = cluster("objects").await;
+    let service = json!({"type": "ClusterIP", "clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}});
+    put_service(&store, "moving", service).await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    change(&store, &work).await;
+    let survey = Survey::read(store.as_ref(), &Layout::default(), None).await.unwrap();
+    let fit = netsurgeon::renumber::current::compare(&work, &survey);
+    let newcomers = fit.newcomers.iter().map(|subject| format!("newcomer {subject}"));
+    fit.drifts.iter().map(ToString::to_string).chain(newcomers).collect()
+}
+
+#[tokio::test]
+async fn a_plan_is_compared_with_the_cluster_before_it_is_carried_out() {
+    let key = "/registry/services/specs/default/moving";
+    let with = |spec: serde_json::Value, uid: &str| {
+        json!({"kind": "Service", "apiVersion": "v1", "spec": spec,
+            "metadata": {"name": "moving", "namespace": "default", "uid": uid}})
+    };
+    assert_eq!(fit_after(async |_, _| {}).await, Vec::<String>::new());
+    let gone = fit_after(async |store, _| {
+        let entry = store.get(&Key::from(key)).await.unwrap().unwrap();
+        let action = StoreAction::Delete;
+        let expected = Expected::At(entry.mod_revision);
+        let changes = vec![Change { key: entry.key, expected, action }];
+        store.commit(&Transaction { guards: Vec::new(), changes }).await.unwrap();
+    });
+    assert_eq!(gone.await, ["Service `default/moving` was deleted"]);
+    let again = json!({"clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}});
+    let recreated = fit_after(async |store, _| put(store, key, &with(again, "another")).await);
+    assert_eq!(recreated.await, ["Service `default/moving` was deleted and made anew"]);
+    let changed = [
+        (
+            json!({"clusterIP": "10.96.9.8", "clusterIPs": ["10.96.9.8"], "selector": {"app": "x"}}),
+            "Service `default/moving` has other addresses now: 10.96.9.8",
+        ),
+        (
+            json!({"type": "NodePort", "clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}}),
+            "Service `default/moving` is now of a kind whose old address is held in another way",
+        ),
+    ];
+    for (spec, says) in changed {
+        let told = fit_after(async |store, work| {
+            put(store, key, &with(spec, &find(work, "default/moving").uid)).await;
+        });
+        assert_eq!(told.await, [says]);
+    }
+    let others = fit_after(async |store, _| {
+        let taker = json!({"clusterIP": "10.200.9.9", "clusterIPs": ["10.200.9.9"]});
+        put_service(store, "taker", taker).await;
+        let newcomer = json!({"clusterIP": "10.96.9.10", "clusterIPs": ["10.96.9.10"]});
+        put_service(store, "newcomer", newcomer).await;
+    });
+    let expected = [
+        "Service `default/moving` is to get `10.200.9.9`, which is in use by now",
+        "newcomer default/newcomer",
+    ];
+    assert_eq!(others.await, expected);
 }
