@@ -16,6 +16,7 @@ pub mod simulate;
 pub mod stages;
 mod steps;
 pub mod target;
+pub mod verify;
 
 pub use hold::Hold;
 pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};

@@ -65,11 +65,13 @@ impl Finding {
         }
     }
 
-    fn error(code: &'static str, subject: impl Into<String>) -> Self {
+    /// Something wrong now.
+    pub fn error(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Error, subject)
     }
 
-    fn warning(code: &'static str, subject: impl Into<String>) -> Self {
+    /// Something that works now and will bite later.
+    pub fn warning(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Warning, subject)
     }
 
@@ -77,12 +79,16 @@ impl Finding {
         Self::new(code, Severity::Info, subject)
     }
 
-    fn says(mut self, message: impl Into<String>) -> Self {
+    /// Says what is wrong.
+    #[must_use]
+    pub fn says(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    fn values(mut self, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
+    /// Gives the values.
+    #[must_use]
+    pub fn values(mut self, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
         self.found = found.to_string();
         self.expected = expected.to_string();
         self

@@ -1,0 +1,217 @@
+//! Whether every Service of a renumbering stands where the journal says it does: what must hold before its
+//! move, while its old address is held, and after that was retired. Pure: judged from a survey.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::hold::Hold;
+use super::intention::{Move, Renumbering};
+use crate::operation::{State, StepId};
+use crate::survey::audit::Finding;
+use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
+
+/// How far a Service has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// It has its old address.
+    Waiting,
+    /// It has its new address, and its old one is held.
+    Held,
+    /// It has its new address, and its old one is free.
+    Retired,
+}
+
+impl Phase {
+    /// Tells the phase of a move from the states of its steps.
+    pub fn of(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Self {
+        let is_done = |step: &str| {
+            let id = StepId(format!("{step}/{}", candidate.subject()));
+            matches!(state(&id), Some(State::Done | State::UndoStarted | State::UndoFailed))
+        };
+        match () {
+            () if is_done("retire") => Self::Retired,
+            () if is_done("flip") => Self::Held,
+            () => Self::Waiting,
+        }
+    }
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Services by phase: waiting, held, retired.
+    pub counts: [usize; 3],
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+}
+
+/// Compares every move with the survey; `state` tells the state of a step.
+pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Verified {
+    let cluster = Cluster::of(work, survey);
+    let mut verified = Verified::default();
+    for candidate in &work.moves {
+        let phase = Phase::of(candidate, &state);
+        let [waiting, held, retired] = &mut verified.counts;
+        let count = match phase {
+            Phase::Waiting => waiting,
+            Phase::Held => held,
+            Phase::Retired => retired,
+        };
+        *count = count.saturating_add(1);
+        cluster.check(candidate, phase, &mut verified.findings);
+    }
+    verified
+}
+
+/// What the survey says, to be looked up.
+struct Cluster<'a> {
+    with_objects: bool,
+    services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
+    objects: HashMap<IpAddr, &'a AddressRecord>,
+}
+
+impl<'a> Cluster<'a> {
+    fn of(work: &Renumbering, survey: &'a Survey) -> Self {
+        let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s));
+        let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
+        Self {
+            with_objects: work.era != Era::Bitmap,
+            services: services.collect(),
+            objects: objects.collect(),
+        }
+    }
+
+    fn check(&self, candidate: &Move, phase: Phase, findings: &mut Vec<Finding>) {
+        let subject = format!("Service {}", candidate.subject());
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
+        let Some(service) = found.filter(|service| service.uid == candidate.uid) else {
+            findings.push(
+                Finding::warning("moved-service-gone", subject)
+                    .says("was deleted, or deleted and made anew, since it was planned".to_string())
+                    .values("another uid, or none", &candidate.uid),
+            );
+            return;
+        };
+        let expected = if phase == Phase::Waiting { &candidate.old } else { &candidate.new };
+        let expected: Vec<IpAddr> = expected.iter().filter_map(|text| text.parse().ok()).collect();
+        if service.addresses != expected {
+            findings.push(
+                Finding::error("moved-service-elsewhere", subject)
+                    .says(format!("has {}, the journal says {}", list(&service.addresses), list(&expected)))
+                    .values(list(&service.addresses), list(&expected)),
+            );
+            return;
+        }
+        if phase == Phase::Waiting {
+            return;
+        }
+        self.check_new(candidate, findings);
+        if phase == Phase::Held {
+            self.check_held(candidate, service, findings);
+        } else {
+            self.check_retired(candidate, service, findings);
+        }
+    }
+
+    /// The IPAddress of the new address must be the allocator's and the Service's.
+    fn check_new(&self, candidate: &Move, findings: &mut Vec<Finding>) {
+        self.check_object(candidate, candidate.new_address, &candidate.name, &Manager::Allocator, findings);
+    }
+
+    fn check_object(
+        &self,
+        candidate: &Move,
+        address: IpAddr,
+        parent: &str,
+        manager: &Manager,
+        findings: &mut Vec<Finding>,
+    ) {
+        if !self.with_objects {
+            return;
+        }
+        let expected = format!("for {}/{parent}, of {manager}", candidate.namespace);
+        let found = self.objects.get(&address).map_or_else(
+            || "no object".to_string(),
+            |object| format!("for {}/{}, of {}", object.parent.0, object.parent.1, object.managed_by),
+        );
+        if found != expected {
+            findings.push(
+                Finding::error("moved-address-unprotected", format!("IPAddress {address}"))
+                    .says(format!(
+                        "belongs to the move of Service `{}` and is not as it should be ({found})",
+                        candidate.subject()
+                    ))
+                    .values(found, expected),
+            );
+        }
+    }
+
+    fn check_held(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
+        let old = candidate.old_address;
+        let missing = |what: String, findings: &mut Vec<Finding>| {
+            findings.push(
+                Finding::error("hold-missing", format!("Service {}", candidate.subject()))
+                    .says(format!("no longer answers at its old address `{old}`: {what}"))
+                    .values("not held", format!("{old} held ({})", candidate.hold)),
+            );
+        };
+        let (parent, manager) = match (&candidate.shadow, candidate.hold) {
+            (Some(shadow), Hold::Shadow) => {
+                let key = (candidate.namespace.as_str(), shadow.hold_name.as_str());
+                if !self.services.get(&key).is_some_and(|shadow| shadow.addresses.contains(&old)) {
+                    missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
+                }
+                (shadow.hold_name.as_str(), Manager::Allocator)
+            }
+            _ => {
+                if !holds(service, old) {
+                    missing("it is not among its external IPs".to_string(), findings);
+                } else if service.spec.external_traffic_policy.as_deref() != Some("Local") {
+                    findings.push(
+                        Finding::warning("hold-masquerades", format!("Service {}", candidate.subject()))
+                            .says(format!(
+                                "is held at `{old}` without `externalTrafficPolicy: Local`: backends see a \
+                                 node's address in place of the client's"
+                            ))
+                            .values(
+                                service.spec.external_traffic_policy.as_deref().unwrap_or("none"),
+                                "Local",
+                            ),
+                    );
+                }
+                (candidate.name.as_str(), Manager::Netsurgeon)
+            }
+        };
+        self.check_object(candidate, old, parent, &manager, findings);
+    }
+
+    fn check_retired(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
+        let old = candidate.old_address;
+        let shadow = candidate
+            .shadow
+            .as_ref()
+            .and_then(|shadow| self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str())));
+        let object = self.objects.get(&old).filter(|object| object.managed_by == Manager::Netsurgeon);
+        if holds(service, old) || shadow.is_some() || object.is_some() {
+            findings.push(
+                Finding::error("hold-left-over", format!("Service {}", candidate.subject()))
+                    .says(format!("its old address `{old}` was retired and is still held"))
+                    .values("held", "free"),
+            );
+        }
+    }
+}
+
+fn holds(service: &ServiceRecord, address: IpAddr) -> bool {
+    service.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "no address".to_string();
+    }
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
