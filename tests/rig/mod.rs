@@ -21,4 +21,5 @@ pub mod etcd;
 pub mod pki;
 pub mod process;
 pub mod programs;
+pub mod relay;
 pub mod workspace;
