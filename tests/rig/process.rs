@@ -3,9 +3,9 @@
 //! A child is started through `setpriv --pdeathsig KILL` (util-linux): when this process dies, however it
 //! dies, the kernel kills the child. The signal is tied to the *thread* that started the child, and test
 //! threads end before the process does, so one thread that lives as long as the process starts them all, in
-//! the network namespace of whoever asks.
+//! the network namespace of whoever asks. A process that dies while a child is not yet tied to it would leave
+//! the child behind: so the child looks once more who its parent is before it becomes the program.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,8 @@ impl Process {
         let output = File::options().create(true).append(true).open(log).expect("the log can be opened");
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--"].map(OsString::from))
+            .args(["--pdeathsig", "KILL", "--", "sh", "-c", "[ $PPID = \"$0\" ] && exec \"$@\""])
+            .arg(std::process::id().to_string())
             .arg(program)
             .args(arguments)
             .stdin(Stdio::null())
