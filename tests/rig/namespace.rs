@@ -37,7 +37,7 @@ impl Namespace {
     pub fn create(purpose: &str) -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         static SWEEP: Once = Once::new();
-        SWEEP.call_once(remove_leftovers);
+        SWEEP.call_once(|| remove_leftovers(std::process::id()));
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}-{purpose}", std::process::id());
         netns(&["add", &name]);
@@ -172,15 +172,15 @@ impl Drop for Worker {
     }
 }
 
-/// Removes the names that runs left behind that were killed between giving a name and taking it away, those of
-/// a process with our own id included: it is not us, who have made none yet.
-fn remove_leftovers() {
+/// Removes the names of runs that were killed between giving a name and taking it away. A process makes its
+/// first namespace after this, so a name with its own id is of another that had the same.
+pub fn remove_leftovers(own: u32) {
     let Ok(names) = std::fs::read_dir(NAMES) else { return };
     for name in names.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()) {
         let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         let process = rest.split('-').next().unwrap_or_default();
         let is_gone = !Path::new("/proc").join(process).exists();
-        if is_gone || process == std::process::id().to_string() {
+        if is_gone || process == own.to_string() {
             // Another run may be removing it too.
             let _ = Command::new("ip").args(["netns", "delete", &name]).output();
         }

@@ -11,7 +11,7 @@ use super::cluster::Cluster;
 use super::echo::serve;
 use super::namespace::{Namespace, Worker};
 use super::network::Node;
-use super::probe::Probe;
+use super::probe::{Answer, Probe, ask_once};
 use super::process::wait_until;
 use super::report::Target;
 
@@ -47,6 +47,11 @@ impl Pod {
     /// Probes targets from the pod.
     pub fn probe(&self, targets: &[Target]) -> Probe {
         Probe::start(&self.namespace, targets)
+    }
+
+    /// Makes one attempt from the pod.
+    pub fn ask(&self, target: Target) -> Result<Answer, String> {
+        ask_once(&self.namespace, target)
     }
 }
 

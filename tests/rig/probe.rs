@@ -61,7 +61,7 @@ enum Order {
 }
 
 /// What an answer says: the address that the server saw, and who it is.
-type Answer = (IpAddr, String);
+pub type Answer = (IpAddr, String);
 
 impl Probe {
     /// Starts to probe the targets from inside a namespace.
@@ -160,6 +160,15 @@ impl Probe {
         })
         .await;
     }
+}
+
+/// Makes one attempt from inside a namespace; returns the address that the server saw and the server's name.
+pub fn ask_once(namespace: &Namespace, target: Target) -> Result<Answer, String> {
+    let log = Log { namespace: namespace.path(), began: Instant::now(), report: Arc::default() };
+    namespace.within(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be built").block_on(in_time(attempt(target, &log)))
+    })
 }
 
 /// The port that was taken last, by namespace and target.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -45,8 +46,8 @@ impl ProxyMode {
 #[derive(Debug, Clone)]
 pub struct ProxyOptions {
     pub mode: ProxyMode,
-    /// More flags, as in `--min-sync-period=10s`.
-    pub flags: Vec<String>,
+    /// More of its configuration file, as in `{"nftables": {"minSyncPeriod": "10s"}}`.
+    pub config: Value,
     /// Where it finds the API, as in `https://192.0.2.1:4000`, if not at the first API server.
     pub server: Option<String>,
 }
@@ -54,16 +55,22 @@ pub struct ProxyOptions {
 impl ProxyOptions {
     /// That mode and nothing special.
     pub fn new(mode: ProxyMode) -> Self {
-        Self { mode, flags: Vec::new(), server: None }
+        Self { mode, config: json!({}), server: None }
+    }
+
+    /// That mode, with at least so long, as in `10s`, between two rounds.
+    pub fn slow(mode: ProxyMode, period: &str) -> Self {
+        let periods = json!({"minSyncPeriod": period, "syncPeriod": "1h"});
+        Self { config: json!({mode.name(): periods}), ..Self::new(mode) }
     }
 }
 
 /// A kube-proxy. Killed on drop; its rules stay in its node's namespace.
 pub struct KubeProxy {
     process: Option<Process>,
-    /// The flags that it is started with: change them between [`KubeProxy::stop`] and
-    /// [`KubeProxy::start_again`].
-    pub arguments: Vec<String>,
+    /// Its configuration: change it between [`KubeProxy::stop`] and [`KubeProxy::start_again`].
+    pub config: Value,
+    config_file: PathBuf,
     namespace: Namespace,
     address: IpAddr,
     program: PathBuf,
@@ -95,8 +102,10 @@ impl KubeProxy {
     /// Starts it again, and waits until it is healthy.
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "the kube-proxy is still running");
+        std::fs::write(&self.config_file, self.config.to_string()).expect("the workspace can be written to");
+        let arguments = ["kube-proxy".to_owned(), format!("--config={}", self.config_file.display())];
         let mut process =
-            Process::start_in(&self.namespace, "kube-proxy", &self.program, &self.arguments, &self.log);
+            Process::start_in(&self.namespace, "kube-proxy", &self.program, &arguments, &self.log);
         let health = self.health();
         let outcome = process
             .ready("kube-proxy is healthy", STARTUP, async || match http_get(health, "/healthz").await {
@@ -124,21 +133,23 @@ impl Cluster {
         let kubeconfig = self.write(&format!("{name}.conf"), &self.kubeconfig_for(&server));
         let address = node.addresses()[self.families()[0]];
         let pod_cidrs: Vec<_> = self.families().iter().map(|family| POD_CIDRS[*family]).collect();
-        let mut arguments = vec![
-            "kube-proxy".to_owned(),
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--hostname-override={}", node.name),
-            format!("--proxy-mode={}", options.mode.name()),
-            format!("--cluster-cidr={}", pod_cidrs.join(",")),
-            format!("--healthz-bind-address={}", SocketAddr::new(address, HEALTH)),
+        let mut config = json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "clientConnection": {"kubeconfig": kubeconfig},
+            "hostnameOverride": node.name,
+            "mode": options.mode.name(),
+            "clusterCIDR": pod_cidrs.join(","),
+            "healthzBindAddress": SocketAddr::new(address, HEALTH),
             // The limit is the machine's, not the namespace's.
-            "--conntrack-max-per-core=0".to_owned(),
-            "--v=2".to_owned(),
-        ];
-        arguments.extend(options.flags.iter().cloned());
+            "conntrack": {"maxPerCore": 0},
+            "logging": {"verbosity": 2},
+        });
+        merge(&mut config, &options.config);
         let mut proxy = KubeProxy {
             process: None,
-            arguments,
+            config,
+            config_file: self.directory().join(format!("{name}.json")),
             namespace: node.namespace().clone(),
             address,
             program: self.version().program(),
@@ -155,6 +166,18 @@ impl Cluster {
             proxies.push(self.start_proxy(node, &ProxyOptions::new(mode)).await);
         }
         proxies
+    }
+}
+
+/// Puts one JSON value on top of another.
+fn merge(base: &mut Value, top: &Value) {
+    match (base, top) {
+        (Value::Object(base), Value::Object(top)) => {
+            for (name, value) in top {
+                merge(base.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (base, top) => base.clone_from(top),
     }
 }
 
