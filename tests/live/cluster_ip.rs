@@ -65,6 +65,10 @@ async fn serves(era: Era, mode: ProxyMode) {
     assert_eq!(report.of(tcp).long_lived, 1, "unbroken: {report}");
     assert_eq!(report.repeated_syns, 0, "no first packet was lost: {report}");
 
+    let tracked = cluster.nodes[0].namespace().conntrack(WEB);
+    let source = format!("src={} dst={WEB}", client.address());
+    assert!(tracked.iter().any(|line| line.contains(&source)), "{tracked:?}");
+
     endpoints_go_and_come_and_the_service_goes(&cluster, probe, tcp, &[here, there]).await;
 }
 
@@ -93,4 +97,32 @@ async fn endpoints_go_and_come_and_the_service_goes(
     assert!(failures.iter().all(|failure| failure.kind == Kind::New && failure.at > gone), "{report}");
     assert!(failures.iter().any(|failure| failure.at < back), "without endpoints: {report}");
     assert!(failures.iter().any(|failure| failure.at > back), "without the Service: {report}");
+}
+
+#[tokio::test]
+async fn dual_stack() {
+    let mut options = ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) };
+    "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
+    let cluster = Cluster::start(options).await;
+    let _proxies = cluster.start_proxies(ProxyMode::Nftables).await;
+    let web = json!({"app": "web"});
+    let _pods = [cluster.create_pod(0, "here", &web).await, cluster.create_pod(1, "there", &web).await];
+    let client = cluster.create_pod(0, "client", &json!({"app": "client"})).await;
+    let addresses = [WEB, "fd00:10:96::5"];
+    let both = json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": WEB, "clusterIPs": addresses});
+    cluster.create_echo_service("web", &web, &both).await;
+    let targets = [Target::tcp(WEB, 80), Target::tcp(addresses[1], 80), Target::udp(addresses[1], 80)];
+    let trial = client.probe(&targets);
+    for target in targets {
+        trial.wait_for_servers(target, &["here", "there"], DEADLINE).await;
+    }
+    drop(trial);
+    let probe = client.probe(&targets);
+    for target in targets {
+        probe.wait_for_attempts(target, 200, DEADLINE).await;
+    }
+    let report = probe.stop();
+    println!("{report}");
+    assert!(report.failures().is_empty(), "{report}");
+    assert_eq!(Vec::from_iter(report.sources()), client.addresses(), "{report}");
 }

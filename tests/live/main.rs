@@ -17,4 +17,6 @@ mod rig;
 
 mod cluster_ip;
 mod external_ip;
+mod promises;
 mod sentinel;
+mod trouble;

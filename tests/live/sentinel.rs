@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::rig::api::Api;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::network::Node;
 use super::rig::process::wait_until;
@@ -30,14 +31,14 @@ async fn opens_its_port_on_every_node(era: Era) {
     for (node, mode) in ProxyMode::ALL.into_iter().enumerate() {
         proxies.push(cluster.start_proxy(node, &ProxyOptions::new(mode)).await);
     }
-    let port = create(&cluster, "sentinel").await;
+    let port = create(&cluster.api, "sentinel").await;
     for node in &cluster.nodes {
         directly(node, port, "sentinel").await;
         through_the_api_server(&cluster, node, port, "sentinel").await;
     }
 
     proxies[0].pause();
-    let port = create(&cluster, "later").await;
+    let port = create(&cluster.api, "later").await;
     directly(&cluster.nodes[1], port, "later").await;
     let paused = &cluster.nodes[0];
     let answer = http_get(SocketAddr::new(paused.address(), port), "/healthz").await;
@@ -50,7 +51,7 @@ async fn opens_its_port_on_every_node(era: Era) {
 }
 
 /// Creates a sentinel and returns its health check port.
-async fn create(cluster: &Cluster, name: &str) -> u16 {
+pub async fn create(api: &Api, name: &str) -> u16 {
     let spec = json!({
         "type": "LoadBalancer",
         "loadBalancerClass": "netsurgeon.io/none",
@@ -58,12 +59,13 @@ async fn create(cluster: &Cluster, name: &str) -> u16 {
         "allocateLoadBalancerNodePorts": false,
         "ports": [{"port": 80}],
     });
-    let service = cluster.api.create_service("default", name, spec).await;
+    let service = api.create_service("default", name, spec).await;
     let port = service["spec"]["healthCheckNodePort"].as_u64().expect("a port");
     port.try_into().expect("a port")
 }
 
-async fn directly(node: &Node, port: u16, name: &str) {
+/// Waits until the sentinel answers at the node.
+pub async fn directly(node: &Node, port: u16, name: &str) {
     let address = SocketAddr::new(node.address(), port);
     wait_until(&format!("{name} at {}", node.name), DEADLINE, async || {
         is_named(name, http_get(address, "/healthz").await?)
