@@ -32,8 +32,9 @@ async fn iptables_1_32() {
     a_held_address_serves_pods_and_nodes(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
-/// Before 1.33 the drop of what has no endpoint on this node comes, for what the node itself sends, ahead of
-/// the translation: pods are served, the node's own clients are not.
+/// In 1.32.2 the drop of what has no endpoint on this node comes, for what the node itself sends, ahead of the
+/// translation (`filter-output` at priority -110; in 1.36.3 at 0): pods are served, the node's own clients are
+/// not.
 #[tokio::test]
 async fn nftables_1_32_drops_what_the_node_itself_sends() {
     let held = Held::start(Era::Bitmap, ProxyMode::Nftables).await;

@@ -5,7 +5,8 @@
 //!
 //! Source ports are taken in turn, and not again for minutes: a connection that was begun before there were
 //! rules for its address leaves an entry with the kernel's connection tracking, which for two minutes leads
-//! whatever comes from the same port to the same nowhere.
+//! whatever comes from the same port to the same nowhere. Each target's begin elsewhere: two addresses of one
+//! Service lead to the same servers, where connections from one port would be one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -38,6 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The source ports of the attempts. Outside of it the kernel finds ports for others.
 const PORTS: RangeInclusive<u16> = 10_000..=60_000;
+
+/// How far apart the ports of different targets are.
+const APART: u16 = 12_500;
 
 /// How many attempts at one target may be under way. More are not begun.
 const UNDER_WAY: usize = 200;
@@ -190,7 +194,9 @@ impl Log {
     /// Returns the next source port, for a socket of any address.
     fn next_source(&self, target: Target) -> SocketAddr {
         let mut ports = LAST_PORTS.lock().expect("the ports' lock");
-        let last = ports.entry((self.namespace.clone(), target)).or_insert(*PORTS.end());
+        let others = ports.keys().filter(|(namespace, _)| *namespace == self.namespace).count();
+        let first = PORTS.start() + u16::try_from(others % 4).expect("few") * APART;
+        let last = ports.entry((self.namespace.clone(), target)).or_insert(first);
         *last = if PORTS.contains(&(*last + 1)) { *last + 1 } else { *PORTS.start() };
         match target {
             Target::Tcp(SocketAddr::V4(_)) | Target::Udp(SocketAddr::V4(_)) => ([0; 4], *last).into(),

@@ -99,7 +99,7 @@ impl KubeProxy {
         self.process = None;
     }
 
-    /// Starts it again, and waits until it is healthy.
+    /// Starts it again, and waits until it is healthy, which it says before it has carried anything out.
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "the kube-proxy is still running");
         std::fs::write(&self.config_file, self.config.to_string()).expect("the workspace can be written to");
