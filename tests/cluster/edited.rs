@@ -100,7 +100,10 @@ async fn furnish(cluster: &Cluster) {
     for namespace in ["shop", "payments", "monitoring"] {
         cluster.api.create_namespace(namespace).await;
     }
-    for service in services::all() {
+    // Those that name their address first: one that is chosen for another might be it.
+    let mut services = services::all();
+    services.sort_by_key(|service| service["spec"]["clusterIP"].is_null());
+    for service in services {
         // What was applied has managed fields, which an edit must keep.
         if service["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gitops" {
             cluster.api.apply(&service).await;
