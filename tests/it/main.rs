@@ -28,4 +28,5 @@ mod planning;
 mod program;
 mod rehearsal;
 mod store_contract;
+mod verifying;
 mod wire_fixtures;

@@ -1,0 +1,103 @@
+//! `renumber verify`: silent about a renumbering that stands as its journal says, at every place where it can
+//! stop, and clear about what others did to it.
+
+use netsurgeon::renumber::verify::{Verified, verify};
+use netsurgeon::renumber::{Hold, Move};
+use netsurgeon::store::Key;
+use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::objects::MANAGED_BY;
+use netsurgeon::wire::{Field, FieldEdit, Value};
+
+use crate::harness::{Bench, Saboteur, keys};
+
+async fn verified(bench: &Bench, store: &Saboteur) -> Verified {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let journal = bench.journal(store).await;
+    verify(&bench.plan.work, &survey, |step| journal.state(step))
+}
+
+fn codes(verified: &Verified) -> Vec<String> {
+    verified.findings.iter().map(|finding| format!("{} {}", finding.code, finding.subject)).collect()
+}
+
+#[tokio::test]
+async fn nothing_is_found_wherever_a_renumbering_stops() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        let moves = bench.plan.work.moves.len();
+        let stages = netsurgeon::operation::Work::stages(&bench.plan.work).len();
+        let mut phases = Vec::new();
+        for until in 0..=stages {
+            bench.run(&store, Some(until)).await.expect("a run");
+            let found = verified(&bench, &store).await;
+            assert_eq!(codes(&found), Vec::<String>::new(), "{}, before stage {until}", bench.name);
+            assert_eq!(found.counts.iter().sum::<usize>(), moves);
+            phases.push(found.counts);
+        }
+        assert_eq!(phases.first(), Some(&[moves, 0, 0]), "{}", bench.name);
+        assert!(phases.contains(&[0, moves, 0]), "{}: {phases:?}", bench.name);
+        assert_eq!(phases.last(), Some(&[0, 0, moves]), "{}", bench.name);
+    }
+}
+
+/// Changes one object of a store in which everything has moved and is held.
+async fn found_after(bench: &Bench, key: Key, edits: &[(Field, Value)]) -> Vec<String> {
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    let value = keys(&store, "/registry/").await.remove(&key).unwrap_or_else(|| panic!("no `{key}`"));
+    let edits: Vec<FieldEdit> = edits
+        .iter()
+        .map(|(field, value)| FieldEdit { field: field.clone(), change: FieldChange::Set(value.clone()) })
+        .collect();
+    store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;
+    codes(&verified(bench, &store).await)
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+#[tokio::test]
+async fn what_others_did_is_told() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let layout = Layout::default();
+    let held_by = |hold: Hold| -> &Move {
+        bench.plan.work.moves.iter().find(|m| m.hold == hold && m.turn.is_any()).expect("such a move")
+    };
+    let one = held_by(Hold::ExternalIp);
+    let (service, old, new) = (
+        layout.service(&one.namespace, &one.name),
+        layout.ip_address(one.old_address),
+        layout.ip_address(one.new_address),
+    );
+    let about = |code: &str| vec![format!("{code} Service {}", one.subject())];
+    let dropped = [(Field::external_ips(), Value::Absent), (Field::external_traffic_policy(), Value::Absent)];
+    assert_eq!(found_after(&bench, service.clone(), &dropped).await, about("hold-missing"));
+    let policy = [(Field::external_traffic_policy(), text("Cluster"))];
+    assert_eq!(found_after(&bench, service.clone(), &policy).await, about("hold-masquerades"));
+    let recreated = [(Field::uid(), text("another"))];
+    assert_eq!(found_after(&bench, service.clone(), &recreated).await, about("moved-service-gone"));
+    let elsewhere = [
+        (Field::cluster_ip(), text("10.200.77.77")),
+        (Field::cluster_ips(), Value::Texts(vec!["10.200.77.77".into()])),
+    ];
+    assert_eq!(found_after(&bench, service, &elsewhere).await, about("moved-service-elsewhere"));
+    for (key, address) in [(old, one.old_address), (new, one.new_address)] {
+        let stolen = [(Field::label(MANAGED_BY), text("somebody"))];
+        let told = found_after(&bench, key, &stolen).await;
+        assert_eq!(told, [format!("moved-address-unprotected IPAddress {address}")]);
+    }
+    let other = held_by(Hold::Shadow);
+    let shadow = other.shadow.as_ref().expect("a shadow");
+    let key = layout.service(&other.namespace, &shadow.hold_name);
+    let told = found_after(&bench, key, &elsewhere_for_shadow()).await;
+    assert_eq!(told, [format!("hold-missing Service {}", other.subject())]);
+}
+
+fn elsewhere_for_shadow() -> [(Field, Value); 2] {
+    [
+        (Field::cluster_ip(), text("10.200.77.78")),
+        (Field::cluster_ips(), Value::Texts(vec!["10.200.77.78".into()])),
+    ]
+}
