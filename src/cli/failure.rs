@@ -279,11 +279,16 @@ impl From<OperationError> for Failure {
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
             }
+            OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
+                "what was done until then is in the journal; whoever has the lock now may go on with it",
+            ),
             OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
-            OperationError::World(_) | OperationError::Journal { .. } => Self::new(Kind::Refused, error),
+            OperationError::World(_) | OperationError::Journal { .. } | OperationError::Locked(_) => {
+                Self::new(Kind::Refused, error)
+            }
         }
     }
 }

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use super::OperationError;
 use super::journal::{Journal, State};
+use super::lock::lost_to;
 use super::plan::{Stage, Work};
 use super::ports::{Ambient, Answer, Event, Observed, Observer, World, WorldError};
 use super::step::{Action, ApiChange, External, Step, StepId, Swap, Wait};
 use super::swap::prepare;
-use crate::store::{CommitError, Guard, Transaction, WriteStore};
+use crate::store::{CommitError, Guard, Key, Transaction, WriteStore};
 
 /// How often a step tries to change an object that others keep changing.
 const MOST_ATTEMPTS: u32 = 20;
@@ -355,13 +356,8 @@ impl Executor<'_> {
         OperationError::Contended { key: self.journal.step_key(&step.id), attempts: MOST_ATTEMPTS }
     }
 
-    fn lost_the_lock(&self, conflict: &CommitError) -> bool {
-        let CommitError::Conflict { key, .. } = conflict else { return false };
-        self.guards.iter().any(|guard| match guard {
-            Guard::SameCreation(guarded, _) | Guard::Unchanged(guarded, _) | Guard::Absent(guarded) => {
-                guarded == key
-            }
-        })
+    fn is_guarded(&self, key: &Key) -> bool {
+        self.guards.iter().any(|guard| guard.key() == key)
     }
 
     /// Commits a transaction with the step's record in it. Returns `false` when it must be made anew.
@@ -380,8 +376,8 @@ impl Executor<'_> {
                 self.journal.recorded(&step.id, record, revision);
                 Ok(true)
             }
-            Err(conflict @ CommitError::Conflict { .. }) if self.lost_the_lock(&conflict) => {
-                Err(conflict.into())
+            Err(CommitError::Conflict { key, .. }) if self.is_guarded(&key) => {
+                Err(lost_to(self.store, &key).await)
             }
             // Others changed one of the objects; or an earlier commit of ours, whose answer was lost, came
             // through after all: then the record says so.

@@ -13,19 +13,25 @@
 //! cluster never disagree. A step outside (an API call, a wait) writes its intention first and its outcome
 //! afterwards; on resume the port that carried it out is asked what came of it.
 //!
+//! A lock in the store keeps other operations out ([`Lock`]), and whoever loses it can write no more.
+//!
 //! This room knows what an etcd transaction and a field of an object is, not what a Service is: renumbering
 //! compiles to these steps, and so will anything else that must be undone. What a step needs from outside is
 //! a port ([`World`]), implemented by the room that knows the thing.
 
+mod claim;
 mod executor;
 mod journal;
+mod lock;
 mod plan;
 mod ports;
 mod step;
 mod swap;
 
+pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Record, State, Summary};
+pub use lock::{Held, Lock};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
     Ambient, Answer, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
@@ -94,6 +100,15 @@ pub enum OperationError {
         key: Key,
         /// Why.
         reason: String,
+    },
+    /// Somebody else holds the lock of the cluster.
+    #[error("{0}")]
+    Locked(Box<Held>),
+    /// The lock was ours; the write that it guards was refused.
+    #[error("the lock was lost to {to}; nothing was written")]
+    LockLost {
+        /// Who has it now, in words.
+        to: String,
     },
     /// Undoing the operation has begun, so it cannot go forward again.
     #[error("the operation is being rolled back; only that can go on")]
