@@ -282,6 +282,7 @@ impl From<OperationError> for Failure {
             OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
                 "what was done until then is in the journal; whoever has the lock now may go on with it",
             ),
+            OperationError::Stopped => Self::new(Kind::Paused, error).hint("resume it to go on"),
             OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
@@ -295,7 +296,8 @@ impl From<OperationError> for Failure {
 
 impl From<operation::Failure> for Failure {
     fn from(failure: operation::Failure) -> Self {
-        let step = format!("step `{}` failed", failure.step);
+        let what = if failure.is_stopped() { "was not begun" } else { "failed" };
+        let step = format!("step `{}` {what}", failure.step);
         Self::from(failure.source).context(step)
     }
 }

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperationError, Plan, StepId};
 use crate::store::{
-    Action, Change, Entry, Expected, Key, KeyRange, ReadStore, Record as StoreRecord, Revision, Transaction,
-    Visit, WriteStore,
+    Action, Change, Expected, Key, KeyRange, ReadStore, Record as StoreRecord, Revision, Transaction, Visit,
+    WriteStore,
 };
 
 /// A part of a plan stays well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`).
@@ -261,18 +261,22 @@ impl Journal {
         self.records.insert(step.clone(), (record, revision));
     }
 
-    /// Reads the record of a step anew, after a commit whose answer was lost.
-    pub async fn reread(&mut self, store: &dyn ReadStore, step: &StepId) -> Result<(), OperationError> {
-        let key = self.step_key(step);
-        match store.get(&key).await? {
-            Some(Entry { value, mod_revision, .. }) => {
-                let record: Record =
-                    serde_json::from_slice(&value).map_err(|e| Self::broken(&key, &e.to_string()))?;
-                self.recorded(step, record, mod_revision);
-            }
+    /// Reads a step's record as it is now.
+    pub(super) async fn record_at(
+        store: &dyn ReadStore,
+        key: &Key,
+    ) -> Result<Option<(Record, Revision)>, OperationError> {
+        let Some(entry) = store.get(key).await? else { return Ok(None) };
+        let record = serde_json::from_slice(&entry.value).map_err(|e| Self::broken(key, &e.to_string()))?;
+        Ok(Some((record, entry.mod_revision)))
+    }
+
+    /// Takes note of a record as it was read, in place of what was known of it.
+    pub(super) fn replace(&mut self, step: &StepId, found: Option<(Record, Revision)>) {
+        match found {
+            Some(found) => drop(self.records.insert(step.clone(), found)),
             None => drop(self.records.remove(step)),
         }
-        Ok(())
     }
 
     /// Writes how the operation as a whole stands.

@@ -13,7 +13,8 @@
 //! cluster never disagree. A step outside (an API call, a wait) writes its intention first and its outcome
 //! afterwards; on resume the port that carried it out is asked what came of it.
 //!
-//! A lock in the store keeps other operations out ([`Lock`]), and whoever loses it can write no more.
+//! Steps about different things are carried out side by side ([`Executor::parallel`]); a lock in the store
+//! keeps other operations out ([`Lock`]), and whoever loses it can write no more.
 //!
 //! This room knows what an etcd transaction and a field of an object is, not what a Service is: renumbering
 //! compiles to these steps, and so will anything else that must be undone. What a step needs from outside is
@@ -26,6 +27,7 @@ mod lock;
 mod plan;
 mod ports;
 mod step;
+mod stop;
 mod swap;
 
 pub use claim::Claim;
@@ -39,6 +41,7 @@ pub use ports::{
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
 };
+pub use stop::{Stop, StopSwitch};
 
 use crate::store::{CommitError, Key, StoreError};
 use crate::wire::EditError;
@@ -110,6 +113,9 @@ pub enum OperationError {
         /// Who has it now, in words.
         to: String,
     },
+    /// It was asked to stop.
+    #[error("stopped as asked for, before this step; everything until here is done and in the journal")]
+    Stopped,
     /// Undoing the operation has begun, so it cannot go forward again.
     #[error("the operation is being rolled back; only that can go on")]
     BeingUndone,

@@ -192,14 +192,7 @@ impl Rehearsing<'_> {
         let overlay = Overlay::new(self.base.clone()).await?;
         let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
         let mut journal = Journal::begin_plan(&overlay, "rehearsal", self.plan, self.ambient.now()).await?;
-        let mut executor = Executor {
-            store: &overlay,
-            world: &simulation,
-            ambient: self.ambient,
-            observer,
-            journal: &mut journal,
-            guards: Vec::new(),
-        };
+        let mut executor = Executor::new(&overlay, &simulation, self.ambient, observer, &mut journal);
         let forward = executor.run(&self.plan.work, until).await;
         let report = forward.map_err(|failure| RehearsalError::Step { phase: "forward", failure })?;
         let mut stuck = Vec::new();

@@ -147,14 +147,7 @@ async fn carry_out(
     let ambient = SystemAmbient;
     let mut journal = Journal::begin_plan(store, operation, plan, ambient.now()).await?;
     let mut silent = Silent;
-    let mut executor = Executor {
-        store,
-        world: &NoWorld,
-        ambient: &ambient,
-        observer: &mut silent,
-        journal: &mut journal,
-        guards: Vec::new(),
-    };
+    let mut executor = Executor::new(store, &NoWorld, &ambient, &mut silent, &mut journal);
     match executor.run(&plan.work, None).await {
         Ok(_) => Ok(journal.set_status(store, "done").await?),
         Err(failure) => {
@@ -185,14 +178,7 @@ async fn undo(
         format!("Put the old value of RangeAllocation `{}` back in {}?", plan.work.name, store.describe());
     context.output.ask(&question, args.yes)?;
     let mut silent = Silent;
-    let mut executor = Executor {
-        store,
-        world: &NoWorld,
-        ambient: &SystemAmbient,
-        observer: &mut silent,
-        journal: &mut journal,
-        guards: Vec::new(),
-    };
+    let mut executor = Executor::new(store, &NoWorld, &SystemAmbient, &mut silent, &mut journal);
     let report = executor.unwind(&plan.work).await?;
     if report.done == 0 && report.stuck.is_empty() {
         context.output.progress("it had been put back before; nothing was written");
