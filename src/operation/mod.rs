@@ -32,7 +32,7 @@ mod swap;
 
 pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Record, State, Summary};
+pub use journal::{Journal, Listed, Progress, Record, State, Summary};
 pub use lock::{Held, Lock};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{

@@ -137,10 +137,11 @@ async fn carry_out(etcd: &Etcd, until: Until) -> Plan<Renumbering> {
         digest: plan.digest.clone(),
         started: 0,
         status: "running".into(),
-        plan_parts: 0,
+        ..Summary::default()
     };
     let cluster = &plan.header.cluster;
-    let mut journal = Journal::begin(&store, cluster, "edited", &text, summary).await.expect("a journal");
+    let mut journal =
+        Journal::begin(&store, cluster, "edited", &text, summary, &[]).await.expect("a journal");
     let world = Simulation::new(&store, &plan.work, &SystemAmbient);
     let mut silent = Silent;
     let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);

@@ -148,11 +148,11 @@ impl Bench {
             digest: self.plan.digest.clone(),
             started: Constant.now(),
             status: "running".into(),
-            plan_parts: 0,
+            ..Summary::default()
         };
         let cluster = &self.plan.header.cluster;
         // The plan itself is not what is tested here, and would be copied for every point of failure.
-        Journal::begin(&overlay, cluster, OPERATION, b"", summary).await.expect("a journal");
+        Journal::begin(&overlay, cluster, OPERATION, b"", summary, &[]).await.expect("a journal");
         let store = Saboteur {
             overlay,
             fault: Mutex::new(Fault::None),

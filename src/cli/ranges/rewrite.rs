@@ -11,7 +11,7 @@ use crate::cli::output::{Output, Tone, counted};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::{Item, ServiceCidr};
-use crate::operation::{Ambient, Executor, Journal, NoWorld, Plan, Silent, SystemAmbient};
+use crate::operation::{Ambient, Claim, Executor, Journal, NoWorld, Plan, Silent, SystemAmbient};
 use crate::renumber::ranges::{Content, KIND, RangeRewrite, RewriteError, plan_rewrite};
 use crate::store::overlay::Overlay;
 use crate::store::{ReadStore, WriteStore};
@@ -145,13 +145,15 @@ async fn carry_out(
     operation: &str,
 ) -> Result<(), Failure> {
     let ambient = SystemAmbient;
-    let mut journal = Journal::begin_plan(store, operation, plan, ambient.now()).await?;
+    let purpose = format!("rewrite RangeAllocation `{}`", plan.work.name);
+    let by = Claim::of_this_process(operation, &purpose, ambient.now());
+    let mut journal = Journal::begin_plan(store, plan, &by, &[]).await?;
     let mut silent = Silent;
     let mut executor = Executor::new(store, &NoWorld, &ambient, &mut silent, &mut journal);
     match executor.run(&plan.work, None).await {
-        Ok(_) => Ok(journal.set_status(store, "done").await?),
+        Ok(_) => Ok(journal.set_status(store, "done", ambient.now(), &[]).await?),
         Err(failure) => {
-            journal.set_status(store, "failed").await?;
+            journal.set_status(store, "failed", ambient.now(), &[]).await?;
             Err(Failure::from(failure).hint("nothing was changed; run the command again"))
         }
     }
@@ -185,13 +187,13 @@ async fn undo(
         return Ok(Outcome::Done);
     }
     if let Some(stuck) = report.stuck.first() {
-        journal.set_status(store, "stuck").await?;
+        journal.set_status(store, "stuck", SystemAmbient.now(), &[]).await?;
         let text = format!("it cannot be put back: {}", stuck.reason);
         return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text)).hint(
             "something was allocated since; `netsurgeon ranges rewrite` makes it right for what is there now",
         ));
     }
-    journal.set_status(store, "rolled-back").await?;
+    journal.set_status(store, "rolled-back", SystemAmbient.now(), &[]).await?;
     if context.output.is_structured() {
         show(context, &plan.work.inverse(), "undone", Some(operation))?;
     }
