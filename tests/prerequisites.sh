@@ -66,7 +66,7 @@ case "${1:-}" in
     build) ;;
     rig)
         packages+=(conntrack iproute2 iptables nftables time)
-        commands+=(conntrack ip iptables nft setpriv)
+        commands+=(conntrack ip iptables nft nsenter setpriv)
         ;;
     *) fail "say \`build\` or \`rig\`" ;;
 esac

@@ -20,6 +20,7 @@
 #[allow(dead_code, reason = "the benchmark uses a part of the rig")]
 mod rig {
     pub mod etcd;
+    pub mod namespace;
     pub mod pki;
     pub mod process;
     pub mod programs;

@@ -17,7 +17,6 @@ mod contract;
 mod rig;
 
 mod members;
-mod proxy;
 mod servers;
 mod snapshot_files;
 mod store;

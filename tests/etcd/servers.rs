@@ -17,7 +17,7 @@ async fn plain() {
 #[tokio::test]
 async fn mutual_tls() {
     for version in VERSIONS {
-        let options = EtcdOptions { version, mutual_tls: true, root_password: None };
+        let options = EtcdOptions { version, mutual_tls: true, ..EtcdOptions::default() };
         let etcd = keeps_data_over_a_kill(options).await;
         let stranger = Client::connect([etcd.endpoint()], None).await;
         let answer = match stranger {
@@ -32,7 +32,7 @@ async fn mutual_tls() {
 async fn password() {
     for version in VERSIONS {
         let root_password = Some("not-a-secret".to_owned());
-        let options = EtcdOptions { version, mutual_tls: false, root_password };
+        let options = EtcdOptions { version, root_password, ..EtcdOptions::default() };
         let etcd = keeps_data_over_a_kill(options).await;
         let mut stranger = Client::connect([etcd.endpoint()], None).await.expect("anyone may connect");
         assert!(stranger.get("key", None).await.is_err(), "nobody may read");

@@ -11,9 +11,9 @@ use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::{CommitError, KeyRange, ReadStore, Revision, StoreError, WriteStore};
 
 use crate::contract::{self, create, scan, transaction, update};
-use crate::proxy::Proxy;
 use crate::rig::etcd::{Etcd, EtcdOptions as Server, EtcdVersion};
 use crate::rig::process::{free_port, wait_until};
+use crate::rig::relay::Relay;
 
 const VERSIONS: [EtcdVersion; 2] = [EtcdVersion::Current, EtcdVersion::Debian];
 
@@ -238,10 +238,10 @@ async fn an_answer_that_is_lost_is_said_to_be_lost() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let direct = connect(options(&etcd)).await;
-        let proxy = Proxy::start(&etcd.endpoint().replace("http://", ""));
-        let store = Arc::new(connect(EtcdOptions::new([proxy.address()])).await);
+        let relay = Relay::start(&etcd.endpoint().replace("http://", ""));
+        let store = Arc::new(connect(EtcdOptions::new([relay.address()])).await);
 
-        proxy.be_silent(true);
+        relay.be_silent(true);
         let behind = store.clone();
         let commit = tokio::spawn(async move { behind.commit(&transaction([create("/lost", "1")])).await });
         wait_until("the write arrives", Duration::from_secs(20), async || {
@@ -249,8 +249,8 @@ async fn an_answer_that_is_lost_is_said_to_be_lost() {
             found.map(drop).ok_or_else(|| "no such key".to_string())
         })
         .await;
-        proxy.be_silent(false);
-        proxy.cut();
+        relay.be_silent(false);
+        relay.cut();
         let outcome = commit.await.expect("the task");
         assert!(matches!(outcome, Err(CommitError::OutcomeUnknown { .. })), "{outcome:?}");
         let entry = store.get(&"/lost".into()).await.expect("reading goes on").expect("it did happen");
@@ -261,11 +261,11 @@ async fn an_answer_that_is_lost_is_said_to_be_lost() {
 #[tokio::test]
 async fn silence_ends_a_commit_with_an_unknown_outcome() {
     let etcd = plain(EtcdVersion::Current).await;
-    let proxy = Proxy::start(&etcd.endpoint().replace("http://", ""));
+    let relay = Relay::start(&etcd.endpoint().replace("http://", ""));
     let options =
-        EtcdOptions { request_timeout: Duration::from_secs(1), ..EtcdOptions::new([proxy.address()]) };
+        EtcdOptions { request_timeout: Duration::from_secs(1), ..EtcdOptions::new([relay.address()]) };
     let store = connect(options).await;
-    proxy.be_silent(true);
+    relay.be_silent(true);
     let outcome = store.commit(&transaction([create("/lost", "1")])).await;
     assert!(matches!(outcome, Err(CommitError::OutcomeUnknown { .. })), "{outcome:?}");
 }

@@ -1,11 +1,13 @@
-//! One real kube-apiserver on loopback.
+//! One real kube-apiserver, on loopback or in a network of namespaces.
 //!
-//! It binds 127.0.0.1 only, and a loopback address is no valid endpoint of the Service
+//! On loopback it binds 127.0.0.1 only, and a loopback address is no valid endpoint of the Service
 //! `default/kubernetes`; so the server advertises an address of the documentation range 192.0.2.0/24 (IPv6:
 //! 2001:db8::/32). Nobody connects to it. Naming it also keeps the server from looking for a default route,
-//! without which it refuses to start.
+//! without which it refuses to start. In a network of namespaces the same address is a real one, where the
+//! server listens, at the same port on each.
 
 use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ use super::programs::built;
 
 /// How long a server may take until it is ready: 3 s on an idle machine, ten times that on a crowded one.
 const STARTUP: Duration = Duration::from_mins(2);
+
+/// Where a server listens in a network of namespaces, which it has to itself.
+const NETWORKED_PORT: u16 = 6443;
 
 /// A version of Kubernetes that `make rig` builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub struct ApiServerOptions {
     pub flags: Vec<String>,
     /// Which of several servers of one cluster this is, from 0: each advertises an address of its own.
     pub number: u8,
+    /// Whether to listen at that address instead of on loopback.
+    pub networked: bool,
     /// The server's certificate.
     pub serving: Pair,
     /// The authority of clients' certificates.
@@ -72,7 +79,7 @@ impl ApiServer {
         let mut server = Self { process: None, options, port: 0 };
         let mut last = String::new();
         for _ in 0..PORT_ATTEMPTS {
-            server.port = free_port();
+            server.port = if server.options.networked { NETWORKED_PORT } else { free_port() };
             match server.launch(&mut probe).await {
                 Ok(()) => return server,
                 Err(message) => last = message,
@@ -87,7 +94,16 @@ impl ApiServer {
 
     /// Returns the address, as in `https://127.0.0.1:40123`.
     pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        format!("https://{}", SocketAddr::new(self.address(), self.port))
+    }
+
+    /// Returns where the server listens.
+    pub fn address(&self) -> IpAddr {
+        if self.options.networked {
+            self.advertised().parse().expect("an address")
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        }
     }
 
     /// Returns the address that the server advertises as an endpoint of `default/kubernetes`.
@@ -110,6 +126,16 @@ impl ApiServer {
     /// Kills the server as a power cut would.
     pub fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// Stops the server in its tracks: its connections stay open, and it says nothing.
+    pub fn pause(&mut self) {
+        self.process.as_mut().expect("the server runs").pause();
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&mut self) {
+        self.process.as_mut().expect("the server runs").resume();
     }
 
     /// Starts the server again with its present options, on the same port.
@@ -135,7 +161,7 @@ impl ApiServer {
         let mut arguments = vec!["kube-apiserver".to_owned()];
         arguments.extend(options.etcd_flags.iter().cloned());
         arguments.extend([
-            "--bind-address=127.0.0.1".to_owned(),
+            format!("--bind-address={}", self.address()),
             format!("--secure-port={}", self.port),
             format!("--advertise-address={}", self.advertised()),
             format!("--service-cluster-ip-range={}", options.service_cidrs),
@@ -155,8 +181,8 @@ impl ApiServer {
     }
 }
 
-/// The endpoint must be of the cluster's first address family.
-fn advertised(service_cidrs: &str, number: u8) -> String {
+/// Returns the address that a server advertises; it must be of the cluster's first address family.
+pub fn advertised(service_cidrs: &str, number: u8) -> String {
     let first = service_cidrs.split(',').next().unwrap_or_default();
     let mut address = String::from(if first.contains(':') { "2001:db8::" } else { "192.0.2." });
     let _ = write!(address, "{}", 10 + number);

@@ -1,16 +1,19 @@
-//! A whole control plane: etcd, one or several API servers on it, and the controllers that Services need.
+//! A whole control plane: etcd, one or several API servers on it, and the controllers that Services need; on
+//! loopback, or with nodes in a network of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use super::api::Api;
-use super::apiserver::{ApiServer, ApiServerOptions, KubernetesVersion};
+use super::apiserver::{ApiServer, ApiServerOptions, KubernetesVersion, advertised};
 use super::controllers::{ControllerOptions, start as start_controllers};
 use super::etcd::{Etcd, EtcdOptions};
+use super::network::{Network, Node, gateway};
 use super::pki::{Authority, Pair, service_account_key};
 use super::process::{Process, wait_until};
 use super::workspace::Workspace;
@@ -63,6 +66,9 @@ pub struct ClusterOptions {
     pub controllers: bool,
     /// More flags for every API server.
     pub api_server_flags: Vec<String>,
+    /// How many nodes there are. With any, the cluster lives in a network of namespaces, which the thread that
+    /// starts it enters; see [`super::network`].
+    pub nodes: u8,
 }
 
 impl ClusterOptions {
@@ -75,6 +81,7 @@ impl ClusterOptions {
             api_servers: 1,
             controllers: true,
             api_server_flags: Vec::new(),
+            nodes: 0,
         }
     }
 }
@@ -98,8 +105,11 @@ pub struct Cluster {
     /// The API, through the first server.
     pub api: Api,
     pub credentials: Credentials,
+    /// The nodes, named `node-1` and so on. None has a kube-proxy: see [`Cluster::start_proxy`].
+    pub nodes: Vec<Node>,
     kubeconfig: PathBuf,
     options: ClusterOptions,
+    network: Option<Network>,
     workspace: Workspace,
 }
 
@@ -107,6 +117,12 @@ impl Cluster {
     /// Starts a cluster and waits until it has made its own objects: the first namespaces, the Service
     /// `default/kubernetes`, and with controllers the service account `default/default`.
     pub async fn start(options: ClusterOptions) -> Self {
+        // On the heap: with all that it waits for, this is large.
+        Box::pin(Self::launch(options)).await
+    }
+
+    async fn launch(options: ClusterOptions) -> Self {
+        let network = (options.nodes > 0).then(|| Network::enter(options.api_servers));
         let workspace = Workspace::create("cluster");
         let authority = Authority::create(&workspace, "kubernetes", "ca");
         let admin = authority.issue(&workspace, "admin", "admin", Some("system:masters"), &[]);
@@ -120,14 +136,59 @@ impl Cluster {
         }
         let url = api_servers.first().expect("a cluster has an API server").url();
         let kubeconfig = workspace.write("admin.conf", kubeconfig(&url, &credentials));
-        let api = Api::new(client_of(&url, &credentials).await.expect("our own kubeconfig is good"));
-        let mut cluster =
-            Self { controllers: None, api_servers, etcd, api, credentials, kubeconfig, options, workspace };
+        let api = Api::new(client_of(&url, &credentials, true).await.expect("our own kubeconfig is good"));
+        let mut cluster = Self {
+            controllers: None,
+            api_servers,
+            etcd,
+            api,
+            credentials,
+            nodes: Vec::new(),
+            kubeconfig,
+            options,
+            network,
+            workspace,
+        };
         if cluster.options.controllers {
             cluster.start_controllers();
         }
         cluster.wait_for_bootstrap().await;
+        for _ in 0..cluster.options.nodes {
+            cluster.add_node().await;
+        }
         cluster
+    }
+
+    /// Adds one more node.
+    pub async fn add_node(&mut self) {
+        let node = self.network().add_node(&self.nodes);
+        self.create_node_object(&node).await;
+        self.nodes.push(node);
+    }
+
+    /// Returns the network; there is one when there were nodes from the start.
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("a cluster that was started with nodes")
+    }
+
+    /// Returns the version of its components.
+    pub fn version(&self) -> KubernetesVersion {
+        self.options.era.version()
+    }
+
+    /// Returns the address families of its Services in order, 0 for IPv4 and 1 for IPv6.
+    pub fn families(&self) -> Vec<usize> {
+        self.options.service_cidrs.split(',').map(|cidr| usize::from(cidr.contains(':'))).collect()
+    }
+
+    /// Returns what a kubeconfig file for an API server at that address says.
+    pub fn kubeconfig_for(&self, url: &str) -> String {
+        kubeconfig(url, &self.credentials)
+    }
+
+    /// Writes a file into [`Cluster::directory`].
+    pub fn write(&self, name: &str, content: &str) -> PathBuf {
+        self.workspace.write(name, content)
     }
 
     /// Returns a kubeconfig file for the first API server, with the rights of `system:masters`.
@@ -143,7 +204,17 @@ impl Cluster {
     /// Returns the API through one of several servers.
     pub async fn api_of(&self, number: usize) -> Api {
         let url = self.api_servers[number].url();
-        Api::new(client_of(&url, &self.credentials).await.expect("our own kubeconfig is good"))
+        Api::new(client_of(&url, &self.credentials, true).await.expect("our own kubeconfig is good"))
+    }
+
+    /// Asks the first API server for a path; returns the status code and the body, whatever they are.
+    pub async fn ask(&self, path: &str) -> Result<(u16, String), String> {
+        let client = client_of(&self.api_servers[0].url(), &self.credentials, false).await?;
+        let request = http::Request::get(path).body(Body::empty()).expect("the request is well formed");
+        let answer = client.send(request).await.map_err(|error| error.to_string())?;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
+        Ok((code, String::from_utf8_lossy(&body).into_owned()))
     }
 
     /// Ends all API servers in good order. What they stored stays.
@@ -167,6 +238,16 @@ impl Cluster {
             server.start_again(async |url: &str| is_ready(url, &self.credentials).await).await;
         }
         self.wait_for_bootstrap().await;
+    }
+
+    /// Stops an API server in its tracks: its connections stay open, and it says nothing.
+    pub fn pause_api_server(&mut self, number: usize) {
+        self.api_servers[number].pause();
+    }
+
+    /// Lets a paused API server go on.
+    pub fn resume_api_server(&mut self, number: usize) {
+        self.api_servers[number].resume();
     }
 
     /// Ends one API server and starts it again with its present options.
@@ -222,7 +303,11 @@ fn server_options(
     etcd: &Etcd,
     workspace: &Workspace,
 ) -> ApiServerOptions {
-    let names = serving_names(&options.service_cidrs);
+    let mut names = serving_names(&options.service_cidrs);
+    if options.nodes > 0 {
+        // A relay that a test puts before the server listens at the gateway's.
+        names.extend([advertised(&options.service_cidrs, number), gateway().to_string()]);
+    }
     let file = format!("apiserver-{number}");
     let mut flags = options.era.flags();
     flags.extend(options.api_server_flags.iter().cloned());
@@ -232,6 +317,7 @@ fn server_options(
         etcd_flags: etcd_flags(etcd),
         flags,
         number,
+        networked: options.nodes > 0,
         serving: credentials.authority.issue(workspace, &file, "kube-apiserver", None, &names),
         authority: credentials.authority.certificate.clone(),
         service_account: credentials.service_account.clone(),
@@ -260,7 +346,7 @@ fn serving_names(service_cidrs: &str) -> Vec<String> {
 }
 
 fn etcd_flags(etcd: &Etcd) -> Vec<String> {
-    let mut flags = vec![format!("--etcd-servers={}", etcd.endpoint())];
+    let mut flags = vec![format!("--etcd-servers={}", etcd.endpoints().join(","))];
     if let Some(tls) = etcd.tls() {
         flags.extend([
             format!("--etcd-cafile={}", tls.authority.display()),
@@ -272,16 +358,18 @@ fn etcd_flags(etcd: &Etcd) -> Vec<String> {
 }
 
 async fn is_ready(url: &str, credentials: &Credentials) -> Result<(), String> {
-    let client = client_of(url, credentials).await?;
+    let client = client_of(url, credentials, false).await?;
     let request = http::Request::get("/readyz").body(Vec::new()).expect("the request is well formed");
     client.request_text(request).await.map(drop).map_err(|error| error.to_string())
 }
 
-async fn client_of(url: &str, credentials: &Credentials) -> Result<Client, String> {
+/// Returns a client, which repeats what the server is too busy for, or returns that answer too.
+async fn client_of(url: &str, credentials: &Credentials, repeats: bool) -> Result<Client, String> {
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(url, credentials)).map_err(|e| e.to_string())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
+    config.default_retry = repeats;
     Client::try_from(config).map_err(|error| error.to_string())
 }
 

@@ -1,5 +1,5 @@
-//! A real etcd server: the current version as built by `make rig`, or Debian's, plain or with mutual TLS,
-//! with or without users and passwords.
+//! A real etcd: the current version as built by `make rig`, or Debian's, of one member or several, plain or
+//! with mutual TLS, with or without users and passwords.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::{Certificate, Client, ConnectOptions, GetOptions, Identity, TlsOptions};
 
 use super::pki::{Authority, Pair};
-use super::process::{PORT_ATTEMPTS, Process, free_port, run};
+use super::process::{PORT_ATTEMPTS, Process, free_port, run, wait_until};
 use super::programs::{ETCD_VERSION, built, debian_etcd};
 use super::workspace::Workspace;
 
@@ -33,14 +33,22 @@ impl EtcdVersion {
     }
 }
 
-/// How to run a server.
-#[derive(Debug, Clone, Default)]
+/// How to run etcd.
+#[derive(Debug, Clone)]
 pub struct EtcdOptions {
     pub version: EtcdVersion,
+    /// How many members it has.
+    pub members: u8,
     /// Serve TLS and demand clients' certificates of our authority.
     pub mutual_tls: bool,
     /// The password of the user `root`, who is then made and authentication switched on.
     pub root_password: Option<String>,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self { version: EtcdVersion::default(), members: 1, mutual_tls: false, root_password: None }
+    }
 }
 
 /// The files of a server with mutual TLS.
@@ -53,27 +61,44 @@ pub struct EtcdTls {
     server: Pair,
 }
 
-/// A server. Killed on drop, its data removed.
-pub struct Etcd {
+/// One member.
+struct Member {
     process: Option<Process>,
-    options: EtcdOptions,
+    name: String,
     port: u16,
     peer_port: u16,
+}
+
+impl Member {
+    fn peer(&self) -> String {
+        format!("http://127.0.0.1:{}", self.peer_port)
+    }
+}
+
+/// An etcd. Killed on drop, its data removed.
+pub struct Etcd {
+    members: Vec<Member>,
+    options: EtcdOptions,
     users_enabled: bool,
     tls: Option<EtcdTls>,
     workspace: Workspace,
 }
 
 impl Etcd {
-    /// Starts a server on an empty data directory and waits until it answers.
+    /// Starts all members on empty data directories and waits until each answers.
     pub async fn start(options: EtcdOptions) -> Self {
         let workspace = Workspace::create("etcd");
         let tls = options.mutual_tls.then(|| make_certificates(&workspace));
-        let mut etcd =
-            Self { process: None, options, port: 0, peer_port: 0, users_enabled: false, tls, workspace };
+        let mut etcd = Self { members: Vec::new(), options, users_enabled: false, tls, workspace };
         let mut last = String::new();
         for _ in 0..PORT_ATTEMPTS {
-            (etcd.port, etcd.peer_port) = (free_port(), free_port());
+            let member = |number| Member {
+                process: None,
+                name: format!("rig-{number}"),
+                port: free_port(),
+                peer_port: free_port(),
+            };
+            etcd.members = (0..etcd.options.members).map(member).collect();
             match etcd.launch().await {
                 Ok(()) => {
                     etcd.enable_users().await;
@@ -81,17 +106,25 @@ impl Etcd {
                 }
                 Err(message) => last = message,
             }
-            let taken = etcd.process.as_ref().is_some_and(Process::port_was_taken);
-            assert!(taken, "{last}");
-            etcd.process = None;
-            let _ = std::fs::remove_file(etcd.log());
+            let mut processes = etcd.members.iter().filter_map(|member| member.process.as_ref());
+            assert!(processes.any(Process::port_was_taken), "{last}");
+            for number in 0..etcd.members.len() {
+                etcd.kill_member(number);
+                let _ = std::fs::remove_file(etcd.log(number));
+                let _ = std::fs::remove_dir_all(etcd.data_of(number));
+            }
         }
         panic!("no free port in {PORT_ATTEMPTS} attempts; last: {last}")
     }
 
-    /// Returns the client's address, as in `http://127.0.0.1:40123`.
+    /// Returns the first member's address for clients, as in `http://127.0.0.1:40123`.
     pub fn endpoint(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme(), self.port)
+        self.endpoint_of(0)
+    }
+
+    /// Returns every member's address for clients.
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.members.len()).map(|number| self.endpoint_of(number)).collect()
     }
 
     /// Returns the certificates, `None` without TLS.
@@ -99,14 +132,15 @@ impl Etcd {
         self.tls.as_ref()
     }
 
-    /// Returns the data directory.
+    /// Returns the first member's data directory.
     pub fn data(&self) -> PathBuf {
-        self.workspace.join("data")
+        self.data_of(0)
     }
 
-    /// Returns a client of the server, as `root` where there are users.
+    /// Returns a client of the members that run, as `root` where there are users.
     pub async fn client(&self) -> Client {
-        self.connect().await.unwrap_or_else(|error| panic!("{}: {error}", self.endpoint()))
+        let endpoints = self.running();
+        self.connect(&endpoints).await.unwrap_or_else(|error| panic!("{endpoints:?}: {error}"))
     }
 
     /// Returns the value of a key.
@@ -132,28 +166,50 @@ impl Etcd {
         self.client().await.delete(key, None).await.expect("etcd answers");
     }
 
-    /// Ends the server in good order; its data stay. etcd 3.6 takes five seconds over it: where a test only
-    /// wants the server gone, [`Etcd::kill`] does.
+    /// Returns the number of the member that leads.
+    pub async fn leader(&self) -> usize {
+        wait_until("a member of etcd leads", STARTUP, async || {
+            for number in (0..self.members.len()).filter(|number| self.is_running(*number)) {
+                let client = self.connect(&[self.endpoint_of(number)]).await;
+                let mut client = client.map_err(|error| error.to_string())?;
+                let status = client.status().await.map_err(|error| error.to_string())?;
+                if status.header().is_some_and(|header| header.member_id() == status.leader()) {
+                    return Ok(number);
+                }
+            }
+            Err("nobody does".to_owned())
+        })
+        .await
+    }
+
+    /// Ends all members in good order; their data stay. etcd 3.6 takes five seconds over it: where a test only
+    /// wants them gone, [`Etcd::kill`] does.
     pub fn stop(&mut self) {
-        if let Some(mut process) = self.process.take() {
+        for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
             process.terminate();
         }
+        self.kill();
     }
 
-    /// Kills the server as a power cut would; its data stay.
+    /// Kills all members as a power cut would; their data stay.
     pub fn kill(&mut self) {
-        self.process = None;
+        (0..self.members.len()).for_each(|number| self.kill_member(number));
     }
 
-    /// Starts the server again, on the same data and ports.
+    /// Kills one member as a power cut would; its data stay.
+    pub fn kill_member(&mut self, number: usize) {
+        self.members[number].process = None;
+    }
+
+    /// Starts the members that do not run, on the same data and ports.
     pub async fn start_again(&mut self) {
-        assert!(self.process.is_none(), "the server is still running");
+        assert!(self.running().len() < self.members.len(), "all members are still running");
         self.launch().await.unwrap_or_else(|message| panic!("{message}"));
     }
 
-    /// Runs the real `etcdctl` with this server's address and credentials; returns its output.
+    /// Runs the real `etcdctl` with the address of a member that runs and our credentials; returns its output.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
-        let endpoint = self.endpoint();
+        let endpoint = self.running().into_iter().next().unwrap_or_else(|| self.endpoint());
         let mut environment = vec![("ETCDCTL_API", "3"), ("ETCDCTL_ENDPOINTS", endpoint.as_str())];
         let user = self.options.root_password.as_ref().map(|password| format!("root:{password}"));
         if let Some(user) = user.as_deref().filter(|_| self.users_enabled) {
@@ -191,25 +247,53 @@ impl Etcd {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    fn log(&self) -> PathBuf {
-        self.workspace.join("etcd.log")
+    fn endpoint_of(&self, number: usize) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme(), self.members[number].port)
     }
 
+    fn is_running(&self, number: usize) -> bool {
+        self.members[number].process.is_some()
+    }
+
+    fn running(&self) -> Vec<String> {
+        let running = (0..self.members.len()).filter(|number| self.is_running(*number));
+        running.map(|number| self.endpoint_of(number)).collect()
+    }
+
+    fn data_of(&self, number: usize) -> PathBuf {
+        self.workspace.join(&format!("data-{number}"))
+    }
+
+    fn log(&self, number: usize) -> PathBuf {
+        self.workspace.join(&format!("etcd-{number}.log"))
+    }
+
+    /// Starts the members that do not run, all before any is waited for: one alone has no majority.
     async fn launch(&mut self) -> Result<(), String> {
         let program = self.options.version.program();
-        let mut process = Process::start("etcd", &program, &self.arguments(), &self.log());
-        let this = &*self;
-        let outcome = process
-            .ready("etcd answers", STARTUP, async || {
-                let mut client = this.connect().await.map_err(|error| error.to_string())?;
-                client.get("health", None).await.map(drop).map_err(|error| error.to_string())
-            })
-            .await;
-        self.process = Some(process);
-        outcome
+        let idle: Vec<_> = (0..self.members.len()).filter(|number| !self.is_running(*number)).collect();
+        for &number in &idle {
+            let process = Process::start("etcd", &program, &self.arguments(number), &self.log(number));
+            self.members[number].process = Some(process);
+        }
+        for number in idle {
+            let mut process = self.members[number].process.take().expect("it was just started");
+            let endpoint = [self.endpoint_of(number)];
+            let this = &*self;
+            let outcome = process
+                .ready("etcd answers", STARTUP, async || {
+                    let client = this.connect(&endpoint).await;
+                    let mut client = client.map_err(|error| error.to_string())?;
+                    client.get("health", None).await.map(drop).map_err(|error| error.to_string())
+                })
+                .await;
+            self.members[number].process = Some(process);
+            outcome?;
+        }
+        Ok(())
     }
 
-    async fn connect(&self) -> Result<Client, etcd_client::Error> {
+    async fn connect(&self, endpoints: &[String]) -> Result<Client, etcd_client::Error> {
         let mut options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(5));
         if let Some(password) = self.options.root_password.as_ref().filter(|_| self.users_enabled) {
             options = options.with_user("root", password);
@@ -220,7 +304,7 @@ impl Etcd {
             let authority = Certificate::from_pem(read(&tls.authority));
             options = options.with_tls(TlsOptions::new().ca_certificate(authority).identity(identity));
         }
-        Client::connect([self.endpoint()], Some(options)).await
+        Client::connect(endpoints, Some(options)).await
     }
 
     async fn enable_users(&mut self) {
@@ -233,20 +317,23 @@ impl Etcd {
         self.users_enabled = true;
     }
 
-    fn arguments(&self) -> Vec<String> {
-        let (client, peer) = (self.endpoint(), format!("http://127.0.0.1:{}", self.peer_port));
+    fn arguments(&self, number: usize) -> Vec<String> {
+        let member = &self.members[number];
+        let (client, peer) = (self.endpoint_of(number), member.peer());
+        let all = self.members.iter().map(|member| format!("{}={}", member.name, member.peer()));
         let mut arguments = vec![
-            "--name=rig".to_owned(),
-            format!("--data-dir={}", self.data().display()),
+            format!("--name={}", member.name),
+            format!("--data-dir={}", self.data_of(number).display()),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=rig={peer}"),
-            // A member that is alone need not wait a second and more for others before it leads.
-            "--heartbeat-interval=10".to_owned(),
-            "--election-timeout=100".to_owned(),
+            format!("--initial-cluster={}", all.collect::<Vec<_>>().join(",")),
         ];
+        if self.members.len() == 1 {
+            // A member that is alone need not wait a second and more for others before it leads.
+            arguments.extend(["--heartbeat-interval=10", "--election-timeout=100"].map(str::to_owned));
+        }
         if self.options.version == EtcdVersion::Current {
             // What survives a killed process is in the page cache; only a machine's crash needs the sync.
             arguments.push("--unsafe-no-fsync".to_owned());

@@ -1,7 +1,8 @@
-//! The test rig: real etcd, real API servers and real controllers on this machine's loopback.
+//! The test rig: real etcd, real API servers and real controllers on this machine's loopback; or, with nodes,
+//! pods and kube-proxies, in network namespaces that no other run sees.
 //!
 //! Why: what netsurgeon does to a cluster is only worth believing when the components that own the data
-//! agree. The tiers `etcd` and `cluster` and the maker of the fixtures share this module by `#[path]`.
+//! agree. The tiers `etcd`, `cluster` and `live` and the maker of the fixtures share this module by `#[path]`.
 //!
 //! What it promises:
 //! * everything listens on 127.0.0.1 at ports that the kernel chose, in directories of its own, so runs
@@ -17,8 +18,16 @@ pub mod api;
 pub mod apiserver;
 pub mod cluster;
 pub mod controllers;
+pub mod echo;
 pub mod etcd;
+pub mod namespace;
+pub mod network;
 pub mod pki;
+pub mod pods;
+pub mod probe;
 pub mod process;
 pub mod programs;
+pub mod proxy;
+pub mod relay;
+pub mod report;
 pub mod workspace;

@@ -2,9 +2,10 @@
 //!
 //! A child is started through `setpriv --pdeathsig KILL` (util-linux): when this process dies, however it
 //! dies, the kernel kills the child. The signal is tied to the *thread* that started the child, and test
-//! threads end before the process does, so one thread that lives as long as the process starts them all.
+//! threads end before the process does, so one thread that lives as long as the process starts them all, in
+//! the network namespace of whoever asks. A process that dies while a child is not yet tied to it would leave
+//! the child behind: so the child looks once more who its parent is before it becomes the program.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::namespace::Namespace;
 
 /// How often a condition is looked at. Short against the seconds that a server takes to start, long
 /// against the cost of one look.
@@ -26,13 +31,17 @@ const TERMINATION: Duration = Duration::from_secs(30);
 /// How often a server is started anew because another process took the port that the kernel had offered.
 pub const PORT_ATTEMPTS: usize = 5;
 
-type Order = (Command, Sender<std::io::Result<Child>>);
+type Order = (Namespace, Command, Sender<std::io::Result<Child>>);
 
 /// The thread that starts all children; see the head of this file.
 static STARTER: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
     let (orders, inbox) = channel::<Order>();
     std::thread::spawn(move || {
-        for (mut command, answer) in inbox {
+        for (namespace, mut command, answer) in inbox {
+            // Entering takes rights that a run without namespaces of its own need not have.
+            if !namespace.is(&Namespace::current()) {
+                namespace.enter();
+            }
             let _ = answer.send(command.spawn());
         }
     });
@@ -47,19 +56,33 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program; its standard output and error are appended to `log`.
+    /// Starts a program in the calling thread's network namespace; its standard output and error are appended
+    /// to `log`.
     pub fn start(name: &str, program: &Path, arguments: &[String], log: &Path) -> Self {
+        Self::start_in(&Namespace::current(), name, program, arguments, log)
+    }
+
+    /// Starts a program in a network namespace.
+    pub fn start_in(
+        namespace: &Namespace,
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+    ) -> Self {
         let output = File::options().create(true).append(true).open(log).expect("the log can be opened");
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--"].map(OsString::from))
+            .args(["--pdeathsig", "KILL", "--", "sh", "-c", "[ $PPID = \"$0\" ] && exec \"$@\""])
+            .arg(std::process::id().to_string())
             .arg(program)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("the log's handle can be cloned"))
             .stderr(output);
         let (answer, outcome) = channel();
-        STARTER.lock().expect("the starter's lock").send((command, answer)).expect("the starter runs");
+        let order = (namespace.clone(), command, answer);
+        STARTER.lock().expect("the starter's lock").send(order).expect("the starter runs");
         let child = outcome
             .recv()
             .expect("the starter answers")
@@ -120,14 +143,32 @@ impl Process {
 
     /// Asks the process to end (SIGTERM) and waits for it; kills it if it takes too long.
     pub fn terminate(&mut self) {
-        // The shell's own `kill`: a signal without unsafe code, and without the package `procps`.
-        let _ = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.id())]).status();
+        self.signal(Signal::TERM);
+        self.resume();
         let end = Instant::now() + TERMINATION;
         while self.exited().is_none() {
             if Instant::now() >= end {
                 return self.kill();
             }
             std::thread::sleep(POLL);
+        }
+    }
+
+    /// Stops the process in its tracks (SIGSTOP): its connections stay open, and it says nothing.
+    pub fn pause(&mut self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a paused process go on (SIGCONT).
+    pub fn resume(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Sends a signal, unless the process has ended: then its id may be somebody else's.
+    fn signal(&mut self, signal: Signal) {
+        if self.exited().is_none() {
+            let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id");
+            kill_process(id, signal).unwrap_or_else(|error| panic!("{}: {signal:?}: {error}", self.name));
         }
     }
 

@@ -1,0 +1,22 @@
+//! The tier on a real data plane: real kube-proxies on nodes that are network namespaces, and clients that
+//! notice every connection that fails. It needs the programs that `make rig` builds, and root.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test fails by panicking, and shows logs when it does"
+)]
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+mod cluster_ip;
+mod external_ip;
+mod promises;
+mod sentinel;
+mod trouble;

@@ -1,0 +1,89 @@
+//! The rig's own promises about its network: everybody reaches whom they must, the machine sees nothing of
+//! it, and nothing is left of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::namespace::{Namespace, remove_leftovers};
+use super::rig::network::Network;
+use super::rig::process::{Process, wait_until};
+use super::rig::proxy::ProxyMode;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Set for the process that is killed.
+const VICTIM: &str = "NETSURGEON_TEST_VICTIM";
+
+#[tokio::test]
+async fn the_program_reaches_etcd_and_pods_reach_the_api() {
+    let outside = Namespace::current();
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    assert!(Namespace::current().is(cluster.network().hub()));
+    let output = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
+        .args(["ranges", "check"])
+        .env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoint())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+
+    let _proxies = cluster.start_proxies(ProxyMode::Nftables).await;
+    let pod = cluster.create_pod(0, "client", &serde_json::json!({})).await;
+    wait_until("the pod connects to default/kubernetes", DEADLINE, async || {
+        let connect = || std::net::TcpStream::connect_timeout(&([10, 96, 0, 1], 443).into(), DEADLINE / 10);
+        pod.namespace().within(connect).map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    let machine = outside.run("ip", &["-oneline", "link"]);
+    assert!(!machine.contains("fabric") && !machine.contains("node-1"), "{machine}");
+    drop(cluster);
+    assert!(Namespace::current().is(&outside), "the thread is back");
+}
+
+/// A run that is killed leaves neither processes nor names.
+#[tokio::test]
+async fn nothing_is_left_of_a_run_that_is_killed() {
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "promises::victim", "--nocapture"])
+        .env(VICTIM, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let child = lines.find_map(|line| line.split_once("child ").map(|(_, id)| id.to_owned()));
+    let child = child.expect("the victim tells its child's id");
+    let namespace = std::fs::read_link(format!("/proc/{child}/ns/net")).unwrap();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    wait_until("the victim's child is gone", DEADLINE, async || {
+        if Path::new("/proc").join(&child).exists() { Err(format!("{child} lives")) } else { Ok(()) }
+    })
+    .await;
+    let lives_on = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|process| {
+        std::fs::read_link(process.path().join("ns/net")).is_ok_and(|other| other == namespace)
+    });
+    assert!(!lives_on, "nobody is in {}", namespace.display());
+
+    // As if it had been killed a moment earlier, while the namespace had its name.
+    let name = format!("netsurgeon-{}-0-hub", victim.id());
+    assert!(Command::new("ip").args(["netns", "add", &name]).status().unwrap().success());
+    remove_leftovers(victim.id());
+    assert!(!Path::new("/run/netns").join(&name).exists(), "{name} is removed");
+}
+
+/// What [`nothing_is_left_of_a_run_that_is_killed`] starts in a process of its own; by itself it does nothing.
+#[tokio::test]
+async fn victim() {
+    if std::env::var_os(VICTIM).is_none() {
+        return;
+    }
+    let network = Network::enter(1);
+    let node = network.add_node(&[]);
+    let arguments = ["infinity".to_owned()];
+    let nowhere = Path::new("/dev/null");
+    let child = Process::start_in(node.namespace(), "sleep", Path::new("sleep"), &arguments, nowhere);
+    println!("child {}", child.id());
+    std::future::pending::<()>().await;
+}

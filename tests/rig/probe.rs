@@ -1,0 +1,366 @@
+//! A client that opens a new connection every few milliseconds, holds one for long, and forgets nothing.
+//!
+//! Attempts overlap: one that gets no answer does not keep the next from being made, so an outage shows from
+//! its first to its last moment.
+//!
+//! Source ports are taken in turn, and not again for minutes: a connection that was begun before there were
+//! rules for its address leaves an entry with the kernel's connection tracking, which for two minutes leads
+//! whatever comes from the same port to the same nowhere.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::echo::{AGAIN, ONCE};
+use super::namespace::{Namespace, Worker};
+use super::process::wait_until;
+use super::report::{Failure, Kind, Record, Report, Target};
+
+/// How often a target is tried.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// How often a long-lived connection says something.
+const EXCHANGES: Duration = Duration::from_millis(50);
+
+/// How long an attempt may take. A connection's first packet is repeated after a second, and again after two.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The source ports of the attempts. Outside of it the kernel finds ports for others.
+const PORTS: RangeInclusive<u16> = 10_000..=60_000;
+
+/// How many attempts at one target may be under way. More are not begun.
+const UNDER_WAY: usize = 200;
+
+/// More bytes than the kernel's counters take.
+const COUNTERS: usize = 1 << 16;
+
+/// A running probe. Stopped on drop.
+pub struct Probe {
+    worker: Worker,
+    orders: mpsc::UnboundedSender<Order>,
+    log: Log,
+    /// The counters of the namespace, and one of them when the probe began.
+    counters: File,
+    repeated_before: u64,
+}
+
+enum Order {
+    Add(Target),
+    Remove(Target),
+}
+
+/// What an answer says: the address that the server saw, and who it is.
+pub type Answer = (IpAddr, String);
+
+impl Probe {
+    /// Starts to probe the targets from inside a namespace.
+    pub fn start(namespace: &Namespace, targets: &[Target]) -> Self {
+        let counters = namespace.within(|| File::open("/proc/thread-self/net/netstat"));
+        let counters = counters.expect("the kernel's counters");
+        let repeated_before = repeated_syns(&counters);
+        let log = Log { namespace: namespace.path(), began: Instant::now(), report: Arc::default() };
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let theirs = log.clone();
+        let worker = namespace.work("probe", async |stopped| run(theirs, inbox, stopped).await);
+        let probe = Self { worker, orders, log, counters, repeated_before };
+        for target in targets {
+            probe.add(*target);
+        }
+        probe
+    }
+
+    /// Probes one more target.
+    pub fn add(&self, target: Target) {
+        self.log.with(|report| {
+            report.targets.entry(target).or_default();
+        });
+        let _ = self.orders.send(Order::Add(target));
+    }
+
+    /// Probes a target no longer. What was found about it stays in the report.
+    pub fn remove(&self, target: Target) {
+        let _ = self.orders.send(Order::Remove(target));
+    }
+
+    /// Returns how long the probe has run: the clock of [`Failure::at`].
+    pub fn elapsed(&self) -> Duration {
+        self.log.began.elapsed()
+    }
+
+    /// Returns what has been found up to now.
+    pub fn report(&self) -> Report {
+        let mut report = self.log.with(|report| report.clone());
+        report.duration = self.elapsed();
+        report.repeated_syns = repeated_syns(&self.counters) - self.repeated_before;
+        report
+    }
+
+    /// Waits until an attempt succeeds that began after this call.
+    pub async fn wait_for_success(&self, target: Target, deadline: Duration) {
+        let now = self.elapsed();
+        self.wait(&format!("{target} answers"), target, deadline, |record| {
+            record.last_success.is_some_and(|at| at > now)
+        })
+        .await;
+    }
+
+    /// Waits until an attempt fails that began after this call.
+    pub async fn wait_for_failure(&self, target: Target, deadline: Duration) {
+        let now = self.elapsed();
+        self.wait(&format!("{target} fails"), target, deadline, |record| {
+            record.failures.iter().any(|failure| failure.at > now)
+        })
+        .await;
+    }
+
+    /// Waits until each of these servers has answered.
+    pub async fn wait_for_servers(&self, target: Target, servers: &[&str], deadline: Duration) {
+        let what = format!("{target} is answered by {servers:?}");
+        self.wait(&what, target, deadline, |record| {
+            servers.iter().all(|server| record.servers.contains_key(*server))
+        })
+        .await;
+    }
+
+    /// Waits until there have been so many more attempts.
+    pub async fn wait_for_attempts(&self, target: Target, more: u64, deadline: Duration) {
+        let wanted = self.report().of(target).attempts + more;
+        let what = format!("{more} more attempts at {target}");
+        self.wait(&what, target, deadline, |record| record.attempts >= wanted).await;
+    }
+
+    /// Waits until there have been so many more exchanges on long-lived connections.
+    pub async fn wait_for_exchanges(&self, target: Target, more: u64, deadline: Duration) {
+        let wanted = self.report().of(target).exchanges + more;
+        let what = format!("{more} more exchanges with {target}");
+        self.wait(&what, target, deadline, |record| record.exchanges >= wanted).await;
+    }
+
+    /// Begins no more attempts, waits for the outcome of those that are under way, and tells what was found.
+    pub fn stop(mut self) -> Report {
+        self.worker.stop();
+        self.report()
+    }
+
+    async fn wait(&self, what: &str, target: Target, deadline: Duration, holds: impl Fn(&Record) -> bool) {
+        wait_until(what, deadline, async || {
+            let report = self.report();
+            if holds(report.of(target)) { Ok(()) } else { Err(report.to_string()) }
+        })
+        .await;
+    }
+}
+
+/// Makes one attempt from inside a namespace; returns the address that the server saw and the server's name.
+pub fn ask_once(namespace: &Namespace, target: Target) -> Result<Answer, String> {
+    let log = Log { namespace: namespace.path(), began: Instant::now(), report: Arc::default() };
+    namespace.within(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be built").block_on(in_time(attempt(target, &log)))
+    })
+}
+
+/// The port that was taken last, by namespace and target.
+static LAST_PORTS: Mutex<BTreeMap<(String, Target), u16>> = Mutex::new(BTreeMap::new());
+
+/// What is found is noted here.
+#[derive(Clone)]
+struct Log {
+    namespace: String,
+    began: Instant,
+    report: Arc<Mutex<Report>>,
+}
+
+impl Log {
+    fn with<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
+        change(&mut self.report.lock().expect("the report's lock"))
+    }
+
+    /// Returns the next source port, for a socket of any address.
+    fn next_source(&self, target: Target) -> SocketAddr {
+        let mut ports = LAST_PORTS.lock().expect("the ports' lock");
+        let last = ports.entry((self.namespace.clone(), target)).or_insert(*PORTS.end());
+        *last = if PORTS.contains(&(*last + 1)) { *last + 1 } else { *PORTS.start() };
+        match target {
+            Target::Tcp(SocketAddr::V4(_)) | Target::Udp(SocketAddr::V4(_)) => ([0; 4], *last).into(),
+            Target::Tcp(SocketAddr::V6(_)) | Target::Udp(SocketAddr::V6(_)) => ([0_u16; 8], *last).into(),
+        }
+    }
+
+    /// Notes the outcome of an attempt or an exchange that began then.
+    fn note(&self, target: Target, kind: Kind, begun: Instant, outcome: Result<Answer, String>) {
+        let at = begun.duration_since(self.began);
+        self.with(|report| {
+            let record = report.targets.entry(target).or_default();
+            record.attempts += u64::from(kind == Kind::New);
+            match outcome {
+                Ok((source, server)) => {
+                    record.exchanges += u64::from(kind == Kind::LongLived);
+                    *record.sources.entry(source).or_default() += 1;
+                    *record.servers.entry(server).or_default() += 1;
+                    if kind == Kind::New {
+                        record.last_success = record.last_success.max(Some(at));
+                        record.slowest = record.slowest.max(begun.elapsed());
+                    }
+                }
+                Err(reason) => record.failures.push(Failure { target, kind, at, reason }),
+            }
+        });
+    }
+}
+
+/// Probes until told to stop. A target is left alone when its half of a channel is dropped.
+async fn run(log: Log, mut orders: mpsc::UnboundedReceiver<Order>, mut stopped: watch::Receiver<bool>) {
+    let mut active = HashMap::new();
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Add(target)) => {
+                    let (keep, gone) = watch::channel(());
+                    active.insert(target, keep);
+                    tasks.spawn(try_often(target, log.clone(), gone.clone()));
+                    tasks.spawn(hold(target, log.clone(), gone));
+                }
+                Some(Order::Remove(target)) => drop(active.remove(&target)),
+                None => break,
+            },
+            _ = stopped.changed() => break,
+        }
+    }
+    active.clear();
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Makes attempt after attempt.
+async fn try_often(target: Target, log: Log, mut gone: watch::Receiver<()>) {
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut attempts = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = gone.changed() => break,
+            _ = attempts.join_next(), if !attempts.is_empty() => {}
+            _ = ticks.tick(), if attempts.len() < UNDER_WAY => {
+                let log = log.clone();
+                attempts.spawn(async move {
+                    let begun = Instant::now();
+                    log.note(target, Kind::New, begun, in_time(attempt(target, &log)).await);
+                });
+            }
+        }
+    }
+    while attempts.join_next().await.is_some() {}
+}
+
+/// Opens a connection as soon as that works, and talks on it until that fails; then again.
+async fn hold(target: Target, log: Log, mut gone: watch::Receiver<()>) {
+    let Target::Tcp(address) = target else { return };
+    let talk = async {
+        let mut ticks = interval(EXCHANGES);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // That nothing can be opened is noted by the others.
+            let Ok(Ok(stream)) = timeout(PATIENCE, TcpStream::connect(address)).await else { continue };
+            log.with(|report| report.targets.entry(target).or_default().long_lived += 1);
+            let mut stream = BufReader::new(stream);
+            loop {
+                let begun = Instant::now();
+                let outcome = in_time(exchange(&mut stream)).await;
+                let failed = outcome.is_err();
+                log.note(target, Kind::LongLived, begun, outcome);
+                if failed {
+                    break;
+                }
+                ticks.tick().await;
+            }
+        }
+    };
+    tokio::select! {
+        _ = gone.changed() => {}
+        () = talk => {}
+    }
+}
+
+async fn exchange(stream: &mut BufReader<TcpStream>) -> std::io::Result<String> {
+    stream.write_all(&[AGAIN]).await?;
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    Ok(line)
+}
+
+async fn attempt(target: Target, log: &Log) -> std::io::Result<String> {
+    let mut line = Vec::new();
+    match target {
+        Target::Tcp(address) => {
+            let mut stream = connect(target, address, log).await?;
+            stream.write_all(&[ONCE]).await?;
+            stream.read_to_end(&mut line).await?;
+        }
+        Target::Udp(address) => {
+            let socket = loop {
+                match UdpSocket::bind(log.next_source(target)).await {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                    outcome => break outcome?,
+                }
+            };
+            socket.connect(address).await?;
+            socket.send(&[ONCE]).await?;
+            line.resize(256, 0);
+            let length = socket.recv(&mut line).await?;
+            line.truncate(length);
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+/// Connects from the next port that nobody has.
+async fn connect(target: Target, address: SocketAddr, log: &Log) -> std::io::Result<TcpStream> {
+    loop {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Connections to several targets may share a port.
+        socket.set_reuseaddr(true)?;
+        match socket.bind(log.next_source(target)) {
+            Ok(()) => return socket.connect(address).await,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn in_time(answer: impl Future<Output = std::io::Result<String>>) -> Result<Answer, String> {
+    match timeout(PATIENCE, answer).await {
+        Ok(Ok(line)) => parse(&line).ok_or_else(|| format!("no answer but {line:?}")),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("nothing within {PATIENCE:?}")),
+    }
+}
+
+fn parse(line: &str) -> Option<Answer> {
+    let (source, server) = line.strip_suffix('\n')?.split_once(' ')?;
+    Some((source.parse().ok()?, server.to_owned()))
+}
+
+/// Returns how often the kernel has repeated a connection's first packet, by the counters of a namespace.
+fn repeated_syns(counters: &File) -> u64 {
+    let mut bytes = vec![0; COUNTERS];
+    let length = counters.read_at(&mut bytes, 0).expect("the kernel's counters");
+    let text = String::from_utf8_lossy(&bytes[..length]);
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    let (_, value) = pairs.find(|(name, _)| *name == "TCPSynRetrans").expect("a kernel's counter");
+    value.parse().expect("a number")
+}

@@ -1,0 +1,154 @@
+//! What a probe found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Formatter, Result};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// How many failures of one target are printed.
+const SHOWN: usize = 10;
+
+/// What is probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// New connections, and a long-lived one.
+    Tcp(SocketAddr),
+    /// Datagrams, each from a port of its own.
+    Udp(SocketAddr),
+}
+
+impl Target {
+    /// Names a TCP port of an address.
+    pub fn tcp(address: &str, port: u16) -> Self {
+        Self::Tcp(SocketAddr::new(address.parse().expect("an address"), port))
+    }
+
+    /// Names a UDP port of an address.
+    pub fn udp(address: &str, port: u16) -> Self {
+        Self::Udp(SocketAddr::new(address.parse().expect("an address"), port))
+    }
+}
+
+impl Display for Target {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Tcp(address) => write!(formatter, "tcp {address}"),
+            Self::Udp(address) => write!(formatter, "udp {address}"),
+        }
+    }
+}
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A new connection or a datagram.
+    New,
+    /// An exchange on the long-lived connection, which is then over.
+    LongLived,
+}
+
+/// One failure.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub target: Target,
+    pub kind: Kind,
+    /// When the attempt began, since the probe began.
+    pub at: Duration,
+    pub reason: String,
+}
+
+impl Display for Failure {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        write!(formatter, "{:.3} s {} {:?}: {}", self.at.as_secs_f64(), self.target, self.kind, self.reason)
+    }
+}
+
+/// What was found about one target.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// New connections, or datagrams, that succeeded or failed.
+    pub attempts: u64,
+    pub failures: Vec<Failure>,
+    /// Exchanges on long-lived connections that succeeded.
+    pub exchanges: u64,
+    /// How many long-lived connections there were.
+    pub long_lived: u64,
+    /// How often each address was the one that the server saw.
+    pub sources: BTreeMap<IpAddr, u64>,
+    /// How often each server answered.
+    pub servers: BTreeMap<String, u64>,
+    /// When the youngest attempt that succeeded began.
+    pub last_success: Option<Duration>,
+    /// The longest that a success took.
+    pub slowest: Duration,
+}
+
+/// All that a probe found.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub targets: BTreeMap<Target, Record>,
+    /// How long the probe has run.
+    pub duration: Duration,
+    /// How often the client's kernel repeated the first packet of a connection. Such an attempt may succeed
+    /// all the same, a second late.
+    pub repeated_syns: u64,
+}
+
+impl Report {
+    /// Returns what was found about a target.
+    pub fn of(&self, target: Target) -> &Record {
+        self.targets.get(&target).unwrap_or_else(|| panic!("{target} was not probed"))
+    }
+
+    /// Returns all failures, by target and time.
+    pub fn failures(&self) -> Vec<&Failure> {
+        self.targets.values().flat_map(|record| &record.failures).collect()
+    }
+
+    /// Returns how many attempts there were in all.
+    pub fn attempts(&self) -> u64 {
+        self.targets.values().map(|record| record.attempts).sum()
+    }
+
+    /// Returns every address that a server saw.
+    pub fn sources(&self) -> BTreeSet<IpAddr> {
+        self.targets.values().flat_map(|record| record.sources.keys().copied()).collect()
+    }
+
+    /// Returns the names of the servers that answered.
+    pub fn servers(&self) -> BTreeSet<&str> {
+        self.targets.values().flat_map(|record| record.servers.keys().map(String::as_str)).collect()
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        writeln!(
+            formatter,
+            "{} attempts in {:.1} s, {} failures, {} repeated SYNs",
+            self.attempts(),
+            self.duration.as_secs_f64(),
+            self.failures().len(),
+            self.repeated_syns
+        )?;
+        for (target, record) in &self.targets {
+            writeln!(
+                formatter,
+                "  {target}: {} attempts, {} failures, slowest {:.0} ms; long-lived: {} exchanges on {}",
+                record.attempts,
+                record.failures.len(),
+                record.slowest.as_secs_f64() * 1000.0,
+                record.exchanges,
+                record.long_lived
+            )?;
+            writeln!(formatter, "    from {:?} by {:?}", record.sources, record.servers)?;
+            for failure in record.failures.iter().take(SHOWN) {
+                writeln!(formatter, "    {failure}")?;
+            }
+            if record.failures.len() > SHOWN {
+                writeln!(formatter, "    and {} more", record.failures.len() - SHOWN)?;
+            }
+        }
+        Ok(())
+    }
+}
