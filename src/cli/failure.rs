@@ -3,6 +3,7 @@
 //! The rooms below say what was found and expected; here is added what to do next. A text is written for
 //! someone who reads it at three in the morning: what happened, then one thing to try.
 
+use crate::cluster::ClusterError;
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
 use crate::operation::{self, OperationError, PlanFileError};
@@ -200,6 +201,17 @@ fn store_hint(error: &StoreError) -> Option<String> {
     Some(text.to_string())
 }
 
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        let hint = error.hint();
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
 impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         match error {
@@ -279,6 +291,8 @@ impl From<OperationError> for Failure {
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
             }
+            OperationError::Paused { .. } => Self::new(Kind::Paused, error)
+                .hint("once it is done, resume the operation: it goes on from here"),
             OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
@@ -290,7 +304,8 @@ impl From<OperationError> for Failure {
 
 impl From<operation::Failure> for Failure {
     fn from(failure: operation::Failure) -> Self {
-        let step = format!("step `{}` failed", failure.step);
+        let how = if matches!(failure.source, OperationError::Paused { .. }) { "is open" } else { "failed" };
+        let step = format!("step `{}` {how}", failure.step);
         Self::from(failure.source).context(step)
     }
 }

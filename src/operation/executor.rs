@@ -306,6 +306,9 @@ impl Executor<'_> {
     ) -> Result<(), OperationError> {
         match self.world.external(external).await? {
             Answer::Confirmed => self.note(step, outcome, None).await,
+            Answer::Open => {
+                Err(OperationError::Paused { what: external.what.clone(), why: external.why.clone() })
+            }
             Answer::Assumed => {
                 self.observer.event(Event::Assumed { external });
                 self.swap(step, assumed, outcome).await

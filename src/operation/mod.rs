@@ -74,6 +74,14 @@ pub enum OperationError {
         /// How often it was tried.
         attempts: u32,
     },
+    /// The operation stops here until someone has done something.
+    #[error("this is to be done first: {what} ({why})")]
+    Paused {
+        /// What.
+        what: String,
+        /// Why it must happen at this place.
+        why: String,
+    },
     /// A port failed.
     #[error(transparent)]
     World(#[from] WorldError),

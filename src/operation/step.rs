@@ -190,6 +190,9 @@ impl fmt::Display for ApiChange {
 pub struct Wait {
     /// What, as a word for the port: `barrier`.
     pub name: String,
+    /// The batch of the plan that it is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
     /// In words.
     pub until: String,
 }

@@ -8,6 +8,7 @@
 
 pub mod hold;
 mod intention;
+pub mod live;
 pub mod plan;
 pub mod ranges;
 pub mod rehearse;

@@ -120,7 +120,14 @@ impl Renumbering {
         }
     }
 
-    fn batch(&self, batch: usize) -> &[Move] {
+    /// Returns the name of the ServiceCIDR that is made for the new range.
+    pub(super) fn range_name(&self) -> String {
+        let network = self.to.network().to_string().replace(['.', ':'], "-");
+        format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.to.prefix_len())
+    }
+
+    /// Returns the moves of a batch; none if there is no such batch.
+    pub(super) fn batch(&self, batch: usize) -> &[Move] {
         self.moves.get(self.batch_range(batch)).unwrap_or_default()
     }
 

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::edits::{both, bytes, swap, text};
-use super::{Compiler, step};
+use super::{Compiler, step, word};
 use crate::ip::{Item, Items};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap, Wait};
 use crate::renumber::intention::{Move, Turn};
@@ -113,7 +113,7 @@ impl Compiler<'_> {
     /// Makes the ServiceCIDR of the new range; on a dual-stack cluster with the other family's range beside
     /// it, without which ServiceCIDR `kubernetes` could not go (`servicecidrs_controller.go`, v1.36.3).
     pub(in crate::renumber) fn open_range(&self) -> Step {
-        let name = self.range_name();
+        let name = self.work.range_name();
         let manifest = serde_json::json!({
             "apiVersion": self.work.api_version, "kind": "ServiceCIDR",
             "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
@@ -134,13 +134,9 @@ impl Compiler<'_> {
 
     /// Shadow Services can be made once the allocator takes addresses of the new range.
     pub(in crate::renumber) fn range_is_ready(&self) -> Step {
-        let until = format!("ServiceCIDR `{}` is ready on every API server", self.range_name());
-        step("range-ready", &self.range_name(), Action::Wait(Wait { name: "range-ready".into(), until }))
-    }
-
-    pub(super) fn range_name(&self) -> String {
-        let network = self.work.to.network().to_string().replace(['.', ':'], "-");
-        format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.work.to.prefix_len())
+        let until = format!("ServiceCIDR `{}` is ready on every API server", self.work.range_name());
+        let wait = Wait { name: word::RANGE_READY.into(), batch: None, until };
+        step("range-ready", &self.work.range_name(), Action::Wait(wait))
     }
 
     pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
@@ -190,7 +186,10 @@ impl Compiler<'_> {
         if self.work.era != Era::Bitmap {
             steps.push(external(
                 "temporary-range",
-                format!("delete ServiceCIDR `{}` once `kubernetes` has the new range", self.range_name()),
+                format!(
+                    "delete ServiceCIDR `{}` once `kubernetes` has the new range",
+                    self.work.range_name()
+                ),
                 "it was only needed until the API servers' own ServiceCIDR has the range",
             ));
         }
