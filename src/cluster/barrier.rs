@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::connection::{Call, Verb};
-use super::error::excerpt;
+use super::error::{excerpt, message};
 use super::health::{NoAnswer, ask};
 use super::resource::segment;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
@@ -40,7 +40,7 @@ const LEFT_BEHIND: Duration = Duration::from_hours(1);
 const QUESTION: Duration = Duration::from_secs(2);
 /// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Questions under way at once, so that thousands of nodes do not meet the API server all together.
 const MOST_QUESTIONS: usize = 64;
 
@@ -381,7 +381,7 @@ impl Asking {
         if self.sentinel.is_named_in(&String::from_utf8_lossy(&answer.body)) {
             return Ok(());
         }
-        Err(format!("status {}: {}", answer.code, excerpt(&answer.body)))
+        Err(format!("status {}: {}", answer.code, message(&answer.body)))
     }
 }
 

@@ -220,13 +220,10 @@ pub(super) struct About<'a> {
 /// anything.
 pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let text = |name: &str| status.get(name).and_then(Value::as_str).unwrap_or_default();
+    let kind = status.get("reason").and_then(Value::as_str).unwrap_or_default();
     let (verb, subject, server) = (about.verb, about.subject.to_string(), about.server.to_string());
-    let reason = match text("message") {
-        "" => excerpt(&answer.body),
-        message => message.to_string(),
-    };
-    match (answer.code, text("reason")) {
+    let reason = message(&answer.body);
+    match (answer.code, kind) {
         (401, _) => ClusterError::Unauthorized { server, reason },
         // Of RBAC and other authorizers (`ForbiddenStatusError`,
         // `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`); other refusals are admission's.
@@ -245,6 +242,15 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
 /// `plugin/policy/validating/plugin.go`, v1.36.3).
 fn is_of_admission(reason: &str) -> bool {
     reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
+}
+
+/// What an answer says, a Status in its own words.
+pub(super) fn message(body: &[u8]) -> String {
+    let status: Value = serde_json::from_slice(body).unwrap_or_default();
+    match status.get("message").and_then(Value::as_str) {
+        None | Some("") => excerpt(body),
+        Some(message) => message.to_string(),
+    }
 }
 
 /// The beginning of a text that may be a whole page.

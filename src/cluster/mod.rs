@@ -80,7 +80,15 @@ impl Cluster {
 
     /// Makes an object and returns it as the API server made it.
     pub async fn create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        create(&self.connection, manifest, "").await
+        let object = ObjectRef::of(manifest)?;
+        object.path()?;
+        let call = Call {
+            verb: Verb::Create,
+            path: object.collection.path()?,
+            body: Some(manifest),
+            subject: object.to_string(),
+        };
+        self.connection.json(&call).await
     }
 
     /// Reads an object as it is stored now; `None` if there is none of that name.
@@ -158,19 +166,6 @@ impl Cluster {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Makes an object; `query` begins with a question mark, or is empty.
-async fn create(connection: &Connection, manifest: &Value, query: &str) -> Result<Value, ClusterError> {
-    let object = ObjectRef::of(manifest)?;
-    object.path()?;
-    let call = Call {
-        verb: Verb::Create,
-        path: format!("{}{query}", object.collection.path()?),
-        body: Some(manifest),
-        subject: object.to_string(),
-    };
-    connection.json(&call).await
 }
 
 /// Reads an object; `query` begins with a question mark, or is empty.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::connection::{Call, Connection, Verb};
 use super::error::excerpt;
-use super::{Cluster, ClusterError, Collection, ObjectRef, create, get};
+use super::{Cluster, ClusterError, Collection, ObjectRef, get};
 
 /// Where an API server says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,11 +151,6 @@ impl ApiServerClient {
         revision: i64,
     ) -> Result<Option<Value>, ClusterError> {
         get(&self.connection, object, &format!("?resourceVersion={revision}")).await
-    }
-
-    /// Has this server check, default and admit a new object, up to but without storing it.
-    pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        create(&self.connection, manifest, "?dryRun=All").await
     }
 
     /// Returns its feature gates: the metric `kubernetes_feature_enabled`

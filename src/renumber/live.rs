@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use self::compare::difference;
 use super::intention::Renumbering;
@@ -18,6 +19,10 @@ use crate::store::ReadStore;
 /// How long a wait may take: half of the time by which an address is dated ahead that is handed to the
 /// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back.
 const DEADLINE: Duration = Duration::from_mins(1);
+
+/// How far an API server's allocator may be behind its cache in seeing a new ServiceCIDR: milliseconds on an
+/// idle one.
+const ALLOCATOR_LAG: Duration = Duration::from_secs(5);
 
 /// Asks whether something is done that a person or another component does.
 #[async_trait]
@@ -95,7 +100,13 @@ enum Found {
 
 impl LiveWorld<'_> {
     async fn create(&self, manifest: &Value) -> Result<(), WorldError> {
-        match self.cluster.create(manifest).await {
+        let begun = Instant::now();
+        let mut outcome = self.cluster.create(manifest).await;
+        while matches!(&outcome, Err(error) if is_behind(error)) && begun.elapsed() < ALLOCATOR_LAG {
+            sleep(Duration::from_millis(100)).await;
+            outcome = self.cluster.create(manifest).await;
+        }
+        match outcome {
             Ok(_) => Ok(()),
             Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
                 Observed::Done => Ok(()),
@@ -162,6 +173,13 @@ impl LiveWorld<'_> {
             ))),
         }
     }
+}
+
+/// Whether an allocator does not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or what the last resort
+/// of a dual-write allocator says (`pkg/registry/core/service/ipallocator/interfaces.go`, v1.36.3).
+fn is_behind(error: &ClusterError) -> bool {
+    let words = ["does not match the current range", "not ready", "not in the valid range"];
+    matches!(error, ClusterError::Invalid { reason, .. } if words.iter().any(|word| reason.contains(word)))
 }
 
 fn not_ours(object: &ObjectRef<'_>) -> String {

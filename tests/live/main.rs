@@ -15,8 +15,11 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod api_servers;
+mod barrier;
 mod cluster_ip;
 mod external_ip;
 mod promises;
 mod sentinel;
 mod trouble;
+mod world;
