@@ -8,13 +8,14 @@
 //! cli                    one file per command; the only place that prints
 //! renumber               compiles an intention into a plan
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
-//! store                  etcd, snapshot file, memory, overlay
+//! store       cluster    etcd, snapshot file, memory, overlay · the Kubernetes API
 //! wire                   stored formats, lossless edits, bitmap
 //! ip                     ranges, offsets, first address, old→new map
 //! ```
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
 pub mod cli;
+pub mod cluster;
 pub mod ip;
 pub mod operation;
 pub mod renumber;

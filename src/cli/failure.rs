@@ -3,6 +3,7 @@
 //! The rooms below say what was found and expected; here is added what to do next. A text is written for
 //! someone who reads it at three in the morning: what happened, then one thing to try.
 
+use crate::cluster::ClusterError;
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
 use crate::operation::{self, OperationError, PlanFileError};
@@ -206,6 +207,17 @@ fn store_hint(error: &StoreError) -> Option<String> {
     Some(text.to_string())
 }
 
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        let hint = error.hint();
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
 impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         match error {
@@ -285,18 +297,30 @@ impl From<OperationError> for Failure {
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
             }
+            OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
+                "what was done until then is in the journal; whoever has the lock now may go on with it",
+            ),
+            OperationError::Stopped => Self::new(Kind::Paused, error).hint("resume it to go on"),
+            OperationError::Paused { .. } => Self::new(Kind::Paused, error),
             OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
-            OperationError::World(_) | OperationError::Journal { .. } => Self::new(Kind::Refused, error),
+            OperationError::World(_) | OperationError::Journal { .. } | OperationError::Locked(_) => {
+                Self::new(Kind::Refused, error)
+            }
         }
     }
 }
 
 impl From<operation::Failure> for Failure {
     fn from(failure: operation::Failure) -> Self {
-        let step = format!("step `{}` failed", failure.step);
+        let how = match &failure.source {
+            OperationError::Paused { .. } => "is open",
+            OperationError::Stopped => "was not begun",
+            _ => "failed",
+        };
+        let step = format!("step `{}` {how}", failure.step);
         Self::from(failure.source).context(step)
     }
 }

@@ -13,6 +13,8 @@ pub mod source;
 mod completions;
 mod inspect;
 mod ip;
+mod live;
+mod operation;
 mod picture;
 mod progress;
 mod ranges;
@@ -30,6 +32,8 @@ pub use failure::{Failure, Kind};
 pub use output::Output;
 
 use output::{Format, When};
+
+use crate::operation::{Ambient, SystemAmbient};
 
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
@@ -69,6 +73,7 @@ pub struct Cli {
 enum Command {
     Rehearse(rehearse::RehearseArgs),
     Renumber(renumber::RenumberArgs),
+    Operation(operation::OperationArgs),
     Ranges(ranges::RangesArgs),
     Inspect(inspect::InspectArgs),
     Ip(ip::IpArgs),
@@ -161,6 +166,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
     match command {
         Command::Rehearse(args) => rehearse::run(context, args).await,
         Command::Renumber(args) => renumber::run(context, args).await,
+        Command::Operation(args) => operation::run(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
@@ -168,6 +174,14 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Man(args) => completions::man(context, args),
         Command::Version(_) => completions::version(context),
     }
+}
+
+/// `YYYYMMDDTHHMMSSZ-xxxx`: sorts by time, and tells two operations of the same second apart.
+fn new_operation_id() -> String {
+    let now = time::OffsetDateTime::now_utc();
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    let unique: String = SystemAmbient.uid().chars().take(4).collect();
+    format!("{}-{unique}", now.format(&format).unwrap_or_default())
 }
 
 #[cfg(test)]

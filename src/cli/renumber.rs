@@ -1,10 +1,16 @@
 //! `netsurgeon renumber`: move every Service of a cluster to another Service range.
 
+mod apply;
+mod ending;
+mod standing;
+
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+
+pub use ending::{RollbackArgs, rollback};
 
 use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};
@@ -24,6 +30,11 @@ pub struct RenumberArgs {
 #[derive(Debug, Subcommand)]
 enum RenumberCommand {
     Plan(PlanArgs),
+    Apply(Box<apply::ApplyArgs>),
+    Status(standing::StatusArgs),
+    Verify(standing::VerifyArgs),
+    Rollback(Box<RollbackArgs>),
+    Retire(Box<ending::RetireArgs>),
 }
 
 /// Plan the move: which Service gets which address, and how its old one is held
@@ -55,6 +66,11 @@ struct PlanArgs {
 pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Failure> {
     match &args.command {
         RenumberCommand::Plan(args) => plan_moves(context, args).await,
+        RenumberCommand::Apply(args) => apply::run(context, args).await,
+        RenumberCommand::Status(args) => standing::status(context, args).await,
+        RenumberCommand::Verify(args) => standing::verify(context, args).await,
+        RenumberCommand::Rollback(args) => rollback(context, args).await,
+        RenumberCommand::Retire(args) => ending::retire(context, args).await,
     }
 }
 

@@ -8,23 +8,29 @@
 //! /netsurgeon/CLUSTER/OPERATION/steps/STEP     the state of a step, with the times of its changes
 //! ```
 
+mod keep;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{OperationError, Plan, StepId};
+pub use self::keep::{Listed, Progress};
+use self::keep::{commit, summary_at};
+use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
-    Action, Change, Entry, Expected, Key, KeyRange, ReadStore, Record as StoreRecord, Revision, Transaction,
+    Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
     Visit, WriteStore,
 };
 
 /// A part of a plan stays well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`).
 const PLAN_PART: usize = 512 * 1024;
+/// The status of an operation that has not come to an end.
+const RUNNING: &str = "running";
 
 /// How a step stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Begun; the outcome is not known.
@@ -85,7 +91,7 @@ pub struct Record {
 }
 
 /// The record of an operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// What kind of operation.
     pub kind: String,
@@ -95,8 +101,14 @@ pub struct Summary {
     pub plan_parts: usize,
     /// When it began, in seconds since 1970.
     pub started: i64,
-    /// How it stands, in a word: `running`, `done`, `rolled-back`, `stuck`.
+    /// How it stands, in a word: `running`, `done`, `rolled-back`, `stuck`, `removing`.
     pub status: String,
+    /// Who began it, as in `alice@cp-1`, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// When it came to what its status says, in seconds since 1970; `None` while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<i64>,
 }
 
 /// The journal of one operation.
@@ -123,45 +135,60 @@ impl Journal {
         Key::from(format!("{}/plan/{part:05}", self.base))
     }
 
-    /// Returns the key of a step's record.
-    pub fn step_key(&self, step: &StepId) -> Key {
-        Key::from(format!("{}/steps/{step}", self.base))
+    fn steps_prefix(&self) -> String {
+        format!("{}/steps/", self.base)
     }
 
-    /// Begins the journal of a plan that is about to be carried out.
+    /// Returns the key of a step's record.
+    pub fn step_key(&self, step: &StepId) -> Key {
+        Key::from(format!("{}{step}", self.steps_prefix()))
+    }
+
+    /// Begins the journal of a plan that is about to be carried out: by whom, as which operation and since
+    /// when. For `guards` see [`Self::begin`].
     pub async fn begin_plan<W: Serialize + Sync>(
         store: &dyn WriteStore,
-        operation: &str,
         plan: &Plan<W>,
-        now: i64,
+        by: &Claim,
+        guards: &[Guard],
     ) -> Result<Self, OperationError> {
         let summary = Summary {
             kind: plan.header.kind.clone(),
             digest: plan.digest.clone(),
-            plan_parts: 0,
-            started: now,
-            status: "running".to_string(),
+            started: by.since,
+            status: RUNNING.to_string(),
+            holder: Some(by.holder.clone()).filter(|holder| !holder.is_empty()),
+            ..Summary::default()
         };
-        Self::begin(store, &plan.header.cluster, operation, &to_json(plan), summary).await
+        Self::begin(store, &plan.header.cluster, &by.operation, &to_json(plan), summary, guards).await
     }
 
-    /// Begins a journal: stores the plan, then the record by which the operation exists.
+    /// Begins a journal: stores the plan, then the record by which the operation exists. What others have
+    /// left behind that were interrupted in between is removed first.
+    ///
+    /// The guards must hold of every write: on a live cluster the lock's ([`super::Lock::guard`]).
     pub async fn begin(
         store: &dyn WriteStore,
         cluster: &str,
         operation: &str,
         plan: &[u8],
         summary: Summary,
+        guards: &[Guard],
     ) -> Result<Self, OperationError> {
+        Self::sweep(store, cluster, guards).await?;
         let journal = Self::at(cluster, operation);
         let parts: Vec<&[u8]> = plan.chunks(PLAN_PART).collect();
+        let mut guards = guards.to_vec();
         for (index, part) in parts.iter().enumerate() {
-            let change = put_new(journal.part_key(index), part.to_vec());
-            store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await?;
+            let key = journal.part_key(index);
+            let revision = put_new(store, &guards, &key, part).await?;
+            if index == 0 {
+                // Somebody else who begins may take this for a leftover.
+                guards.push(Guard::Unchanged(key, revision));
+            }
         }
         let summary = Summary { plan_parts: parts.len(), ..summary };
-        let change = put_new(journal.summary_key(), to_json(&summary));
-        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await?;
+        put_new(store, &guards, &journal.summary_key(), &to_json(&summary)).await?;
         Ok(journal)
     }
 
@@ -173,10 +200,8 @@ impl Journal {
     ) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let mut journal = Self::at(cluster, operation);
         let key = journal.summary_key();
-        let entry = store.get(&key).await?;
-        let entry = entry.ok_or_else(|| Self::broken(&key, "there is no such operation"))?;
-        let summary: Summary =
-            serde_json::from_slice(&entry.value).map_err(|e| Self::broken(&key, &e.to_string()))?;
+        let found = summary_at(store, &key).await?;
+        let (summary, _) = found.ok_or_else(|| Self::broken(&key, "there is no such operation"))?;
         let mut plan = Vec::new();
         for index in 0..summary.plan_parts {
             let key = journal.part_key(index);
@@ -188,7 +213,7 @@ impl Journal {
     }
 
     async fn load(&mut self, store: &dyn ReadStore) -> Result<(), OperationError> {
-        let prefix = format!("{}/steps/", self.base);
+        let prefix = self.steps_prefix();
         let mut records = HashMap::new();
         let mut bad = None;
         let mut visitor = |record: StoreRecord<'_>| -> Visit {
@@ -215,6 +240,11 @@ impl Journal {
 
     fn broken(key: &Key, reason: &str) -> OperationError {
         OperationError::Journal { key: key.clone(), reason: reason.to_string() }
+    }
+
+    /// Returns the record of a step, `None` if it was never begun.
+    pub fn find(&self, step: &StepId) -> Option<&Record> {
+        self.records.get(step).map(|(record, _)| record)
     }
 
     /// Returns how a step stands, `None` if it was never begun.
@@ -261,39 +291,63 @@ impl Journal {
         self.records.insert(step.clone(), (record, revision));
     }
 
-    /// Reads the record of a step anew, after a commit whose answer was lost.
-    pub async fn reread(&mut self, store: &dyn ReadStore, step: &StepId) -> Result<(), OperationError> {
-        let key = self.step_key(step);
-        match store.get(&key).await? {
-            Some(Entry { value, mod_revision, .. }) => {
-                let record: Record =
-                    serde_json::from_slice(&value).map_err(|e| Self::broken(&key, &e.to_string()))?;
-                self.recorded(step, record, mod_revision);
-            }
-            None => drop(self.records.remove(step)),
-        }
-        Ok(())
+    /// Reads a step's record as it is now.
+    pub(super) async fn record_at(
+        store: &dyn ReadStore,
+        key: &Key,
+    ) -> Result<Option<(Record, Revision)>, OperationError> {
+        let Some(entry) = store.get(key).await? else { return Ok(None) };
+        let record = serde_json::from_slice(&entry.value).map_err(|e| Self::broken(key, &e.to_string()))?;
+        Ok(Some((record, entry.mod_revision)))
     }
 
-    /// Writes how the operation as a whole stands.
-    pub async fn set_status(&self, store: &dyn WriteStore, status: &str) -> Result<(), OperationError> {
+    /// Takes note of a record as it was read, in place of what was known of it.
+    pub(super) fn replace(&mut self, step: &StepId, found: Option<(Record, Revision)>) {
+        match found {
+            Some(found) => drop(self.records.insert(step.clone(), found)),
+            None => drop(self.records.remove(step)),
+        }
+    }
+
+    /// Writes how the operation as a whole stands, from `now` on unless it stood so before.
+    pub async fn set_status(
+        &self,
+        store: &dyn WriteStore,
+        status: &str,
+        now: i64,
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
         let key = self.summary_key();
-        let entry = store.get(&key).await?.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-        let mut summary: Summary =
-            serde_json::from_slice(&entry.value).map_err(|e| Self::broken(&key, &e.to_string()))?;
+        let found = summary_at(store, &key).await?;
+        let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
         if summary.status == status {
             return Ok(());
         }
         summary.status = status.to_string();
-        let expected = Expected::At(entry.mod_revision);
-        let change = Change { key, expected, action: Action::Put(to_json(&summary)) };
-        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await?;
+        summary.ended = (status != RUNNING).then_some(now);
+        let change = Change { key, expected: Expected::At(revision), action: Action::Put(to_json(&summary)) };
+        commit(store, guards, vec![change]).await?;
         Ok(())
     }
 }
 
-fn put_new(key: Key, value: Vec<u8>) -> Change {
-    Change { key, expected: Expected::Absent, action: Action::Put(value) }
+/// Makes a key; returns the revision of its creation. Where the answer is lost, the key says what came of it.
+async fn put_new(
+    store: &dyn WriteStore,
+    guards: &[Guard],
+    key: &Key,
+    value: &[u8],
+) -> Result<Revision, OperationError> {
+    let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value.to_vec()) };
+    match commit(store, guards, vec![change]).await {
+        Err(OperationError::Commit(lost @ CommitError::OutcomeUnknown { .. })) => {
+            match store.get(key).await? {
+                Some(entry) if entry.value == value => Ok(entry.mod_revision),
+                _ => Err(lost.into()),
+            }
+        }
+        outcome => outcome,
+    }
 }
 
 fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
@@ -330,9 +384,9 @@ mod tests {
         Summary {
             kind: "test".into(),
             digest: "d".into(),
-            plan_parts: 0,
             started: 7,
-            status: "running".into(),
+            status: RUNNING.into(),
+            ..Summary::default()
         }
     }
 
@@ -340,11 +394,10 @@ mod tests {
     async fn a_journal_is_read_back_and_no_other_clusters() {
         let store = MemoryStore::new();
         let plan = vec![b'x'; PLAN_PART + 1];
-        let mut journal = Journal::begin(&store, "one", "op", &plan, summary()).await.unwrap();
+        let mut journal = Journal::begin(&store, "one", "op", &plan, summary(), &[]).await.unwrap();
         let step = StepId("flip/default/web".into());
         let (change, record) = journal.record(&step, State::Done, 8, None).unwrap();
-        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
-        let revision = store.commit(&transaction).await.unwrap();
+        let revision = commit(&store, &[], vec![change]).await.unwrap();
         journal.recorded(&step, record, revision);
         assert!(matches!(
             journal.record(&step, State::Started, 9, None),
@@ -357,17 +410,16 @@ mod tests {
             let error = Journal::open(&store, cluster, operation).await.err().unwrap();
             assert!(error.to_string().contains("there is no such operation"), "{error}");
         }
-        let again = Journal::begin(&store, "one", "op", b"", summary()).await;
+        let again = Journal::begin(&store, "one", "op", b"", summary(), &[]).await;
         assert!(again.is_err(), "a second operation of one name");
     }
 
     #[tokio::test]
     async fn a_damaged_record_is_named() {
         let store = MemoryStore::new();
-        let journal = Journal::begin(&store, "one", "op", b"", summary()).await.unwrap();
+        let journal = Journal::begin(&store, "one", "op", b"", summary(), &[]).await.unwrap();
         let key = journal.step_key(&StepId("flip/default/web".into()));
-        let change = put_new(key.clone(), b"{".to_vec());
-        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
+        put_new(&store, &[], &key, b"{").await.unwrap();
         let error = Journal::open(&store, "one", "op").await.err().unwrap();
         assert!(error.to_string().contains(&key.to_string()), "{error}");
     }

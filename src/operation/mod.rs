@@ -13,19 +13,27 @@
 //! cluster never disagree. A step outside (an API call, a wait) writes its intention first and its outcome
 //! afterwards; on resume the port that carried it out is asked what came of it.
 //!
+//! Steps about different things are carried out side by side ([`Executor::parallel`]); a lock in the store
+//! keeps other operations out ([`Lock`]), and whoever loses it can write no more.
+//!
 //! This room knows what an etcd transaction and a field of an object is, not what a Service is: renumbering
 //! compiles to these steps, and so will anything else that must be undone. What a step needs from outside is
 //! a port ([`World`]), implemented by the room that knows the thing.
 
+mod claim;
 mod executor;
 mod journal;
+mod lock;
 mod plan;
 mod ports;
 mod step;
+mod stop;
 mod swap;
 
+pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Record, State, Summary};
+pub use journal::{Journal, Listed, Progress, Record, State, Summary};
+pub use lock::{Held, Lock};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
     Ambient, Answer, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
@@ -33,6 +41,7 @@ pub use ports::{
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
 };
+pub use stop::{Stop, StopSwitch};
 
 use crate::store::{CommitError, Key, StoreError};
 use crate::wire::EditError;
@@ -74,6 +83,16 @@ pub enum OperationError {
         /// How often it was tried.
         attempts: u32,
     },
+    /// The operation stops here until someone has done something.
+    #[error("this is to be done first: {what} ({why})")]
+    Paused {
+        /// What, as a word.
+        name: String,
+        /// What.
+        what: String,
+        /// Why it must happen at this place.
+        why: String,
+    },
     /// A port failed.
     #[error(transparent)]
     World(#[from] WorldError),
@@ -95,6 +114,18 @@ pub enum OperationError {
         /// Why.
         reason: String,
     },
+    /// Somebody else holds the lock of the cluster.
+    #[error("{0}")]
+    Locked(Box<Held>),
+    /// The lock was ours; the write that it guards was refused.
+    #[error("the lock was lost to {to}; nothing was written")]
+    LockLost {
+        /// Who has it now, in words.
+        to: String,
+    },
+    /// It was asked to stop.
+    #[error("stopped as asked for, before this step; everything until here is done and in the journal")]
+    Stopped,
     /// Undoing the operation has begun, so it cannot go forward again.
     #[error("the operation is being rolled back; only that can go on")]
     BeingUndone,

@@ -29,6 +29,9 @@ pub enum Answer {
     Confirmed,
     /// Nobody can know (a rehearsal): take it as done, and carry out what it is assumed to do.
     Assumed,
+    /// It is not done, or nobody says that it is: the operation pauses here, and asks again when it is
+    /// resumed.
+    Open,
 }
 
 /// Everything outside the store that steps act on.

@@ -190,6 +190,9 @@ impl fmt::Display for ApiChange {
 pub struct Wait {
     /// What, as a word for the port: `barrier`.
     pub name: String,
+    /// The batch of the plan that it is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
     /// In words.
     pub until: String,
 }
@@ -203,6 +206,9 @@ pub struct External {
     pub what: String,
     /// Why it must happen at this place.
     pub why: String,
+    /// What, on the way back; `None` for what may stay as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<String>,
     /// What it does to the store, where a rehearsal must take it as done to go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<Swap>,

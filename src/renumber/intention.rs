@@ -24,7 +24,9 @@ pub struct Renumbering {
     pub from: Vec<ServiceCidr>,
     /// The range that they go to.
     pub to: ServiceCidr,
-    /// The whole of `--service-cluster-ip-range` afterwards: one range, or one of each family, in their order.
+    /// The whole of `--service-cluster-ip-range`: one range, or one of each family, in their order.
+    pub flag_before: Vec<ServiceCidr>,
+    /// The whole of it afterwards.
     pub flag: Vec<ServiceCidr>,
     /// Services moved together.
     pub batch_size: usize,

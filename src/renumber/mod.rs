@@ -9,6 +9,7 @@
 pub mod current;
 pub mod hold;
 mod intention;
+pub mod live;
 pub mod plan;
 pub mod ranges;
 pub mod rehearse;

@@ -111,13 +111,15 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         moves.push(Move { old_object_missing, ..make_move(service, family, hold, *new_address) });
     }
     let ranges = survey.service_ranges();
+    let flag_before = flag(survey);
     let mut work = Renumbering {
         prefix: survey.layout.prefix().to_string(),
         era: survey.era.era,
         family,
         from: ranges.into_iter().filter(|range| range.family() == family).collect(),
         to: options.to,
-        flag: flag_after(survey, &options.to),
+        flag: flag_after(&flag_before, options.to),
+        flag_before,
         batch_size: options.batch_size.max(1),
         encoding: survey.encoding,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
@@ -313,20 +315,24 @@ fn turn_of(service: &ServiceRecord) -> Turn {
     }
 }
 
-/// Returns the API servers' flag afterwards: what it is now, with the new range in the place of its family.
-fn flag_after(survey: &Survey, to: &ServiceCidr) -> Vec<ServiceCidr> {
-    let own = survey.service_cidrs.iter().find(|cidr| cidr.name == "kubernetes");
-    let mut ranges: Vec<ServiceCidr> = match own {
+/// Returns the API servers' flag, as they have recorded it.
+fn flag(survey: &Survey) -> Vec<ServiceCidr> {
+    match survey.service_cidrs.iter().find(|cidr| cidr.name == "kubernetes") {
         Some(cidr) => cidr.ranges.clone(),
         // `serviceips` is the first range of the flag, `secondaryserviceips` the second.
         None => ["serviceips", "secondaryserviceips"]
             .iter()
             .filter_map(|name| survey.bitmaps.iter().find(|bitmap| bitmap.name == *name)?.cidr())
             .collect(),
-    };
+    }
+}
+
+/// Returns the API servers' flag afterwards: the new range in the place of its family.
+fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
+    let mut ranges = before.to_vec();
     match ranges.iter_mut().find(|range| range.family() == to.family()) {
-        Some(range) => *range = *to,
-        None => ranges.push(*to),
+        Some(range) => *range = to,
+        None => ranges.push(to),
     }
     ranges
 }

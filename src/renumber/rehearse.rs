@@ -13,7 +13,7 @@ use super::intention::Renumbering;
 use super::plan::{PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
-    Ambient, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
+    Ambient, Claim, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
 };
 use crate::store::overlay::Overlay;
 use crate::store::{Entry, Key, KeyRange, ReadStore, StoreError};
@@ -191,15 +191,9 @@ impl Rehearsing<'_> {
     ) -> Result<Finished, RehearsalError> {
         let overlay = Overlay::new(self.base.clone()).await?;
         let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
-        let mut journal = Journal::begin_plan(&overlay, "rehearsal", self.plan, self.ambient.now()).await?;
-        let mut executor = Executor {
-            store: &overlay,
-            world: &simulation,
-            ambient: self.ambient,
-            observer,
-            journal: &mut journal,
-            guards: Vec::new(),
-        };
+        let by = Claim { operation: "rehearsal".into(), since: self.ambient.now(), ..Claim::default() };
+        let mut journal = Journal::begin_plan(&overlay, self.plan, &by, &[]).await?;
+        let mut executor = Executor::new(&overlay, &simulation, self.ambient, observer, &mut journal);
         let forward = executor.run(&self.plan.work, until).await;
         let report = forward.map_err(|failure| RehearsalError::Step { phase: "forward", failure })?;
         let mut stuck = Vec::new();

@@ -26,6 +26,8 @@ pub struct Simulation<'a> {
     ambient: &'a dyn Ambient,
     externals: Mutex<Vec<External>>,
     waits: Mutex<usize>,
+    /// The API server of a rehearsal serves one request at a time: its allocations are no race.
+    turn: tokio::sync::Mutex<()>,
 }
 
 fn failed(error: impl std::fmt::Display) -> WorldError {
@@ -35,7 +37,8 @@ fn failed(error: impl std::fmt::Display) -> WorldError {
 impl<'a> Simulation<'a> {
     /// Returns the world around a store that nobody else uses.
     pub fn new(store: &'a dyn WriteStore, work: &'a Renumbering, ambient: &'a dyn Ambient) -> Self {
-        Self { store, work, ambient, externals: Mutex::default(), waits: Mutex::default() }
+        let (externals, waits, turn) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { store, work, ambient, externals, waits, turn }
     }
 
     /// Returns what was taken as done, in order, and how often something was waited for.
@@ -151,6 +154,7 @@ impl Simulation<'_> {
 #[async_trait]
 impl World for Simulation<'_> {
     async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+        let _turn = self.turn.lock().await;
         match change {
             ApiChange::Create { manifest } => self.create(manifest).await,
             ApiChange::Delete { kind, namespace, name, .. } => {

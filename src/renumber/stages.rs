@@ -120,7 +120,14 @@ impl Renumbering {
         }
     }
 
-    fn batch(&self, batch: usize) -> &[Move] {
+    /// Returns the name of the ServiceCIDR that is made for the new range.
+    pub(super) fn range_name(&self) -> String {
+        let network = self.to.network().to_string().replace(['.', ':'], "-");
+        format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.to.prefix_len())
+    }
+
+    /// Returns the moves of a batch; none if there is no such batch.
+    pub(super) fn batch(&self, batch: usize) -> &[Move] {
         self.moves.get(self.batch_range(batch)).unwrap_or_default()
     }
 
@@ -156,6 +163,12 @@ impl Renumbering {
     /// Returns the index of the stage that flips this batch: where an operation is "in the middle".
     pub fn flip_stage(&self, batch: usize) -> Option<usize> {
         self.schedule().iter().position(|stage| *stage == (Part::Flip, Some(batch)))
+    }
+
+    /// Returns the index of the stage in which the old addresses are left to their end: everything has moved
+    /// before it.
+    pub fn soak_stage(&self) -> Option<usize> {
+        self.schedule().iter().position(|stage| *stage == (Part::Close, None))
     }
 
     /// Returns the index of the stage after which there is no way back.
@@ -244,7 +257,7 @@ impl Work for Renumbering {
             Part::Verify => vec![steps::barrier("verify", batch)],
             Part::Settle => each(&|m| compiler.settle(m)),
             Part::Unwarm => some(&|m| compiler.unwarm(m)),
-            Part::Close => compiler.close(),
+            Part::Close => Compiler::close(),
             Part::NoReturn => vec![steps::no_return()],
             Part::Retire => each(&|m| compiler.retire(m)),
             Part::Finish => compiler.finish(),

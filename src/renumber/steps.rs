@@ -46,16 +46,32 @@ fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
     step_of(candidate, name, Action::WayBack { of, swap })
 }
 
-/// Waiting for every kube-proxy to have applied what was written.
+/// Words for what is waited for, which a [`Wait`] carries to whoever waits.
+pub(super) mod word {
+    pub(in crate::renumber) const BARRIER: &str = "barrier";
+    pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
+    pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
+    pub(in crate::renumber) const RANGE_REPLACED: &str = "range-replaced";
+    pub(in crate::renumber) const TEMPORARY_GONE: &str = "temporary-gone";
+}
+
+/// Waiting for every API server to know the addresses of a batch, and for every kube-proxy to have applied
+/// what was written.
 pub(super) fn barrier(name: &str, batch: usize) -> Step {
-    let until = "every kube-proxy has applied everything written so far".to_string();
-    step(name, &format!("{batch:05}"), Action::Wait(Wait { name: "barrier".into(), until }))
+    let until = "every API server is ready and has seen the addresses of the batch, and every kube-proxy has \
+                 applied everything written so far";
+    wait_for(name, batch, word::BARRIER, until)
+}
+
+fn wait_for(name: &str, batch: usize, what: &str, until: &str) -> Step {
+    let wait = Wait { name: what.to_string(), batch: Some(batch), until: until.to_string() };
+    step(name, &format!("{batch:05}"), Action::Wait(wait))
 }
 
 /// Waiting for shadow Services to have the endpoints of the Services that they stand in for.
 pub(super) fn endpoints(name: &str, batch: usize) -> Step {
-    let until = "the shadow Services have the endpoints of the Services that they stand in for".to_string();
-    step(name, &format!("{batch:05}"), Action::Wait(Wait { name: "endpoints".into(), until }))
+    let until = "the shadow Services have the endpoints of the Services that they stand in for";
+    wait_for(name, batch, word::ENDPOINTS, until)
 }
 
 /// The step after which there is no way back.
@@ -186,9 +202,18 @@ impl Compiler<'_> {
             forward.checks.push(self.bit_is_ours(candidate));
         } else {
             forward.edits.extend(self.release_old(candidate, true));
+            forward.checks.push(self.is_handed_over(candidate.new_address));
             backward.edits.extend(self.release_old(candidate, false));
+            if candidate.hold == Hold::ExternalIp && !candidate.old_object_missing {
+                backward.checks.push(self.is_handed_over(candidate.old_address));
+            }
         }
         step_of(candidate, "flip", Action::Swap { forward, backward: Some(backward) })
+    }
+
+    /// A repair loop may have deleted an address that was handed over and came too late to its Service.
+    fn is_handed_over(&self, address: IpAddr) -> KeyCheck {
+        KeyCheck { key: self.layout.ip_address(address), conditions: vec![managed_by(ALLOCATOR)] }
     }
 
     /// A repair round of an API server may have freed a bit that no Service had yet.

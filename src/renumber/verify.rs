@@ -158,32 +158,20 @@ impl<'a> Cluster<'a> {
                     .values("not held", format!("{old} held ({})", candidate.hold)),
             );
         };
-        let (parent, manager) = match (&candidate.shadow, candidate.hold) {
-            (Some(shadow), Hold::Shadow) => {
-                let key = (candidate.namespace.as_str(), shadow.hold_name.as_str());
-                if !self.services.get(&key).is_some_and(|shadow| shadow.addresses.contains(&old)) {
-                    missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
-                }
-                (shadow.hold_name.as_str(), Manager::Allocator)
+        let (parent, manager) = if let (Some(shadow), Hold::Shadow) = (&candidate.shadow, candidate.hold) {
+            let key = (candidate.namespace.as_str(), shadow.hold_name.as_str());
+            if !self.services.get(&key).is_some_and(|shadow| shadow.addresses.contains(&old)) {
+                missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
             }
-            _ => {
-                if !holds(service, old) {
-                    missing("it is not among its external IPs".to_string(), findings);
-                } else if service.spec.external_traffic_policy.as_deref() != Some("Local") {
-                    findings.push(
-                        Finding::warning("hold-masquerades", format!("Service {}", candidate.subject()))
-                            .says(format!(
-                                "is held at `{old}` without `externalTrafficPolicy: Local`: backends see a \
-                                 node's address in place of the client's"
-                            ))
-                            .values(
-                                service.spec.external_traffic_policy.as_deref().unwrap_or("none"),
-                                "Local",
-                            ),
-                    );
-                }
-                (candidate.name.as_str(), Manager::Netsurgeon)
+            (shadow.hold_name.as_str(), Manager::Allocator)
+        } else {
+            let policy = service.spec.external_traffic_policy.as_deref().unwrap_or("none");
+            if !holds(service, old) {
+                missing("it is not among its external IPs".to_string(), findings);
+            } else if policy != "Local" {
+                findings.push(masquerades(candidate, policy));
             }
+            (candidate.name.as_str(), Manager::Netsurgeon)
         };
         self.check_object(candidate, old, parent, &manager, findings);
     }
@@ -203,6 +191,17 @@ impl<'a> Cluster<'a> {
             );
         }
     }
+}
+
+fn masquerades(candidate: &Move, policy: &str) -> Finding {
+    let text = format!(
+        "is held at `{}` without `externalTrafficPolicy: Local`: backends see a node's address in place of the \
+         client's",
+        candidate.old_address
+    );
+    Finding::warning("hold-masquerades", format!("Service {}", candidate.subject()))
+        .says(text)
+        .values(policy, "Local")
 }
 
 fn holds(service: &ServiceRecord, address: IpAddr) -> bool {

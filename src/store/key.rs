@@ -96,6 +96,12 @@ impl KeyRange {
         Self { start, end: None }
     }
 
+    /// What is left of the range from a key on.
+    #[must_use]
+    pub fn from(&self, start: Key) -> Self {
+        Self { start: start.max(self.start.clone()), end: self.end.clone() }
+    }
+
     /// The first key that can be in the range.
     pub fn start(&self) -> &Key {
         &self.start

@@ -1,17 +1,22 @@
 //! A complete store in memory: for tests, and to build other things from.
 //!
 //! It behaves as etcd does: one revision per transaction, creation and modification revisions, versions,
-//! reads at older revisions, compaction. An empty store is at revision 1, as an empty etcd is
-//! (`currentRev := int64(1)`, server/storage/mvcc/kvstore.go, v3.6.16).
+//! reads at older revisions, compaction, leases. An empty store is at revision 1, as an empty etcd is
+//! (`currentRev := int64(1)`, server/storage/mvcc/kvstore.go, v3.6.16). Its clock is its user's: time passes
+//! for its leases when [`MemoryStore::advance`] says so.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::history::History;
+use super::lease::{Granted, LeaseId, LeaseStore};
 use super::transaction::KeyState;
 use super::{
-    CommitError, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor, WriteStore,
+    Action, Change, CommitError, Entry, Expected, Key, KeyRange, ReadStore, Revision, StoreError,
+    Transaction, Visitor, WriteStore,
 };
 
 /// A store in memory. See the module's text.
@@ -26,6 +31,17 @@ struct State {
     newest: Revision,
     /// The revision last compacted to, which can still be read; 0 before the first compaction.
     compacted: Revision,
+    /// Since the store was made.
+    now: Duration,
+    leases: BTreeMap<LeaseId, Term>,
+    last_lease: i64,
+}
+
+/// How long a lease runs.
+#[derive(Debug, Clone, Copy)]
+struct Term {
+    ttl: Duration,
+    ends: Duration,
 }
 
 impl Default for MemoryStore {
@@ -52,7 +68,20 @@ impl MemoryStore {
             compacted = newest;
             history.push(entry.key.clone(), entry.mod_revision, Some(entry));
         }
-        Self { state: Mutex::new(State { history, newest, compacted }) }
+        let (now, leases, last_lease) = (Duration::ZERO, BTreeMap::new(), 0);
+        Self { state: Mutex::new(State { history, newest, compacted, now, leases, last_lease }) }
+    }
+
+    /// Lets time pass for the leases; those whose time is over end, with their keys.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.lock();
+        state.now = state.now.saturating_add(by);
+        let now = state.now;
+        let over: Vec<LeaseId> =
+            state.leases.iter().filter(|(_, term)| term.ends <= now).map(|(lease, _)| *lease).collect();
+        for lease in over {
+            state.end(lease);
+        }
     }
 
     /// Forgets history before a revision; that revision itself can still be read.
@@ -94,6 +123,43 @@ impl State {
 
     fn live(&self, key: &Key) -> Option<&Entry> {
         self.history.version_at(key, self.newest).and_then(|version| version.entry.as_deref())
+    }
+
+    /// Ends a lease and removes its keys, at one revision of their own.
+    fn end(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+        let everything = KeyRange::everything();
+        let live = self.history.range_at(&everything, self.newest);
+        let entries = live.filter_map(|(_, version)| version.entry.as_deref());
+        let keys: Vec<Key> =
+            entries.filter(|entry| entry.lease == lease.0).map(|entry| entry.key.clone()).collect();
+        if keys.is_empty() {
+            return;
+        }
+        self.newest = Revision(self.newest.0.saturating_add(1));
+        for key in keys {
+            self.history.push(key, self.newest, None);
+        }
+    }
+
+    fn commit(&mut self, transaction: &Transaction, lease: Option<LeaseId>) -> Result<Revision, CommitError> {
+        if lease.is_some_and(|lease| !self.leases.contains_key(&lease)) {
+            return Err(CommitError::Refused { reason: "there is no such lease".to_string() });
+        }
+        if let Some(conflict) = transaction.first_conflict(|key| self.live(key).map(KeyState::from)) {
+            return Err(conflict);
+        }
+        let revision = Revision(self.newest.0.saturating_add(1));
+        for change in &transaction.changes {
+            let before = self.live(&change.key).map(KeyState::from);
+            let mut entry = change.outcome(before, revision);
+            if let (Some(entry), Some(lease), None) = (&mut entry, lease, before) {
+                entry.lease = lease.0;
+            }
+            self.history.push(change.key.clone(), revision, entry);
+        }
+        self.newest = revision;
+        Ok(revision)
     }
 }
 
@@ -137,17 +203,45 @@ impl ReadStore for MemoryStore {
 impl WriteStore for MemoryStore {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         transaction.validate()?;
+        self.lock().commit(transaction, None)
+    }
+}
+
+#[async_trait]
+impl LeaseStore for MemoryStore {
+    async fn grant(&self, ttl: Duration) -> Result<Granted, StoreError> {
         let mut state = self.lock();
-        if let Some(conflict) = transaction.first_conflict(|key| state.live(key).map(KeyState::from)) {
-            return Err(conflict);
-        }
-        let revision = Revision(state.newest.0.saturating_add(1));
-        for change in &transaction.changes {
-            let before = state.live(&change.key).map(KeyState::from);
-            state.history.push(change.key.clone(), revision, change.outcome(before, revision));
-        }
-        state.newest = revision;
-        Ok(revision)
+        state.last_lease = state.last_lease.saturating_add(1);
+        let lease = LeaseId(state.last_lease);
+        let ends = state.now.saturating_add(ttl);
+        state.leases.insert(lease, Term { ttl, ends });
+        Ok(Granted { lease, ttl })
+    }
+
+    async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError> {
+        let action = Action::Put(value.to_vec());
+        let change = Change { key: key.clone(), expected: Expected::Absent, action };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        transaction.validate()?;
+        self.lock().commit(&transaction, Some(lease))
+    }
+
+    async fn keep_alive(&self, lease: LeaseId, _within: Duration) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let now = state.now;
+        let Some(term) = state.leases.get_mut(&lease) else { return Ok(false) };
+        term.ends = now.saturating_add(term.ttl);
+        Ok(true)
+    }
+
+    async fn time_left(&self, lease: LeaseId) -> Result<Option<Duration>, StoreError> {
+        let state = self.lock();
+        Ok(state.leases.get(&lease).map(|term| term.ends.saturating_sub(state.now)))
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.lock().end(lease);
+        Ok(())
     }
 }
 

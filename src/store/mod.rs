@@ -9,8 +9,10 @@
 //! Four stores keep this contract (`tests/it/store_contract.rs` holds them to it):
 //! [`etcd`] a live cluster, [`snapshot`] a file (read only), [`memory`] a complete store for tests, and
 //! [`overlay`] which reads through another store and keeps writes to itself: that is what a dry run is.
+//! Stores whose clock runs by itself have keys that end by themselves, too: [`lease`].
 
 pub mod etcd;
+pub mod lease;
 pub mod memory;
 pub mod overlay;
 pub mod snapshot;

@@ -40,9 +40,18 @@ impl From<Record<'_>> for KeyState {
 
 impl Guard {
     /// Returns the key that the guard looks at.
-    pub(super) fn key(&self) -> &Key {
+    pub fn key(&self) -> &Key {
         match self {
             Self::Unchanged(key, _) | Self::SameCreation(key, _) | Self::Absent(key) => key,
+        }
+    }
+
+    /// Whether the guard holds of its key as it was read; `None` if there is no such key.
+    pub fn holds(&self, entry: Option<&Entry>) -> bool {
+        let found = self.found(entry.map(KeyState::from));
+        match self.expected() {
+            Expected::Absent => found.is_none(),
+            Expected::At(revision) => found == Some(revision),
         }
     }
 

@@ -52,6 +52,17 @@ impl Survey {
     }
 }
 
+impl Survey {
+    /// Reads the cluster's identity alone: the uid of the namespace `kube-system`.
+    pub async fn identity(store: &dyn ReadStore, layout: &Layout) -> Result<Option<String>, SurveyError> {
+        let key = layout.kube_system();
+        let Some(entry) = store.get(&key).await? else { return Ok(None) };
+        let namespace: Namespace =
+            objects::decode(&entry.value).map_err(|source| SurveyError::Object { key, source })?;
+        Ok(namespace.metadata.and_then(|meta| meta.uid))
+    }
+}
+
 /// Looks for Services under another prefix, for the error message.
 async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
     let mut found = String::new();

@@ -138,21 +138,16 @@ async fn carry_out(etcd: &Etcd, until: Until) -> Plan<Renumbering> {
     let summary = Summary {
         kind: plan.header.kind.clone(),
         digest: plan.digest.clone(),
-        plan_parts: 0,
         started: 0,
         status: "running".into(),
+        ..Summary::default()
     };
     let cluster = &plan.header.cluster;
-    let mut journal = Journal::begin(&store, cluster, "edited", &text, summary).await.expect("a journal");
+    let mut journal =
+        Journal::begin(&store, cluster, "edited", &text, summary, &[]).await.expect("a journal");
     let world = Simulation::new(&store, &plan.work, &SystemAmbient);
-    let mut executor = Executor {
-        store: &store,
-        world: &world,
-        ambient: &SystemAmbient,
-        observer: &mut Silent,
-        journal: &mut journal,
-        guards: Vec::new(),
-    };
+    let mut silent = Silent;
+    let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
     let end = if until == Until::Held { plan.work.no_return_stage() } else { None };
     let report = executor.run(&plan.work, end).await.unwrap_or_else(|failure| panic!("{failure}"));
     assert!(report.done > plan.work.moves.len() && plan.work.moves.len() > 15, "{report:?}");

@@ -15,6 +15,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod api_room;
 mod commands;
 mod edited;
 mod eras;

@@ -4,7 +4,9 @@
 #![allow(dead_code, reason = "each tier uses a part of the contract")]
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
+use netsurgeon::store::lease::LeaseStore;
 use netsurgeon::store::{
     Action, Change, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision,
     StoreError, Transaction, WriteStore,
@@ -298,4 +300,43 @@ pub async fn assert_same(left: &dyn ReadStore, right: &dyn ReadStore, revisions:
         assert_eq!(keys(&left), keys(&right), "the keys at revision {revision}");
         assert!(left == right, "the records at revision {revision} differ");
     }
+}
+
+/// What any store with leases promises; that they end by themselves is looked at by whoever has the clock.
+pub async fn check_leases(store: &dyn LeaseStore) {
+    let ttl = Duration::from_mins(1);
+    let (key, other) = (Key::from("/leased/lock"), Key::from("/leased/other"));
+    let granted = store.grant(ttl).await.expect("a lease");
+    assert!(granted.lease.0 != 0 && granted.ttl >= ttl, "{granted:?}");
+    let rival = store.grant(ttl).await.expect("a second lease").lease;
+    assert_ne!(rival, granted.lease);
+
+    let created = store.create(&key, b"mine", granted.lease).await.expect("a creation");
+    let entry = store.get(&key).await.expect("a get").expect("it is there");
+    assert_eq!((entry.create_revision, entry.lease, entry.version), (created, granted.lease.0, 1));
+    match store.create(&key, b"theirs", rival).await {
+        Err(CommitError::Conflict { key: found, .. }) => assert_eq!(found, key),
+        other => panic!("{other:?}"),
+    }
+    assert!(store.keep_alive(granted.lease, ttl).await.expect("an answer"));
+    let left = store.time_left(granted.lease).await.expect("an answer").expect("it runs");
+    assert!(left <= granted.ttl && left + Duration::from_secs(30) > granted.ttl, "{left:?}");
+
+    let guarded =
+        |guard: Guard| Transaction { guards: vec![guard], changes: vec![create("/leased/by", "1")] };
+    let fence = Guard::SameCreation(key.clone(), created);
+    assert!(fence.holds(Some(&entry)) && !fence.holds(None));
+    store.revoke(granted.lease).await.expect("it ends");
+    store.revoke(granted.lease).await.expect("it has ended");
+    assert_eq!(store.get(&key).await.expect("a get"), None, "the key ends with the lease");
+    assert!(!store.keep_alive(granted.lease, ttl).await.expect("an answer"));
+    assert_eq!(store.time_left(granted.lease).await.expect("an answer"), None);
+    let late = store.create(&other, b"late", granted.lease).await;
+    assert!(matches!(late, Err(CommitError::Refused { .. })), "{late:?}");
+
+    store.create(&key, b"theirs", rival).await.expect("the key is free");
+    let late = store.commit(&guarded(fence)).await;
+    assert!(matches!(late, Err(CommitError::Conflict { .. })), "{late:?}");
+    assert_eq!(store.get(&"/leased/by".into()).await.expect("a get"), None);
+    store.revoke(rival).await.expect("it ends");
 }

@@ -16,6 +16,7 @@ mod contract;
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod lock;
 mod members;
 mod servers;
 mod snapshot_files;

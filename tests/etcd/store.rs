@@ -15,14 +15,14 @@ use crate::rig::etcd::{Etcd, EtcdOptions as Server, EtcdVersion};
 use crate::rig::process::{free_port, wait_until};
 use crate::rig::relay::Relay;
 
-const VERSIONS: [EtcdVersion; 2] = [EtcdVersion::Current, EtcdVersion::Debian];
+pub const VERSIONS: [EtcdVersion; 2] = [EtcdVersion::Current, EtcdVersion::Debian];
 
-async fn plain(version: EtcdVersion) -> Etcd {
+pub async fn plain(version: EtcdVersion) -> Etcd {
     Etcd::start(Server { version, ..Server::default() }).await
 }
 
 /// Options as a user of this server would give them, without user.
-fn options(etcd: &Etcd) -> EtcdOptions {
+pub fn options(etcd: &Etcd) -> EtcdOptions {
     let mut options = EtcdOptions::new([etcd.endpoint()]);
     if let Some(tls) = etcd.tls() {
         options.ca_cert = Some(tls.authority.clone());
@@ -36,7 +36,7 @@ fn impatient(options: EtcdOptions) -> EtcdOptions {
     EtcdOptions { connect_timeout: Duration::from_secs(2), retry_for: Duration::from_secs(2), ..options }
 }
 
-async fn connect(options: EtcdOptions) -> EtcdStore {
+pub async fn connect(options: EtcdOptions) -> EtcdStore {
     EtcdStore::connect(options).await.expect("a connection")
 }
 

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 const LADDER: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("lib", &[]),
-    ("cli", &["renumber", "operation", "survey", "store", "wire", "ip"]),
-    ("renumber", &["operation", "survey", "store", "wire", "ip"]),
+    ("cli", &["renumber", "operation", "survey", "store", "cluster", "wire", "ip"]),
+    ("renumber", &["operation", "survey", "store", "cluster", "wire", "ip"]),
     ("operation", &["store", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("store", &[]),
+    ("cluster", &["wire", "ip"]),
     ("wire", &["ip"]),
     ("ip", &[]),
 ];
@@ -19,6 +20,8 @@ const LADDER: &[(&str, &[&str])] = &[
 /// What only one place may name.
 const OWNED: &[(&str, &str)] = &[
     ("etcd_client", "store/etcd"),
+    ("kube::", "cluster"),
+    ("k8s_openapi", "cluster"),
     ("prost::", "wire"),
     ("clap", "cli"),
     ("println!", "cli/output.rs"),

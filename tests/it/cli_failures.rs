@@ -190,6 +190,7 @@ fn help_names_every_command() {
       rehearse     Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
                    from the middle
       renumber     Move every Service to another Service range
+      operation    List, show, resume and undo operations
       ranges       The Service ranges: how full they are, and what is wrong with them
       inspect      Any stored object, readable
       ip           Arithmetic on Service ranges, for scripts

@@ -2,6 +2,7 @@
 //! told to fail at a given commit.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Ambient, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Summary, Work,
+    Ambient, Claim, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
@@ -18,12 +19,14 @@ use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{
-    Action, Change, CommitError, Entry, Expected, Key, KeyRange, ReadStore, Record, Revision, StoreError,
-    Transaction, Visitor, WriteStore,
+    Action, Change, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision,
+    StoreError, Transaction, Visitor, WriteStore,
 };
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit, Value};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 
 /// The fixtures, and where their Services go.
 pub const CASES: [(&str, &str); 6] = [
@@ -39,6 +42,11 @@ pub const CASES: [(&str, &str); 6] = [
 const BATCH_SIZE: usize = 7;
 
 const OPERATION: &str = "loops";
+
+/// Of the disorder of those who do several steps at a time, where a test does not choose it.
+const SEED: u64 = 7;
+
+const LOCK: &str = "/netsurgeon/loops/lock";
 
 /// A clock that stands still and uids that are all alike: what is written twice is the same.
 pub struct Constant;
@@ -56,10 +64,27 @@ impl Ambient for Constant {
 /// Keys and their values.
 pub type Keys = BTreeMap<Key, Vec<u8>>;
 
+/// How an executor is set.
+#[derive(Clone)]
+pub struct Settings {
+    pub parallel: usize,
+    pub guards: Vec<Guard>,
+    pub stop: Stop,
+    pub rate: Option<NonZeroU32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { parallel: 1, guards: Vec::new(), stop: Stop::never(), rate: None }
+    }
+}
+
 /// A fixture with the plan of its renumbering.
+#[derive(Clone)]
 pub struct Bench {
     pub name: String,
     base: Arc<MemoryStore>,
+    pub settings: Settings,
     pub plan: Plan<Renumbering>,
     /// Everything that the API server has stored.
     pub before: Keys,
@@ -90,7 +115,12 @@ impl Bench {
             PlanOptions { to: to.parse().expect("a range"), pins: BTreeMap::new(), batch_size: BATCH_SIZE };
         let plan = plan(&survey, &options).expect("a plan");
         let before = keys(base.as_ref(), "/registry/").await;
-        Self { name: format!("{fixture} to {to}"), base, plan, before }
+        Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }
+    }
+
+    /// The same with an executor that is set in another way.
+    pub fn with(&self, settings: Settings) -> Self {
+        Self { settings, ..self.clone() }
     }
 
     /// Returns all cases.
@@ -102,25 +132,40 @@ impl Bench {
         all
     }
 
+    /// Returns all cases, each one step at a time and several.
+    pub async fn all_ways() -> Vec<Self> {
+        let several = Settings { parallel: 6, ..Settings::default() };
+        let all = Self::all().await;
+        let ways = all.into_iter().flat_map(|bench| [bench.with(several.clone()), bench]);
+        ways.collect()
+    }
+
     /// Returns a store of its own with the operation begun in it.
     pub async fn fresh(&self) -> Saboteur {
         let overlay = Overlay::new(self.base.clone()).await.expect("an overlay");
         let summary = Summary {
             kind: "renumber".into(),
             digest: self.plan.digest.clone(),
-            plan_parts: 0,
             started: Constant.now(),
             status: "running".into(),
+            ..Summary::default()
         };
         let cluster = &self.plan.header.cluster;
         // The plan itself is not what is tested here, and would be copied for every point of failure.
-        Journal::begin(&overlay, cluster, OPERATION, b"", summary).await.expect("a journal");
-        Saboteur {
+        Journal::begin(&overlay, cluster, OPERATION, b"", summary, &[]).await.expect("a journal");
+        let store = Saboteur {
             overlay,
             fault: Mutex::new(Fault::None),
             commits: AtomicUsize::new(0),
             late: Mutex::default(),
+            unrest: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            most_under_way: AtomicUsize::new(0),
+        };
+        if self.settings.parallel > 1 {
+            store.unsettle(SEED);
         }
+        store
     }
 
     /// The stage after which there is no way back: a run up to it can be undone.
@@ -144,8 +189,19 @@ impl Bench {
         until: Option<usize>,
         journal: &mut Journal,
     ) -> Result<Report, Failure> {
+        self.run_watched(store, until, journal, &mut Silent).await
+    }
+
+    /// The same, with somebody who is told.
+    pub async fn run_watched(
+        &self,
+        store: &Saboteur,
+        until: Option<usize>,
+        journal: &mut Journal,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, Failure> {
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        Self::executor(store, &world, &mut Silent, journal).run(&self.plan.work, until).await
+        self.executor(store, &world, observer, journal).run(&self.plan.work, until).await
     }
 
     /// Undoes as a process does that has just been started.
@@ -161,16 +217,19 @@ impl Bench {
     ) -> Result<Report, Failure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        Self::executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
+        self.executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
     fn executor<'a>(
+        &self,
         store: &'a Saboteur,
         world: &'a Simulation<'a>,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a> {
-        Executor { store, world, ambient: &Constant, observer, journal, guards: Vec::new() }
+        let Settings { parallel, guards, stop, rate } = self.settings.clone();
+        let executor = Executor::new(store, world, &Constant, observer, journal);
+        Executor { parallel, guards, stop, rate, ..executor }
     }
 
     /// The states of all steps that were begun.
@@ -247,6 +306,8 @@ pub enum Fault {
     LostBefore(usize),
     /// The answer is lost, and it happens only when the outcome has been looked for already.
     LostAndLate(usize),
+    /// Just before it, the lock goes to somebody else.
+    LockLost(usize),
 }
 
 /// An overlay that fails when it is told to.
@@ -256,6 +317,10 @@ pub struct Saboteur {
     commits: AtomicUsize,
     /// A commit under way, with the number of reads that it still takes.
     late: Mutex<Option<(Transaction, usize)>>,
+    /// How long each call takes, at random, if it is not done at once.
+    unrest: Mutex<Option<StdRng>>,
+    under_way: AtomicUsize,
+    most_under_way: AtomicUsize,
 }
 
 impl Saboteur {
@@ -268,6 +333,57 @@ impl Saboteur {
     /// Returns the number of commits that were tried since the last fault was chosen.
     pub fn commits(&self) -> usize {
         self.commits.load(Ordering::SeqCst)
+    }
+
+    /// From now on calls take a while, at random, so that others come in between.
+    pub fn unsettle(&self, seed: u64) {
+        *lock(&self.unrest) = Some(StdRng::seed_from_u64(seed));
+    }
+
+    /// Returns how many calls were under way at the same time at most.
+    pub fn most_under_way(&self) -> usize {
+        self.most_under_way.load(Ordering::SeqCst)
+    }
+
+    /// Takes a while.
+    async fn tarry(&self) {
+        let turns = lock(&self.unrest).as_mut().map_or(0, |random| random.random_range(0..4));
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn slowly<T>(&self, call: impl Future<Output = T>) -> T {
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
+        self.tarry().await;
+        let outcome = call.await;
+        self.tarry().await;
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Makes the lock's key, as the one who holds it; returns what guards every write then.
+    pub async fn take_lock(&self, holder: &str) -> Guard {
+        let key = Key::from(LOCK);
+        if let Some(entry) = self.overlay.get(&key).await.expect("a read") {
+            let expected = Expected::At(entry.mod_revision);
+            let change = Change { key: key.clone(), expected, action: Action::Delete };
+            let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+            self.overlay.commit(&transaction).await.expect("a commit");
+        }
+        let claim = Claim {
+            holder: holder.into(),
+            pid: 1,
+            operation: OPERATION.into(),
+            purpose: "a test".into(),
+            since: Constant.now(),
+        };
+        let value = serde_json::to_vec(&claim).expect("JSON");
+        let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value) };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        let created = self.overlay.commit(&transaction).await.expect("a commit");
+        Guard::SameCreation(key, created)
     }
 
     /// Changes a key as somebody else would.
@@ -313,8 +429,11 @@ impl ReadStore for Saboteur {
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
-        self.arrive(false).await;
-        self.overlay.get(key).await
+        self.slowly(async {
+            self.arrive(false).await;
+            self.overlay.get(key).await
+        })
+        .await
     }
 
     async fn scan(
@@ -330,6 +449,12 @@ impl ReadStore for Saboteur {
 #[async_trait]
 impl WriteStore for Saboteur {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        self.slowly(self.commit_or_fail(transaction)).await
+    }
+}
+
+impl Saboteur {
+    async fn commit_or_fail(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         self.arrive(true).await;
         let number = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
         let fault = *lock(&self.fault);
@@ -352,6 +477,10 @@ impl WriteStore for Saboteur {
                 // The first read looks for the record; the second one begins the next attempt.
                 *lock(&self.late) = Some((transaction.clone(), 2));
                 Err(lost())
+            }
+            Fault::LockLost(at) if number == at => {
+                self.take_lock("bob@elsewhere").await;
+                self.overlay.commit(transaction).await
             }
             _ => self.overlay.commit(transaction).await,
         }

@@ -24,6 +24,7 @@ mod findings;
 mod harness;
 mod loops;
 mod meddling;
+mod parallel;
 mod planning;
 mod program;
 mod rehearsal;

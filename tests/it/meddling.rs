@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use netsurgeon::operation::OperationError;
+use netsurgeon::operation::{OperationError, State};
 use netsurgeon::renumber::{Hold, Move};
 use netsurgeon::store::Key;
 use netsurgeon::survey::Layout;
@@ -49,7 +49,7 @@ async fn change(store: &Saboteur, key: &Key, edits: &[FieldEdit]) {
 
 #[tokio::test]
 async fn what_others_changed_survives_a_rollback() {
-    for mut bench in Bench::all().await {
+    for mut bench in Bench::all_ways().await {
         // By external IP and by shadow.
         for subject in ["shop/web", "shop/checkout"] {
             let store = bench.fresh().await;
@@ -73,7 +73,7 @@ async fn what_others_changed_survives_a_rollback() {
 /// The Service is left as it is, and so is all that its addresses need: holds, reservations, the range.
 #[tokio::test]
 async fn an_address_changed_by_someone_else_is_left_alone() {
-    for bench in Bench::all().await {
+    for bench in Bench::all_ways().await {
         for hold in [Hold::ExternalIp, Hold::Shadow] {
             let Some(candidate) = bench.plan.work.moves.iter().find(|m| m.hold == hold) else { continue };
             let store = bench.fresh().await;
@@ -135,7 +135,7 @@ async fn assert_left_alone(bench: &Bench, store: &Saboteur, candidate: &Move, he
 
 #[tokio::test]
 async fn a_service_made_anew_is_not_the_one_that_was_planned() {
-    for bench in Bench::all().await {
+    for bench in Bench::all_ways().await {
         let candidate = &bench.plan.work.moves[0];
         let store = bench.fresh().await;
         let uid = set(Field::uid(), "11111111-2222-4333-8444-555555555555");
@@ -143,6 +143,9 @@ async fn a_service_made_anew_is_not_the_one_that_was_planned() {
         let failure = bench.run(&store, None).await.expect_err("another Service");
         assert!(matches!(failure.source, OperationError::Changed { .. }), "{failure}");
         assert!(failure.to_string().contains(&candidate.subject()), "{failure}");
+        let states = bench.states(&store).await;
+        let begun = states.values().filter(|state| **state == Some(State::Started)).count();
+        assert_eq!(begun, 0, "{}: what was under way is finished", bench.name);
         let report = bench.unwind(&store).await.expect("a rollback");
         assert_eq!(report.stuck, [], "{}", bench.name);
     }

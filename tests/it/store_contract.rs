@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use netsurgeon::store::lease::LeaseStore;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::snapshot::SnapshotStore;
@@ -22,6 +24,25 @@ fn snapshot(scope: &[KeyRange]) -> SnapshotStore {
 #[tokio::test]
 async fn memory_keeps_the_contract() {
     contract::check_writes(&MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn leases_in_memory_end_when_their_time_is_over() {
+    let store = MemoryStore::new();
+    contract::check_leases(&store).await;
+    let second = Duration::from_secs(1);
+    let (short, long) = (store.grant(second * 2).await.unwrap(), store.grant(second * 3).await.unwrap());
+    for (lease, key) in [(short, "/short"), (short, "/short/too"), (long, "/long")] {
+        store.create(&key.into(), b"1", lease.lease).await.expect("a creation");
+    }
+    let before = store.revision().await.expect("a revision");
+    store.advance(second);
+    assert!(store.keep_alive(long.lease, second).await.expect("an answer"));
+    store.advance(second);
+    assert_eq!(store.revision().await.expect("a revision"), Revision(before.0 + 1), "at one revision");
+    let left: Vec<_> = contract::everything(&store, None).await.into_iter().map(|entry| entry.key).collect();
+    assert_eq!(left, ["/long".into()]);
+    assert_eq!(store.time_left(long.lease).await.expect("an answer"), Some(second * 2));
 }
 
 #[tokio::test]

@@ -15,8 +15,13 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod api_servers;
+mod barrier;
 mod cluster_ip;
 mod external_ip;
 mod promises;
+mod renumber;
 mod sentinel;
+mod serving;
 mod trouble;
+mod world;

@@ -9,9 +9,9 @@ use serde::Serialize;
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::output::{Output, Tone, counted};
 use crate::cli::source::EtcdArgs;
-use crate::cli::{Context, Outcome};
+use crate::cli::{Context, Outcome, new_operation_id};
 use crate::ip::{Item, ServiceCidr};
-use crate::operation::{Ambient, Executor, Journal, NoWorld, Plan, Silent, SystemAmbient};
+use crate::operation::{Ambient, Claim, Executor, Journal, NoWorld, Plan, Silent, SystemAmbient};
 use crate::renumber::ranges::{Content, KIND, RangeRewrite, RewriteError, plan_rewrite};
 use crate::store::overlay::Overlay;
 use crate::store::{ReadStore, WriteStore};
@@ -145,20 +145,15 @@ async fn carry_out(
     operation: &str,
 ) -> Result<(), Failure> {
     let ambient = SystemAmbient;
-    let mut journal = Journal::begin_plan(store, operation, plan, ambient.now()).await?;
+    let purpose = format!("rewrite RangeAllocation `{}`", plan.work.name);
+    let by = Claim::of_this_process(operation, &purpose, ambient.now());
+    let mut journal = Journal::begin_plan(store, plan, &by, &[]).await?;
     let mut silent = Silent;
-    let mut executor = Executor {
-        store,
-        world: &NoWorld,
-        ambient: &ambient,
-        observer: &mut silent,
-        journal: &mut journal,
-        guards: Vec::new(),
-    };
+    let mut executor = Executor::new(store, &NoWorld, &ambient, &mut silent, &mut journal);
     match executor.run(&plan.work, None).await {
-        Ok(_) => Ok(journal.set_status(store, "done").await?),
+        Ok(_) => Ok(journal.set_status(store, "done", ambient.now(), &[]).await?),
         Err(failure) => {
-            journal.set_status(store, "failed").await?;
+            journal.set_status(store, "failed", ambient.now(), &[]).await?;
             Err(Failure::from(failure).hint("nothing was changed; run the command again"))
         }
     }
@@ -185,40 +180,25 @@ async fn undo(
         format!("Put the old value of RangeAllocation `{}` back in {}?", plan.work.name, store.describe());
     context.output.ask(&question, args.yes)?;
     let mut silent = Silent;
-    let mut executor = Executor {
-        store,
-        world: &NoWorld,
-        ambient: &SystemAmbient,
-        observer: &mut silent,
-        journal: &mut journal,
-        guards: Vec::new(),
-    };
+    let mut executor = Executor::new(store, &NoWorld, &SystemAmbient, &mut silent, &mut journal);
     let report = executor.unwind(&plan.work).await?;
     if report.done == 0 && report.stuck.is_empty() {
         context.output.progress("it had been put back before; nothing was written");
         return Ok(Outcome::Done);
     }
     if let Some(stuck) = report.stuck.first() {
-        journal.set_status(store, "stuck").await?;
+        journal.set_status(store, "stuck", SystemAmbient.now(), &[]).await?;
         let text = format!("it cannot be put back: {}", stuck.reason);
         return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text)).hint(
             "something was allocated since; `netsurgeon ranges rewrite` makes it right for what is there now",
         ));
     }
-    journal.set_status(store, "rolled-back").await?;
+    journal.set_status(store, "rolled-back", SystemAmbient.now(), &[]).await?;
     if context.output.is_structured() {
         show(context, &plan.work.inverse(), "undone", Some(operation))?;
     }
     context.output.progress("the old value is back");
     Ok(Outcome::Done)
-}
-
-/// Sorts by time of day; the end makes it unique.
-fn new_operation_id() -> String {
-    let now = time::OffsetDateTime::now_utc();
-    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
-    let unique: String = SystemAmbient.uid().chars().take(4).collect();
-    format!("{}-{unique}", now.format(&format).unwrap_or_default())
 }
 
 fn difference(work: &RangeRewrite) -> (Vec<String>, Vec<String>) {

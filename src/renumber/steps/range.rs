@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use super::edits::{both, bytes, swap, text};
-use super::{Compiler, step};
-use crate::ip::{Item, Items};
+use super::{Compiler, step, word};
+use crate::ip::{Item, Items, ServiceCidr};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap, Wait};
 use crate::renumber::intention::{Move, Turn};
 use crate::store::Key;
@@ -19,18 +19,30 @@ fn external(name: &str, what: String, why: &str) -> Step {
 }
 
 fn outside(name: &str, what: String, why: &str) -> External {
-    External { name: name.to_string(), what, why: why.to_string(), assumed: None, assumed_back: None }
+    External {
+        name: name.to_string(),
+        what,
+        why: why.to_string(),
+        undo: None,
+        assumed: None,
+        assumed_back: None,
+    }
 }
 
 fn external_step(external: External) -> Step {
     step("external", &external.name.clone(), Action::External(external))
 }
 
+/// Ranges as the API servers' flag takes them.
+fn as_flag(ranges: &[ServiceCidr]) -> String {
+    ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 impl Compiler<'_> {
     pub(in crate::renumber) fn prepare(&self) -> Vec<Step> {
         let mut steps = vec![external(
             "snapshot",
-            "take a snapshot of etcd and verify it; lock the deploy pipelines".to_string(),
+            "take a snapshot of etcd and verify it".to_string(),
             "it is the way back if everything else fails",
         )];
         let kubernetes = self.work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
@@ -45,18 +57,16 @@ impl Compiler<'_> {
         steps
     }
 
-    /// The whole of the API servers' flag afterwards.
-    fn flag(&self) -> String {
-        self.work.flag.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-    }
-
     /// The API servers' flag; in the bitmap era it comes first, and the API servers then rewrite the bitmap
     /// themselves. Under dual write nobody does, so a step of ours follows.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
-        let what = format!(
-            "set `--service-cluster-ip-range` to `{}` on every API server, and on controller managers that have it",
-            self.flag()
-        );
+        let set = |flag: &[ServiceCidr]| {
+            format!(
+                "set `--service-cluster-ip-range` to `{}` on every API server, and on controller managers that \
+                 have it",
+                as_flag(flag)
+            )
+        };
         let why = match self.work.era {
             Era::Bitmap => {
                 "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
@@ -64,7 +74,8 @@ impl Compiler<'_> {
             }
             _ => "an API server with the old flag would make the old range again",
         };
-        let mut flags = outside("flags", what, why);
+        let mut flags = outside("flags", set(&self.work.flag), why);
+        flags.undo = Some(set(&self.work.flag_before));
         let Some((forward, backward)) = self.bitmap_rewrite() else {
             return vec![external_step(flags)];
         };
@@ -120,7 +131,7 @@ impl Compiler<'_> {
     /// Makes the ServiceCIDR of the new range; on a dual-stack cluster with the other family's range beside
     /// it, without which ServiceCIDR `kubernetes` could not go (`servicecidrs_controller.go`, v1.36.3).
     pub(in crate::renumber) fn open_range(&self) -> Step {
-        let name = self.range_name();
+        let name = self.work.range_name();
         let manifest = serde_json::json!({
             "apiVersion": self.work.api_version, "kind": "ServiceCIDR",
             "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
@@ -141,13 +152,9 @@ impl Compiler<'_> {
 
     /// Shadow Services can be made once the allocator takes addresses of the new range.
     pub(in crate::renumber) fn range_is_ready(&self) -> Step {
-        let until = format!("ServiceCIDR `{}` is ready on every API server", self.range_name());
-        step("range-ready", &self.range_name(), Action::Wait(Wait { name: "range-ready".into(), until }))
-    }
-
-    pub(super) fn range_name(&self) -> String {
-        let network = self.work.to.network().to_string().replace(['.', ':'], "-");
-        format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.work.to.prefix_len())
+        let until = format!("ServiceCIDR `{}` is ready on every API server", self.work.range_name());
+        let wait = Wait { name: word::RANGE_READY.into(), batch: None, until };
+        step("range-ready", &self.work.range_name(), Action::Wait(wait))
     }
 
     pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
@@ -171,7 +178,7 @@ impl Compiler<'_> {
         vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }
 
-    pub(in crate::renumber) fn close(&self) -> Vec<Step> {
+    pub(in crate::renumber) fn close() -> Vec<Step> {
         vec![external(
             "soak",
             "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
@@ -193,7 +200,10 @@ impl Compiler<'_> {
             ));
             steps.push(external(
                 "temporary-range",
-                format!("delete ServiceCIDR `{}` once `kubernetes` has the new range", self.range_name()),
+                format!(
+                    "delete ServiceCIDR `{}` once `kubernetes` has the new range",
+                    self.work.range_name()
+                ),
                 "it was only needed until the API servers' own ServiceCIDR has the range",
             ));
         }
@@ -202,13 +212,14 @@ impl Compiler<'_> {
             let edits = vec![FieldEdit::replace(field, text(before), text(after))];
             let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
             let assumed = Some(swap(vec![KeyEdit { key: self.layout.kubeadm_config(), change }]));
-            let what = format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", self.flag());
+            let what =
+                format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", as_flag(&self.work.flag));
             let why = "the next `kubeadm upgrade` would bring the old range back";
             steps.push(external_step(External { assumed, ..outside("kubeadm-config", what, why) }));
         }
         steps.push(external(
             "certificates-after",
-            "reissue the API servers' certificates without the old first address; unlock the pipelines"
+            "reissue the API servers' certificates without the old first address; unlock the deploy pipelines"
                 .to_string(),
             "nothing dials the old address any more",
         ));

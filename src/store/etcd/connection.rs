@@ -31,6 +31,15 @@ pub(super) enum Request {
     Write,
 }
 
+/// How long a request may take.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// With everything that is tried again; what was begun within it is finished.
+    patience: Duration,
+    /// Sent once.
+    request: Duration,
+}
+
 /// The clients of an etcd.
 pub(super) struct Connection {
     options: EtcdOptions,
@@ -49,9 +58,9 @@ impl Connection {
         let tls = options.tls()?;
         let clients = urls.iter().map(|_| Mutex::new(None)).collect();
         let connection = Self { options, tls, urls, clients, current: AtomicUsize::new(0) };
-        let endpoints = u32::try_from(connection.urls.len()).unwrap_or(u32::MAX);
-        let patience = connection.options.connect_timeout.saturating_mul(endpoints);
-        let opened = connection.request_within(patience, Request::Read, |_| async { Ok(()) }).await;
+        let patience = connection.options.connect_timeout.saturating_mul(connection.endpoint_count());
+        let limits = connection.limits(patience);
+        let opened = connection.request_within(limits, Request::Read, |_| async { Ok(()) }).await;
         opened.map_err(|failure| connection.error(failure, patience))?;
         Ok(connection)
     }
@@ -71,12 +80,35 @@ impl Connection {
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
-        self.request_within(self.options.retry_for, kind, send).await
+        self.request_within(self.limits(self.options.retry_for), kind, send).await
+    }
+
+    /// Sends a request that may be sent twice, and is of no use after a time: every endpoint gets a part of
+    /// it.
+    pub(super) async fn request_soon<T, F>(
+        &self,
+        within: Duration,
+        send: impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let each = within.checked_div(self.endpoint_count()).unwrap_or(within);
+        let limits = Limits { patience: within, request: self.options.request_timeout.min(each) };
+        self.request_within(limits, Request::Read, send).await
+    }
+
+    fn limits(&self, patience: Duration) -> Limits {
+        Limits { patience, request: self.options.request_timeout }
+    }
+
+    fn endpoint_count(&self) -> u32 {
+        u32::try_from(self.urls.len()).unwrap_or(u32::MAX)
     }
 
     async fn request_within<T, F>(
         &self,
-        patience: Duration,
+        limits: Limits,
         kind: Request,
         send: impl Fn(Client) -> F,
     ) -> Result<T, Failure>
@@ -87,9 +119,9 @@ impl Connection {
         let mut attempts = 0_u32;
         let mut authentications = 0_u32;
         loop {
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = limits.patience.saturating_sub(begun.elapsed());
             let endpoint = self.current.load(Ordering::Relaxed);
-            let failure = match self.attempt(endpoint, left, &send).await {
+            let failure = match self.attempt(endpoint, left, limits.request, &send).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -108,7 +140,7 @@ impl Connection {
                 _ => return Err(failure),
             }
             let pause = self.pause(attempts);
-            if begun.elapsed().saturating_add(pause) >= patience {
+            if begun.elapsed().saturating_add(pause) >= limits.patience {
                 return Err(failure);
             }
             tracing::debug!(reason = failure.reason, attempts, "etcd request failed, trying again");
@@ -121,6 +153,7 @@ impl Connection {
         &self,
         endpoint: usize,
         left: Duration,
+        limit: Duration,
         send: &impl Fn(Client) -> F,
     ) -> Result<T, Failure>
     where
@@ -133,10 +166,12 @@ impl Connection {
         };
         // A request that was begun is given its time even if the patience ends meanwhile: cutting a write
         // short would make its outcome unknown for nothing.
-        match timeout(self.options.request_timeout, send(client)).await {
-            Ok(answer) => answer.map_err(Failure::from),
-            Err(_) => Err(Failure::timed_out(self.options.request_timeout.as_secs())),
+        if let Ok(answer) = timeout(limit, send(client)).await {
+            return answer.map_err(Failure::from);
         }
+        // The connection may be one of which nobody has said that it is gone: the next request dials.
+        self.forget(endpoint);
+        Err(Failure::timed_out(limit.as_secs()))
     }
 
     /// Returns the client of an endpoint, authenticated and known to have answered once.
@@ -165,7 +200,7 @@ impl Connection {
         Ok(client)
     }
 
-    /// Drops an endpoint's client, so that the next request authenticates again.
+    /// Drops an endpoint's client, so that the next request connects and authenticates again.
     fn forget(&self, endpoint: usize) {
         if let Some(slot) = self.clients.get(endpoint) {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -181,8 +216,7 @@ impl Connection {
     /// Nothing until every endpoint was tried, then a doubling pause, between half of it and all of it so
     /// that several clients do not return together.
     fn pause(&self, attempts: u32) -> Duration {
-        let endpoints = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
-        let rounds = attempts.checked_div(endpoints).unwrap_or_default();
+        let rounds = attempts.checked_div(self.endpoint_count()).unwrap_or_default();
         let Some(doublings) = rounds.checked_sub(1) else { return Duration::ZERO };
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
         FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE).mul_f64(rand::random_range(0.5..=1.0))
@@ -193,7 +227,8 @@ impl Connection {
         self.error(failure, self.options.retry_for)
     }
 
-    fn error(&self, failure: Failure, patience: Duration) -> StoreError {
+    /// Words a failure of a request that was tried for so long.
+    pub(super) fn error(&self, failure: Failure, patience: Duration) -> StoreError {
         let endpoints = self.endpoints();
         let reason = failure.reason;
         match failure.kind {
@@ -208,7 +243,7 @@ impl Connection {
             Kind::Configuration => {
                 StoreError::Configuration { what: format!("the connection to etcd at `{endpoints}`"), reason }
             }
-            Kind::Compacted | Kind::FutureRevision | Kind::Refused | Kind::Other => {
+            Kind::Compacted | Kind::FutureRevision | Kind::Refused | Kind::NoSuchLease | Kind::Other => {
                 StoreError::Server { endpoints, reason }
             }
         }

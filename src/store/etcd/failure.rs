@@ -28,6 +28,8 @@ pub(super) enum Kind {
     FutureRevision,
     /// The request as such is refused; no retry helps.
     Refused,
+    /// There is no such lease: it has ended.
+    NoSuchLease,
     /// Anything else.
     Other,
 }
@@ -61,6 +63,7 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("received message larger than max", Kind::Refused, true),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
+    ("etcdserver: requested lease not found", Kind::NoSuchLease, true),
     ("etcdserver: too many requests", Kind::Transient, true),
     ("etcdserver: no leader", Kind::Transient, true),
     ("etcdserver: not leader", Kind::Transient, false),

@@ -5,11 +5,12 @@
 //! it is certain that it was not carried out, and says so when that is not known.
 //!
 //! The parts: [`options`] what a user sets, [`connection`] endpoints and retries, [`failure`] what etcd's
-//! answers mean. This is the only room that knows the client library.
+//! answers mean, [`lease`] keys that end by themselves. This is the only room that knows the client library.
 
 mod backup;
 mod connection;
 mod failure;
+mod lease;
 mod options;
 
 use async_trait::async_trait;
@@ -23,6 +24,7 @@ pub use self::options::EtcdOptions;
 
 use self::connection::{Connection, Request};
 use self::failure::{Failure, Kind};
+use super::lease::LeaseId;
 use super::transaction::KeyState;
 use super::{
     Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, StoreError,
@@ -153,10 +155,33 @@ impl EtcdStore {
         self.header_revision(status.header().map(ResponseHeader::revision))
     }
 
+    /// Carries out a transaction; keys that it creates get the lease.
+    async fn commit_with(
+        &self,
+        transaction: &Transaction,
+        lease: Option<LeaseId>,
+    ) -> Result<Revision, CommitError> {
+        transaction.validate()?;
+        let etcd_transaction = etcd_transaction(transaction, lease);
+        let send = |client: Client| {
+            let etcd_transaction = etcd_transaction.clone();
+            let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
+            async move { requests.txn(etcd_transaction).await }
+        };
+        let answer = self.connection.request(Request::Write, send).await;
+        let answer = answer.map_err(|failure| self.write_error(failure))?;
+        if !answer.succeeded() {
+            return Err(self.conflict(transaction, &answer));
+        }
+        let revision = answer.header().map(ResponseHeader::revision);
+        self.header_revision(revision)
+            .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
+    }
+
     /// Words a failed write.
     fn write_error(&self, failure: Failure) -> CommitError {
         match failure.kind {
-            Kind::Refused => CommitError::Refused { reason: failure.reason },
+            Kind::Refused | Kind::NoSuchLease => CommitError::Refused { reason: failure.reason },
             _ if !failure.not_carried_out => CommitError::OutcomeUnknown { reason: failure.reason },
             _ => CommitError::Store(self.connection.read_error(failure)),
         }
@@ -179,8 +204,8 @@ impl EtcdStore {
     }
 }
 
-/// A transaction in etcd's terms. An update keeps the key's lease.
-fn etcd_transaction(transaction: &Transaction) -> Txn {
+/// A transaction in etcd's terms. An update keeps the key's lease, a creation gets the one given.
+fn etcd_transaction(transaction: &Transaction, lease: Option<LeaseId>) -> Txn {
     let guards = transaction.guards.iter().map(|guard| match guard {
         Guard::Unchanged(key, revision) => {
             Compare::mod_revision(key.as_bytes(), CompareOp::Equal, revision.0)
@@ -196,7 +221,10 @@ fn etcd_transaction(transaction: &Transaction) -> Txn {
     });
     let changes = transaction.changes.iter().map(|change| match (&change.action, change.expected) {
         (Action::Delete, _) => TxnOp::delete(change.key.as_bytes(), None),
-        (Action::Put(value), Expected::Absent) => TxnOp::put(change.key.as_bytes(), value.as_slice(), None),
+        (Action::Put(value), Expected::Absent) => {
+            let options = lease.map(|lease| PutOptions::new().with_lease(lease.0));
+            TxnOp::put(change.key.as_bytes(), value.as_slice(), options)
+        }
         (Action::Put(value), Expected::At(_)) => {
             let options = PutOptions::new().with_ignore_lease();
             TxnOp::put(change.key.as_bytes(), value.as_slice(), Some(options))
@@ -275,20 +303,6 @@ impl ReadStore for EtcdStore {
 #[async_trait]
 impl WriteStore for EtcdStore {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
-        transaction.validate()?;
-        let etcd_transaction = etcd_transaction(transaction);
-        let send = |client: Client| {
-            let etcd_transaction = etcd_transaction.clone();
-            let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
-            async move { requests.txn(etcd_transaction).await }
-        };
-        let answer = self.connection.request(Request::Write, send).await;
-        let answer = answer.map_err(|failure| self.write_error(failure))?;
-        if !answer.succeeded() {
-            return Err(self.conflict(transaction, &answer));
-        }
-        let revision = answer.header().map(ResponseHeader::revision);
-        self.header_revision(revision)
-            .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
+        self.commit_with(transaction, None).await
     }
 }

@@ -1,0 +1,368 @@
+//! Carrying an operation out on a live cluster: what `renumber apply`, `retire`, `rollback` and `operation
+//! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
+//! ended.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clap::Args;
+
+use super::Context;
+use super::failure::{Failure, Kind};
+use super::output::Output;
+use super::progress::Progress;
+use super::source::EtcdArgs;
+use crate::cluster::{Cluster, ClusterOptions, Reach};
+use crate::operation::{
+    self, Ambient, Answer, Claim, Executor, External, Journal, Lock, OperationError, Plan, Report, Stop,
+    StopSwitch, Summary, SystemAmbient, WorldError,
+};
+use crate::renumber::Renumbering;
+use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
+use crate::renumber::plan::KIND;
+use crate::store::ReadStore;
+use crate::store::etcd::EtcdStore;
+use crate::survey::Survey;
+
+/// How to reach the Kubernetes API.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Kubernetes API")]
+pub struct KubeArgs {
+    /// The kubeconfig [default: as kubectl finds it; on a control-plane host of kubeadm's, its own]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl KubeArgs {
+    /// Connects.
+    pub async fn connect(&self) -> Result<Cluster, Failure> {
+        let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
+        let options = ClusterOptions { kubeconfig, context, ..ClusterOptions::default() };
+        Ok(Cluster::connect(&options).await?)
+    }
+}
+
+/// How to carry an operation out.
+#[derive(Debug, Clone, Args)]
+pub struct LiveArgs {
+    /// Services in flight at the same time
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
+    parallel: u8,
+    /// Writes a second, at most
+    #[arg(long, value_name = "N")]
+    rate: Option<NonZeroU32>,
+    /// How every kube-proxy is asked whether it has applied what was written: `auto`, `direct`, `node-proxy`
+    /// (through the API server), or so many seconds of waiting, which prove nothing
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
+    barrier: Reach,
+    /// Say that something which others do is done, by its name: `flags`, `soak`, ...
+    #[arg(long, value_name = "WHAT")]
+    confirm: Vec<String>,
+    /// Do not ask whether to begin
+    #[arg(short, long)]
+    yes: bool,
+    /// Take the lock from a process that carried out the same operation and is known to be gone
+    #[arg(long)]
+    take_over: bool,
+    /// How long the lock outlives a process that was killed, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
+    lock_ttl: u64,
+    #[command(flatten)]
+    pub(super) etcd: EtcdArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+fn parse_reach(text: &str) -> Result<Reach, String> {
+    match text {
+        "auto" => Ok(Reach::Auto),
+        "direct" => Ok(Reach::Direct),
+        "node-proxy" => Ok(Reach::NodeProxy),
+        seconds => match seconds.parse::<u16>() {
+            Ok(seconds) => Ok(Reach::Wait(Duration::from_secs(seconds.into()))),
+            Err(_) => Err("give `auto`, `direct`, `node-proxy`, or a number of seconds".to_string()),
+        },
+    }
+}
+
+impl LiveArgs {
+    /// These, with something more that is done.
+    pub fn confirming(&self, name: &str) -> Self {
+        let mut args = self.clone();
+        args.confirm.push(name.to_string());
+        args
+    }
+
+    /// Asks whether to begin, unless told not to.
+    pub fn ask(&self, output: &Output, question: &str) -> Result<(), Failure> {
+        output.ask(question, self.yes)
+    }
+}
+
+/// A live cluster: its etcd and its API, which were found to be the same cluster's.
+pub struct Session {
+    /// The etcd.
+    pub store: Arc<EtcdStore>,
+    /// The API.
+    pub cluster: Cluster,
+    /// The uid of the namespace `kube-system`.
+    pub id: String,
+}
+
+/// Where to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// On, up to but not including a stage, or to the end.
+    Forward(Option<usize>),
+    /// Back to the start.
+    Back,
+}
+
+/// An operation that has a journal.
+pub struct Ongoing {
+    /// Its id.
+    pub operation: String,
+    /// What it carries out.
+    pub plan: Plan<Renumbering>,
+    /// What was done.
+    pub journal: Journal,
+    /// How it stands.
+    pub summary: Summary,
+}
+
+impl Session {
+    /// Connects to both, and makes sure that they belong together.
+    pub async fn open(args: &LiveArgs) -> Result<Self, Failure> {
+        let store = args.etcd.connect().await?;
+        let cluster = args.kube.connect().await?;
+        let (stored, served) =
+            (Survey::identity(store.as_ref(), &args.etcd.layout()).await?, cluster.identity().await?);
+        if stored.as_ref() != Some(&served) {
+            let stored = stored.map_or_else(|| "none".to_string(), |uid| format!("`{uid}`"));
+            let text = format!(
+                "etcd and API are not the same cluster's: namespace `kube-system` has uid {stored} in etcd, \
+                 `{served}` at {}",
+                cluster.server()
+            );
+            return Err(Failure::refused(text)
+                .hint("check `--etcd-endpoints`, `--etcd-prefix`, `--kubeconfig` and `--context`"));
+        }
+        Ok(Self { store, cluster, id: served })
+    }
+
+    /// Returns the renumberings of this cluster that have not come to an end.
+    pub async fn unfinished(&self) -> Result<Vec<String>, Failure> {
+        unfinished(self.store.as_ref(), &self.id).await
+    }
+
+    /// Opens an operation by its id, or the one that has not come to an end.
+    pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
+        open_operation(self.store.as_ref(), &self.id, operation).await
+    }
+
+    /// Takes the cluster's lock for an operation.
+    pub async fn lock(&self, args: &LiveArgs, operation: &str, purpose: &str) -> Result<Lock, Failure> {
+        let claim = Claim::of_this_process(operation, purpose, SystemAmbient.now());
+        let (store, ttl) = (self.store.clone(), Duration::from_secs(args.lock_ttl));
+        let locked = if args.take_over {
+            Lock::take_over(store, &self.id, &claim, ttl).await
+        } else {
+            Lock::acquire(store, &self.id, &claim, ttl).await
+        };
+        Ok(locked?)
+    }
+
+    /// Goes on with an operation, and writes into its journal how it stands afterwards.
+    pub async fn carry_out(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        way: Way,
+    ) -> Result<Report, Failure> {
+        let (switch, stop) = Stop::new();
+        let listener = tokio::spawn(listen(context.output.clone(), switch));
+        let approver =
+            Confirmations { output: &context.output, given: args.confirm.iter().cloned().collect() };
+        let mut options = LiveOptions::new(&ongoing.operation);
+        options.reach = args.barrier;
+        let world = LiveWorld {
+            cluster: &self.cluster,
+            store: self.store.as_ref(),
+            work: &ongoing.plan.work,
+            approver: &approver,
+            options,
+        };
+        let mut progress = Progress::new();
+        let mut executor = Executor {
+            guards: vec![lock.guard()],
+            parallel: args.parallel.into(),
+            stop,
+            rate: args.rate,
+            ..Executor::new(self.store.as_ref(), &world, &SystemAmbient, &mut progress, &mut ongoing.journal)
+        };
+        let outcome = match way {
+            Way::Forward(until) => executor.run(&ongoing.plan.work, until).await,
+            Way::Back => executor.unwind(&ongoing.plan.work).await,
+        };
+        drop(progress);
+        listener.abort();
+        self.note(ongoing, lock, way, &outcome).await?;
+        outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))
+    }
+
+    /// Writes how an operation stands, unless the lock is somebody else's by now.
+    async fn note(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        way: Way,
+        outcome: &Result<Report, operation::Failure>,
+    ) -> Result<(), Failure> {
+        let status = match (way, outcome) {
+            (_, Err(failure)) => match &failure.source {
+                OperationError::LockLost { .. } | OperationError::Locked(_) => return Ok(()),
+                source if is_pause(source) => "paused",
+                _ => "stopped",
+            },
+            (Way::Back, Ok(report)) if report.stuck.is_empty() => "rolled-back",
+            (Way::Back, Ok(_)) => "stuck",
+            (Way::Forward(Some(_)), Ok(_)) => "held",
+            (Way::Forward(None), Ok(_)) => "done",
+        };
+        ongoing.summary.status = status.to_string();
+        let now = SystemAmbient.now();
+        Ok(ongoing.journal.set_status(self.store.as_ref(), status, now, &[lock.guard()]).await?)
+    }
+}
+
+async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
+    let listed = Journal::list(store, Some(cluster)).await?;
+    let is_open = |listed: &operation::Listed| {
+        listed.summary.kind == KIND && !matches!(listed.summary.status.as_str(), "done" | "rolled-back")
+    };
+    Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
+}
+
+/// Opens a renumbering by its id, or the one of the cluster that has not come to an end.
+pub async fn open_operation(
+    store: &dyn ReadStore,
+    cluster: &str,
+    operation: Option<&str>,
+) -> Result<Ongoing, Failure> {
+    let operation = match operation {
+        Some(id) => id.to_string(),
+        None => match unfinished(store, cluster).await?.as_slice() {
+            [one] => one.clone(),
+            [] => {
+                return Err(Failure::refused("no renumbering of this cluster is under way")
+                    .hint("`netsurgeon operation list` lists those that have ended"));
+            }
+            more => {
+                let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+                return Err(Failure::usage(format!("several are under way: {list}"))
+                    .hint("name one of them with `--operation`"));
+            }
+        },
+    };
+    let (journal, summary, text) = Journal::open(store, cluster, &operation).await?;
+    if summary.kind != KIND {
+        return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
+    }
+    let plan = Plan::parse(&text, Path::new(&operation))?;
+    Ok(Ongoing { operation, plan, journal, summary })
+}
+
+fn is_pause(error: &OperationError) -> bool {
+    matches!(error, OperationError::Paused { .. } | OperationError::Stopped)
+}
+
+/// Gives the lock back, however it went with what it was taken for.
+pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    let released = lock.release().await;
+    let value = outcome?;
+    released?;
+    Ok(value)
+}
+
+/// Words why an operation did not come to where it was going.
+fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
+    let go_on = match way {
+        Way::Forward(_) => format!("netsurgeon operation resume {operation}"),
+        Way::Back => format!("netsurgeon operation rollback {operation}"),
+    };
+    let name = match &failure.source {
+        OperationError::Paused { name, .. } => Some(name.clone()),
+        _ => None,
+    };
+    let pause = is_pause(&failure.source);
+    let kind = if pause { Kind::Paused } else { Kind::Stuck };
+    let words = if let Some(name) = name {
+        Failure::from(failure).hint(format!("when it is done: `{go_on} --confirm {name}`"))
+    } else if pause {
+        Failure::from(failure).hint(format!("to go on: `{go_on}`"))
+    } else {
+        Failure::from(failure).hint(format!(
+            "everything before it is done and in the journal; the old addresses answer. To go on: `{go_on}`"
+        ))
+    };
+    let words = match way {
+        Way::Forward(_) => words.hint(format!("to go back: `netsurgeon operation rollback {operation}`")),
+        Way::Back => words,
+    };
+    words.kind(kind)
+}
+
+/// Asks the operation to stop at the first signal; a second one ends the process, which is safe as well.
+#[expect(clippy::exit, reason = "whoever signals twice does not want to wait for anything")]
+async fn listen(output: Output, switch: StopSwitch) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if asked {
+            output.note("stopped at once; the journal has everything that was done");
+            std::process::exit(Kind::Paused.code().into());
+        }
+        asked = true;
+        output.note("stopping after the steps that are under way; once more to stop at once");
+        switch.ask();
+    }
+}
+
+/// What people say is done: on the command line beforehand, or when they are asked.
+struct Confirmations<'a> {
+    output: &'a Output,
+    given: BTreeSet<String>,
+}
+
+#[async_trait]
+impl Approver for Confirmations<'_> {
+    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+        if self.given.contains(&external.name) {
+            return Ok(Answer::Confirmed);
+        }
+        let what = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
+        self.output.note(&format!("to be done now ({}): {what}; {}", external.name, external.why));
+        Ok(match self.output.ask("Is it done?", false) {
+            Ok(()) => Answer::Confirmed,
+            Err(_) => Answer::Open,
+        })
+    }
+}

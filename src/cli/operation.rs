@@ -1,0 +1,223 @@
+//! `netsurgeon operation`: the journals of operations, and going on with one.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::live::{LiveArgs, Session, Way, open_operation, release};
+use super::output::{counted, table};
+use super::renumber::RollbackArgs;
+use super::source::EtcdArgs;
+use super::{Context, Outcome};
+use crate::operation::{Journal, State, StepId, Work};
+use crate::survey::Survey;
+
+/// List, show, resume and undo operations
+#[derive(Debug, Args)]
+pub struct OperationArgs {
+    #[command(subcommand)]
+    command: OperationCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum OperationCommand {
+    List(ListArgs),
+    Show(ShowArgs),
+    Resume(ResumeArgs),
+    Rollback(UndoArgs),
+}
+
+/// List the operations that have a journal in this etcd
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon operation list
+  netsurgeon operation list -o json | jq -r '.operations[] | select(.status == \"paused\").operation'")]
+struct ListArgs {
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+/// Show the steps of an operation that were begun, and how they stand
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon operation show renumber-20261121T083915Z-3f2a
+  netsurgeon operation show renumber-20261121T083915Z-3f2a -o json | jq '.steps[] | select(.error)'")]
+struct ShowArgs {
+    /// Its id
+    operation: String,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+/// Go on with an operation where its journal says
+///
+/// From any machine and folder. One that was being rolled back goes on going back. If a process that carried it
+/// out was killed, its lock ends with its lease, within a minute; `--take-over` does not wait for that.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over --confirm flags")]
+struct ResumeArgs {
+    /// Its id
+    operation: String,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// Undo an operation
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon operation rollback renumber-20261121T083915Z-3f2a
+  netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes --confirm flags")]
+struct UndoArgs {
+    /// Its id
+    operation: String,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        OperationCommand::List(args) => list(context, args).await,
+        OperationCommand::Show(args) => show(context, args).await,
+        OperationCommand::Resume(args) => resume(context, args).await,
+        OperationCommand::Rollback(args) => {
+            let (operation, live) = (Some(args.operation.clone()), args.live.clone());
+            super::renumber::rollback(context, &RollbackArgs { operation, live }).await
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    version: u8,
+    operations: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    cluster: String,
+    operation: String,
+    kind: String,
+    status: String,
+    digest: String,
+    /// Seconds since 1970.
+    started: i64,
+    steps_begun: usize,
+}
+
+async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
+    let store = args.etcd.connect().await?;
+    let mut operations = Vec::new();
+    for listed in Journal::list(store.as_ref(), None).await? {
+        let progress = Journal::progress(store.as_ref(), &listed.cluster, &listed.operation).await?;
+        operations.push(Line {
+            cluster: listed.cluster,
+            operation: listed.operation,
+            kind: listed.summary.kind,
+            status: listed.summary.status,
+            digest: listed.summary.digest,
+            started: listed.summary.started,
+            steps_begun: progress.begun(),
+        });
+    }
+    let listing = Listing { version: 1, operations };
+    context.output.data(&listing, |_| {
+        let rows: Vec<[String; 4]> = listing
+            .operations
+            .iter()
+            .map(|line| {
+                let steps = line.steps_begun.to_string();
+                [line.operation.clone(), line.kind.clone(), line.status.clone(), steps]
+            })
+            .collect();
+        let heading = ["OPERATION", "KIND", "STATUS", "STEPS BEGUN"];
+        Ok(if rows.is_empty() { String::new() } else { table(heading, rows) })
+    })?;
+    context.output.progress(&counted(listing.operations.len(), "operation", "operations"));
+    Ok(Outcome::Done)
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    version: u8,
+    operation: &'a str,
+    kind: &'a str,
+    status: &'a str,
+    digest: &'a str,
+    steps: Vec<ShownStep>,
+}
+
+#[derive(Serialize)]
+struct ShownStep {
+    step: StepId,
+    state: State,
+    /// Each state that it was in, with the time in seconds since 1970.
+    history: Vec<(State, i64)>,
+    error: Option<String>,
+}
+
+async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
+    let store = args.etcd.connect().await?;
+    let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
+    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation)).await?;
+    let work = &ongoing.plan.work;
+    let mut steps = Vec::new();
+    for stage in work.stages() {
+        for step in work.steps(&stage) {
+            if let Some(record) = ongoing.journal.find(&step.id) {
+                let (state, history, error) = (record.state, record.history.clone(), record.error.clone());
+                steps.push(ShownStep { step: step.id, state, history, error });
+            }
+        }
+    }
+    let shown = Shown {
+        version: 1,
+        operation: &ongoing.operation,
+        kind: &ongoing.summary.kind,
+        status: &ongoing.summary.status,
+        digest: &ongoing.plan.digest,
+        steps,
+    };
+    context.output.data(&shown, |_| {
+        let rows = shown.steps.iter().map(|step| {
+            [step.step.to_string(), step.state.to_string(), step.error.clone().unwrap_or_default()]
+        });
+        Ok(table(["STEP", "STATE", "ERROR"], rows))
+    })?;
+    context.output.progress(&format!(
+        "{}: {}, {} begun",
+        shown.operation,
+        shown.status,
+        counted(shown.steps.len(), "step", "steps")
+    ));
+    Ok(Outcome::Done)
+}
+
+async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
+    let session = Session::open(&args.live).await?;
+    let mut ongoing = session.find(Some(&args.operation)).await?;
+    let work = &ongoing.plan.work;
+    let past_return = ongoing.journal.state(&StepId("no-return/all".to_string())).is_some();
+    let way = match () {
+        () if ongoing.journal.is_being_undone() => Way::Back,
+        () if past_return => Way::Forward(None),
+        () => Way::Forward(work.soak_stage()),
+    };
+    let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
+    let carried_out = session.carry_out(context, &args.live, &mut ongoing, &lock, way).await;
+    let report = release(lock, carried_out).await?;
+    context.output.progress(&format!(
+        "{}: {}; {} carried out, {} were done before",
+        ongoing.operation,
+        ongoing.summary.status,
+        counted(report.done, "step", "steps"),
+        report.skipped
+    ));
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,214 @@
+//! `netsurgeon renumber apply`: move every Service of a live cluster, and hold the old addresses.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::summary;
+use crate::cli::failure::Failure;
+use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
+use crate::cli::output::counted;
+use crate::cli::target::TargetArgs;
+use crate::cli::{Context, Outcome};
+use crate::operation::{Journal, Lock, Plan, Report, Summary};
+use crate::renumber::{Renumbering, current, plan};
+use crate::store::ReadStore;
+use crate::store::etcd::Backup;
+use crate::survey::Survey;
+
+/// As many Services as fit on a screen.
+const SHOWN: usize = 10;
+
+/// Move every Service of a live cluster to another range, and hold the old addresses
+///
+/// Plans, or takes a saved plan that still fits the cluster; shows it and asks; takes a snapshot of etcd; locks
+/// the cluster against other operators; then moves the Services batch by batch. Each old address goes on
+/// answering until `renumber retire`. A signal stops it between two steps; whatever ends the process, `operation
+/// resume` goes on and `operation rollback` goes back, from any machine.
+///
+/// What others must do (certificates, the API servers' flag) is asked for at its place. Without a terminal the
+/// operation pauses there, with exit status 6: do it, then resume with `--confirm`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db       # on a control-plane host
+  netsurgeon renumber apply --plan plan.json --approve 3f2a... --yes --snapshot-to before.db
+  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates")]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    target: Option<TargetArgs>,
+    /// Carry out this saved plan
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin"], required_unless_present = "to")]
+    plan: Option<PathBuf>,
+    /// Refuse a plan with another digest
+    #[arg(long, value_name = "DIGEST")]
+    approve: Option<String>,
+    /// Save a snapshot of etcd here before anything is written
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "no_snapshot",
+        conflicts_with = "no_snapshot"
+    )]
+    snapshot_to: Option<PathBuf>,
+    /// Take no snapshot: there is another way back
+    #[arg(long)]
+    no_snapshot: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// What `renumber apply -o json` prints.
+#[derive(Serialize)]
+struct Applied<'a> {
+    version: u8,
+    operation: &'a str,
+    digest: &'a str,
+    /// `held`.
+    status: &'a str,
+    moved: usize,
+    skipped: usize,
+    steps: usize,
+    /// Services born in the old range meanwhile.
+    newcomers: Vec<String>,
+    snapshot: Option<Backup>,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure> {
+    let session = Session::open(&args.live).await?;
+    let under_way = session.unfinished().await?;
+    if let Some(other) = under_way.first() {
+        return Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way"))
+            .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
+            .hint(format!("or go back: `netsurgeon operation rollback {other}`")));
+    }
+    let plan = decide(context, args, &session).await?;
+    let operation = operation_id();
+    let purpose = format!("renumber to {}", plan.work.to);
+    let lock = session.lock(&args.live, &operation, &purpose).await?;
+    let begun = begin(context, args, &session, plan, &lock).await;
+    let (ongoing, report, snapshot) = release(lock, begun).await?;
+    conclude(context, args, &session, &ongoing, &report, snapshot).await
+}
+
+/// Takes the snapshot, begins the journal, and moves everything.
+async fn begin(
+    context: &Context,
+    args: &ApplyArgs,
+    session: &Session,
+    plan: Plan<Renumbering>,
+    lock: &Lock,
+) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
+    let snapshot = match &args.snapshot_to {
+        Some(path) => Some(session.store.save_snapshot(path).await?),
+        None => None,
+    };
+    if let Some(backup) = &snapshot {
+        let (path, revision) = (backup.path.display(), backup.revision);
+        context.output.progress(&format!("snapshot `{path}`: revision {revision}, {} keys", backup.keys));
+    }
+    let journal = Journal::begin_plan(session.store.as_ref(), &plan, lock.claim(), &[lock.guard()]).await?;
+    let operation = lock.claim().operation.clone();
+    context.output.progress(&format!("operation {operation}"));
+    let until = Way::Forward(plan.work.soak_stage());
+    let mut ongoing = Ongoing { operation, plan, journal, summary: Summary::default() };
+    // Taken above, or declined in so many words.
+    let live = args.live.confirming("snapshot");
+    let report = session.carry_out(context, &live, &mut ongoing, lock, until).await?;
+    Ok((ongoing, report, snapshot))
+}
+
+/// Returns the plan that was approved and fits the cluster.
+async fn decide(
+    context: &Context,
+    args: &ApplyArgs,
+    session: &Session,
+) -> Result<Plan<Renumbering>, Failure> {
+    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
+    let plan = match (&args.plan, &args.target) {
+        (Some(path), _) => Plan::read(path)?,
+        (None, Some(target)) => plan(&survey, &target.resolve()?)?,
+        (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
+    };
+    if plan.header.cluster != session.id {
+        return Err(Failure::refused(format!(
+            "the plan is for cluster `{}`, this is `{}`",
+            plan.header.cluster, session.id
+        )));
+    }
+    if args.approve.as_ref().is_some_and(|approved| *approved != plan.digest) {
+        return Err(Failure::refused(format!(
+            "the plan has digest `{}`, another one is approved",
+            plan.digest
+        ))
+        .hint("review the plan, and approve its digest"));
+    }
+    let fit = current::compare(&plan.work, &survey);
+    if let Some(first) = fit.drifts.first() {
+        let text = format!(
+            "the cluster has changed since the plan was made: {first}{}",
+            more(fit.drifts.len().saturating_sub(1))
+        );
+        return Err(Failure::refused(text).hint("make the plan anew and review it again"));
+    }
+    context.output.progress(&summary(&plan, &session.store.describe()));
+    let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));
+    args.live.ask(&context.output, &question)?;
+    Ok(plan)
+}
+
+fn more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", and {count} more") }
+}
+
+/// `renumber-YYYYMMDDTHHMMSSZ-xxxx`: sorts by time, and tells two of the same second apart.
+fn operation_id() -> String {
+    format!("renumber-{}", crate::cli::new_operation_id())
+}
+
+async fn conclude(
+    context: &Context,
+    args: &ApplyArgs,
+    session: &Session,
+    ongoing: &Ongoing,
+    report: &Report,
+    snapshot: Option<Backup>,
+) -> Result<Outcome, Failure> {
+    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
+    let newcomers = current::compare(&ongoing.plan.work, &survey).newcomers;
+    let work = &ongoing.plan.work;
+    let applied = Applied {
+        version: 1,
+        operation: &ongoing.operation,
+        digest: &ongoing.plan.digest,
+        status: &ongoing.summary.status,
+        moved: work.moves.len(),
+        skipped: work.skipped.len(),
+        steps: report.done,
+        newcomers,
+        snapshot,
+    };
+    if context.output.is_structured() {
+        context.output.data(&applied, |_| Ok(String::new()))?;
+    }
+    context.output.progress(&format!(
+        "{} to {}; every old address is held and goes on answering",
+        counted(work.moves.len(), "Service moved", "Services moved"),
+        work.to
+    ));
+    if let Some(first) = applied.newcomers.first() {
+        context.output.warn(&format!(
+            "{} made in the old range meanwhile, the first is `{first}`{}: make them anew, or move them by a \
+             renumbering of their own before the old range is closed",
+            counted(applied.newcomers.len(), "Service was", "Services were"),
+            more(applied.newcomers.len().saturating_sub(1).min(SHOWN)),
+        ));
+    }
+    context.output.note(
+        "look with `netsurgeon renumber verify`; when nothing uses an old address any more, `netsurgeon renumber \
+         retire`; until then `netsurgeon renumber rollback` goes back",
+    );
+    Ok(Outcome::Done)
+}

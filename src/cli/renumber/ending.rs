@@ -1,0 +1,164 @@
+//! `netsurgeon renumber retire` and `rollback`: the two ways in which a renumbering ends.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::failure::{Failure, Kind};
+use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
+use crate::cli::output::counted;
+use crate::cli::{Context, Outcome};
+use crate::operation::{Journal, Lock, Report};
+use crate::renumber::{current, verify};
+use crate::survey::{Severity, Survey};
+
+/// Stop holding the old addresses: the end of a renumbering
+///
+/// Refuses while `renumber verify` finds something wrong, or a Service has an address of the old range. From its
+/// first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon renumber retire                      # the renumbering that is under way
+  netsurgeon renumber retire --yes --confirm soak --confirm kubeadm-config --confirm certificates-after")]
+pub struct RetireArgs {
+    /// Which renumbering [default: the one under way]
+    #[arg(long, value_name = "ID")]
+    operation: Option<String>,
+    /// Keep the journal in etcd
+    #[arg(long)]
+    keep_journal: bool,
+    #[command(flatten)]
+    live: LiveArgs,
+}
+
+/// Undo a renumbering: every Service gets its old address back
+///
+/// Possible from anywhere before the old addresses were retired. Works on the objects as they are now: what
+/// others changed meanwhile stays; a Service whose address someone else has changed is left alone and named, and
+/// the exit status is 5.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon renumber rollback
+  netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a --yes --confirm flags")]
+pub struct RollbackArgs {
+    /// Which renumbering [default: the one under way]
+    #[arg(long, value_name = "ID")]
+    pub(in crate::cli) operation: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) live: LiveArgs,
+}
+
+/// What `-o json` prints of an ending.
+#[derive(Serialize)]
+struct Ended<'a> {
+    version: u8,
+    operation: &'a str,
+    /// `done`, `rolled-back` or `stuck`.
+    status: &'a str,
+    steps: usize,
+    stuck: Vec<String>,
+}
+
+fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Failure> {
+    if !context.output.is_structured() {
+        return Ok(());
+    }
+    let stuck = report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
+    let status = &ongoing.summary.status;
+    let ended = Ended { version: 1, operation: &ongoing.operation, status, steps: report.done, stuck };
+    context.output.data(&ended, |_| Ok(String::new()))
+}
+
+/// Runs `retire`.
+pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Failure> {
+    let session = Session::open(&args.live).await?;
+    let mut ongoing = session.find(args.operation.as_deref()).await?;
+    let lock = session.lock(&args.live, &ongoing.operation, "retire the old addresses").await?;
+    let ended = end(context, args, &session, &mut ongoing, &lock).await;
+    let report = release(lock, ended).await?;
+    print(context, &ongoing, &report)?;
+    context.output.progress(&format!(
+        "{} retired; the cluster's Service range is {}",
+        counted(ongoing.plan.work.moves.len(), "old address", "old addresses"),
+        ongoing.plan.work.to
+    ));
+    Ok(Outcome::Done)
+}
+
+async fn end(
+    context: &Context,
+    args: &RetireArgs,
+    session: &Session,
+    ongoing: &mut Ongoing,
+    lock: &Lock,
+) -> Result<Report, Failure> {
+    if !has_begun_to_retire(ongoing) {
+        check(session, args, ongoing).await?;
+        let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
+        args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;
+    }
+    let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
+    if !args.keep_journal {
+        let (store, guards) = (session.store.as_ref(), [lock.guard()]);
+        Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await?;
+    }
+    Ok(report)
+}
+
+fn has_begun_to_retire(ongoing: &Ongoing) -> bool {
+    let no_return = crate::operation::StepId("no-return/all".to_string());
+    ongoing.journal.state(&no_return).is_some()
+}
+
+/// Refuses when something is wrong that retiring would make worse.
+async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Result<(), Failure> {
+    let work = &ongoing.plan.work;
+    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
+    let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
+    let [waiting, ..] = verified.counts;
+    let go_on = format!("go on with `netsurgeon operation resume {}`", ongoing.operation);
+    if waiting > 0 {
+        let count = counted(waiting, "Service has", "Services have");
+        return Err(Failure::refused(format!("{count} not moved yet")).hint(go_on));
+    }
+    if let Some(wrong) = verified.findings.iter().find(|finding| finding.severity == Severity::Error) {
+        return Err(Failure::refused(format!("{} {}", wrong.subject, wrong.message))
+            .hint("`netsurgeon renumber verify` lists everything, and docs/findings.md says what to do"));
+    }
+    let newcomers = current::compare(work, &survey).newcomers;
+    if let Some(first) = newcomers.first() {
+        let count = counted(newcomers.len(), "Service has", "Services have");
+        return Err(Failure::refused(format!(
+            "{count} an address of the old range and no part in the plan; the first is `{first}`"
+        ))
+        .hint("make them anew in the new range: delete and create"));
+    }
+    Ok(())
+}
+
+/// Runs `rollback`.
+pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
+    let session = Session::open(&args.live).await?;
+    let mut ongoing = session.find(args.operation.as_deref()).await?;
+    let lock = session.lock(&args.live, &ongoing.operation, "roll the renumbering back").await?;
+    let undone = match args.live.ask(&context.output, &format!("Roll `{}` back?", ongoing.operation)) {
+        Ok(()) => session.carry_out(context, &args.live, &mut ongoing, &lock, Way::Back).await,
+        Err(failure) => Err(failure),
+    };
+    let report = release(lock, undone).await?;
+    print(context, &ongoing, &report)?;
+    if let Some(first) = report.stuck.first() {
+        let text = format!(
+            "{} could not be undone and were left alone; the first is `{}`: {}",
+            counted(report.stuck.len(), "step", "steps"),
+            first.step,
+            first.reason
+        );
+        return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text))
+            .hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation))
+            .hint("bring those objects in order, then roll back again"));
+    }
+    context.output.progress("rolled back: every Service has its old address");
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,440 @@
+//! Waiting until every kube-proxy has applied everything that was written before.
+//!
+//! kube-proxy's own `/healthz` does not tell: while it is healthy, its `lastUpdated` is the time of the request
+//! (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in order, and
+//! it opens the health check port of a Service with `externalTrafficPolicy: Local` only after the rules of that
+//! round are in force (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). So a Service that is
+//! written last, the *sentinel*, is the proof: a node whose kube-proxy answers with its name has the rest too.
+//!
+//! The sentinel has no endpoints, so the answer is 503; a port that is closed is a 503 as well when the API
+//! server is asked to look: only namespace and name in the body count.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::connection::{Call, Verb};
+use super::error::{excerpt, message};
+use super::health::{NoAnswer, ask};
+use super::resource::segment;
+use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
+use crate::ip::Family;
+
+/// Tells sentinels from shadows, which are ours too.
+const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
+const OPERATION: &str = "netsurgeon.io/operation";
+
+/// A sentinel that is older was left behind by a process that was killed: no barrier takes so long.
+const LEFT_BEHIND: Duration = Duration::from_hours(1);
+
+/// How long one question may take. A kube-proxy answers from memory.
+const QUESTION: Duration = Duration::from_secs(2);
+/// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Questions under way at once, so that thousands of nodes do not meet the API server all together.
+const MOST_QUESTIONS: usize = 64;
+
+/// How the nodes are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Directly, and where that fails through the API server.
+    Auto,
+    /// At `http://INTERNAL-IP:PORT/healthz`.
+    Direct,
+    /// Through the API server: `/api/v1/nodes/NAME:PORT/proxy/healthz`.
+    NodeProxy,
+    /// Not at all: so long is waited. No proof of anything.
+    Wait(Duration),
+}
+
+/// What to wait for, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Barrier {
+    /// Where the sentinel is made; usually `kube-system`.
+    pub namespace: String,
+    /// Id of the operation, a label's value: what a killed process of the same operation left behind is
+    /// removed.
+    pub operation: String,
+    /// Each family has a kube-proxy of its own, so to say.
+    pub family: Family,
+    /// How the nodes are asked.
+    pub reach: Reach,
+    /// How long all of it may take.
+    pub deadline: Duration,
+    /// Names of nodes that are left out: those that are known to be gone, or to have no kube-proxy.
+    pub without: BTreeSet<String>,
+}
+
+/// The nodes whose kube-proxies are known to have applied everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Crossed {
+    /// One each, in the order of the names.
+    pub nodes: Vec<Passage>,
+}
+
+/// When and how a node answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passage {
+    /// The node.
+    pub node: String,
+    /// How long after the sentinel was made.
+    pub after: Duration,
+    /// Whether it was the API server that asked.
+    pub through_api_server: bool,
+}
+
+/// A node that did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilentNode {
+    /// Its name.
+    pub node: String,
+    /// What was seen there last.
+    pub seen: String,
+}
+
+impl fmt::Display for SilentNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({})", self.node, self.seen)
+    }
+}
+
+/// Why a barrier was not crossed.
+#[derive(Debug, thiserror::Error)]
+pub enum BarrierError {
+    /// The API failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Nodes did not answer in time.
+    #[error(
+        "the kube-proxy of {count} of {of} nodes has not applied the changes within {seconds} s: {}",
+        named(silent)
+    )]
+    NotCrossed {
+        /// How many.
+        count: usize,
+        /// Of how many.
+        of: usize,
+        /// The deadline.
+        seconds: u64,
+        /// Which ones, in the order of their names.
+        silent: Vec<SilentNode>,
+    },
+}
+
+fn named(silent: &[SilentNode]) -> String {
+    silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A sentinel as it was made.
+#[derive(Debug, Clone)]
+struct Sentinel {
+    namespace: String,
+    name: String,
+    port: u16,
+    family: Family,
+    made: Instant,
+}
+
+impl Cluster {
+    /// Waits until the kube-proxy of every node has applied everything that was written before this call.
+    ///
+    /// Makes a Service and deletes it again, whatever happens; should this process be killed, the next barrier
+    /// of the operation removes it, and any other after an hour.
+    pub async fn barrier(&self, barrier: &Barrier) -> Result<Crossed, BarrierError> {
+        if let Reach::Wait(time) = barrier.reach {
+            sleep(time).await;
+            return Ok(Crossed::default());
+        }
+        let begun = Instant::now();
+        self.remove_leftovers(barrier).await?;
+        let made = self.create(&manifest(barrier)).await?;
+        let sentinel = Sentinel::of(&made, barrier.family, self.server());
+        let outcome = match sentinel {
+            Ok(sentinel) => self.cross(barrier, &sentinel, begun).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = self.remove(&made).await {
+            tracing::warn!(%error, "a sentinel is left behind; the next barrier removes it");
+        }
+        outcome
+    }
+
+    async fn remove(&self, sentinel: &Value) -> Result<(), ClusterError> {
+        let uid = sentinel.pointer("/metadata/uid").and_then(Value::as_str);
+        match self.delete(&ObjectRef::of(sentinel)?, uid).await {
+            // Another of that name, or one that was changed: names are unique, so it is gone.
+            Err(ClusterError::Conflict { .. }) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Deletes what killed processes left behind.
+    async fn remove_leftovers(&self, barrier: &Barrier) -> Result<(), ClusterError> {
+        let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
+        let services = Collection::new("v1", "Service", Some(&barrier.namespace));
+        for mut service in self.list(&services, Some(&selector)).await? {
+            if is_left_behind(&service, &barrier.operation, SystemTime::now())
+                && let Some(members) = service.as_object_mut()
+            {
+                // Items of a list do not say what they are.
+                members.insert("apiVersion".to_string(), "v1".into());
+                members.insert("kind".to_string(), "Service".into());
+                self.remove(&service).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks every node until it answers. The nodes are listed after the sentinel was made: one that joins later
+    /// starts with everything.
+    async fn cross(
+        &self,
+        barrier: &Barrier,
+        sentinel: &Sentinel,
+        begun: Instant,
+    ) -> Result<Crossed, BarrierError> {
+        let mut nodes = self.nodes().await?;
+        nodes.retain(|node| !barrier.without.contains(&node.name));
+        let of = nodes.len();
+        let questions = Arc::new(Semaphore::new(MOST_QUESTIONS));
+        let mut asked = JoinSet::new();
+        for node in nodes {
+            let asking = Asking {
+                cluster: self.clone(),
+                sentinel: sentinel.clone(),
+                reach: barrier.reach,
+                questions: questions.clone(),
+                node,
+            };
+            asked.spawn(asking.until(begun, barrier.deadline));
+        }
+        let (mut crossed, mut silent) = (Crossed::default(), Vec::new());
+        while let Some(outcome) = asked.join_next().await {
+            match outcome {
+                Ok(Ok(passage)) => crossed.nodes.push(passage),
+                Ok(Err(node)) => silent.push(node),
+                Err(error) => {
+                    silent.push(SilentNode { node: "(unknown)".to_string(), seen: error.to_string() });
+                }
+            }
+        }
+        crossed.nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        silent.sort_by(|a, b| a.node.cmp(&b.node));
+        if silent.is_empty() {
+            return Ok(crossed);
+        }
+        let seconds = barrier.deadline.as_secs();
+        Err(BarrierError::NotCrossed { count: silent.len(), of, seconds, silent })
+    }
+}
+
+/// Returns a Service that no controller acts upon and that every kube-proxy shows: of type LoadBalancer with a
+/// class of nobody's (`pkg/proxy/serviceport.go` asks for the type, the policy and the port alone).
+fn manifest(barrier: &Barrier) -> Value {
+    let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": format!("netsurgeon-barrier-{unique}"),
+            "namespace": barrier.namespace,
+            "labels": {MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1, OPERATION: barrier.operation},
+        },
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "netsurgeon.io/none",
+            "externalTrafficPolicy": "Local",
+            "allocateLoadBalancerNodePorts": false,
+            "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": [barrier.family.to_string()],
+            "ports": [{"port": 1, "protocol": "TCP"}],
+        },
+    })
+}
+
+fn is_left_behind(service: &Value, operation: &str, now: SystemTime) -> bool {
+    let labels = service.pointer("/metadata/labels");
+    let label = labels.and_then(|labels| labels.get(OPERATION)).and_then(Value::as_str);
+    let made = service.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    let made = made.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+    let before = now.checked_sub(LEFT_BEHIND).map(OffsetDateTime::from);
+    let is_old = made.zip(before).is_some_and(|(made, before)| made < before);
+    label == Some(operation) || is_old
+}
+
+impl Sentinel {
+    fn of(made: &Value, family: Family, server: &str) -> Result<Self, ClusterError> {
+        let text = |path: &str| made.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
+        let port = made.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64);
+        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        let port = port.ok_or_else(|| ClusterError::Answer {
+            server: server.to_string(),
+            subject: format!("Service `{}`", text("/metadata/name")),
+            reason: "it was given no `healthCheckNodePort`".to_string(),
+        })?;
+        Ok(Self {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            port,
+            family,
+            made: Instant::now(),
+        })
+    }
+
+    /// Whether an answer is a kube-proxy's about this sentinel (`hcHandler.ServeHTTP`,
+    /// `pkg/proxy/healthcheck/service_health.go`, v1.36.3). Other programs may have the port on some node.
+    fn is_named_in(&self, answer: &str) -> bool {
+        let from = answer.find('{').unwrap_or(answer.len());
+        let Some(Ok(body)) = answer.get(from..).map(serde_json::from_str::<Value>) else { return false };
+        let is = |name: &str, value: &str| {
+            body.pointer(&format!("/service/{name}")).and_then(Value::as_str) == Some(value)
+        };
+        is("namespace", &self.namespace) && is("name", &self.name)
+    }
+}
+
+/// One node being asked.
+struct Asking {
+    cluster: Cluster,
+    sentinel: Sentinel,
+    reach: Reach,
+    questions: Arc<Semaphore>,
+    node: Node,
+}
+
+impl Asking {
+    /// Asks until the node answers, or until the deadline.
+    async fn until(self, begun: Instant, deadline: Duration) -> Result<Passage, SilentNode> {
+        let mut direct = self.reach != Reach::NodeProxy;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut seen = Vec::new();
+            if direct {
+                match self.directly().await {
+                    Ok(()) => return Ok(self.passage(false)),
+                    Err(failure) => {
+                        // Nothing comes through: only the detour is left, if there is one.
+                        direct = !failure.silent || self.reach == Reach::Direct;
+                        seen.push(failure.reason);
+                    }
+                }
+            }
+            if self.reach != Reach::Direct {
+                match self.through_api_server().await {
+                    Ok(()) => return Ok(self.passage(true)),
+                    Err(reason) => seen.push(format!("through the API server: {reason}")),
+                }
+            }
+            if begun.elapsed().saturating_add(pause) >= deadline {
+                let unready = if self.node.ready { "" } else { "the node is not ready; " };
+                let seen = format!("{unready}{}", seen.join("; "));
+                return Err(SilentNode { node: self.node.name, seen });
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn passage(&self, through_api_server: bool) -> Passage {
+        Passage { node: self.node.name.clone(), after: self.sentinel.made.elapsed(), through_api_server }
+    }
+
+    /// Kube-proxies listen in one family only (`newServiceHealthServer`, `service_health.go`, v1.36.3).
+    async fn directly(&self) -> Result<(), NoAnswer> {
+        let family = self.sentinel.family;
+        let mut last = NoAnswer { silent: true, reason: format!("it has no InternalIP of {family}") };
+        for address in self.node.internal_ips.iter().filter(|address| Family::of(**address) == family) {
+            let _permit = self.questions.acquire().await;
+            let address = SocketAddr::new(*address, self.sentinel.port);
+            match ask(address, "/healthz", QUESTION).await {
+                Ok(answer) if self.sentinel.is_named_in(&answer) => return Ok(()),
+                Ok(answer) => {
+                    let reason = format!("{address}: another answer: {}", excerpt(answer.as_bytes()));
+                    last = NoAnswer { silent: false, reason };
+                }
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    async fn through_api_server(&self) -> Result<(), String> {
+        let _permit = self.questions.acquire().await;
+        let node = segment(&self.node.name).map_err(|error| error.to_string())?;
+        let call = Call {
+            verb: Verb::Get,
+            path: format!("/api/v1/nodes/{node}:{}/proxy/healthz", self.sentinel.port),
+            body: None,
+            subject: format!("Node `{node}`"),
+        };
+        let answer = self.cluster.connection.once(&call, QUESTION).await;
+        let answer = answer.map_err(|fault| fault.to_string())?;
+        if self.sentinel.is_named_in(&String::from_utf8_lossy(&answer.body)) {
+            return Ok(());
+        }
+        Err(format!("status {}: {}", answer.code, message(&answer.body)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentinel() -> Sentinel {
+        Sentinel {
+            namespace: "kube-system".into(),
+            name: "netsurgeon-barrier-1".into(),
+            port: 30_000,
+            family: Family::V4,
+            made: Instant::now(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_with_both_names_counts() {
+        let answer = |namespace: &str, name: &str| {
+            format!(
+                "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\r\n{{\n\t\"service\": \
+                 {{\n\t\t\"namespace\": \"{namespace}\",\n\t\t\"name\": \"{name}\"\n\t}},\n\t\"localEndpoints\": 0\n}}"
+            )
+        };
+        assert!(sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-1")));
+        assert!(!sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-2")));
+        assert!(!sentinel().is_named_in(&answer("default", "netsurgeon-barrier-1")));
+        // As the API server words it that a port is closed; the names stand in the URL.
+        let closed =
+            r#"{"kind":"Status","message":"error trying to reach service: netsurgeon-barrier-1","code":503}"#;
+        assert!(!sentinel().is_named_in(closed));
+        assert!(!sentinel().is_named_in("") && !sentinel().is_named_in("{"));
+    }
+
+    #[test]
+    fn what_was_left_behind_is_told_from_what_is_in_use() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let service = |operation: &str, seconds: u64| {
+            let made = OffsetDateTime::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            let made = made.format(&Rfc3339).unwrap();
+            json!({"metadata": {"labels": {OPERATION: operation}, "creationTimestamp": made}})
+        };
+        assert!(is_left_behind(&service("mine", 999_999), "mine", now));
+        assert!(!is_left_behind(&service("other", 999_999), "mine", now));
+        assert!(is_left_behind(&service("other", 990_000), "mine", now));
+    }
+
+    #[test]
+    fn silent_nodes_are_named_with_what_was_seen() {
+        let silent = ["a", "b"].map(|node| SilentNode { node: node.into(), seen: format!("{node} said no") });
+        let error = BarrierError::NotCrossed { count: 2, of: 3, seconds: 60, silent: silent.to_vec() };
+        let text = error.to_string();
+        assert!(text.contains("2 of 3") && text.contains("`a` (a said no), `b` (b said no)"), "{text}");
+    }
+}

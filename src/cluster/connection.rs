@@ -1,0 +1,283 @@
+//! Requests to one address of the API, each of which ends in time.
+//!
+//! It promises that a read is tried again while that can help, and that a change is sent a second time only
+//! when it is certain that the first one was not carried out.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{Method, Request};
+use kube::client::Body;
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ClusterError;
+use super::error::{About, excerpt, refusal};
+
+/// How long it may take until a connection stands: twice a SYN's retransmissions (1 s, then 2 s).
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
+/// After so long a read is tried anew on a fresh connection, which a load balancer may give to another server.
+const READ_ATTEMPT: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// One request.
+#[derive(Debug, Clone)]
+pub(super) struct Call<'a> {
+    pub(super) verb: Verb,
+    /// With its query.
+    pub(super) path: String,
+    pub(super) body: Option<&'a Value>,
+    /// In words, for errors.
+    pub(super) subject: String,
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Get,
+    List,
+    Create,
+    /// A JSON merge patch (RFC 7386).
+    Merge,
+    Delete,
+}
+
+impl Verb {
+    fn method(self) -> Method {
+        match self {
+            Self::Get | Self::List => Method::GET,
+            Self::Create => Method::POST,
+            Self::Merge => Method::PATCH,
+            Self::Delete => Method::DELETE,
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        if self == Self::Merge { "application/merge-patch+json" } else { "application/json" }
+    }
+
+    fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::List)
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Merge => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    /// HTTP status.
+    pub(super) code: u16,
+    pub(super) body: Vec<u8>,
+    /// When the server asks to be asked again.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// Why nothing came back.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    kind: FaultKind,
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FaultKind {
+    /// The request was never sent.
+    NotSent,
+    /// The connection broke.
+    Lost,
+    TimedOut,
+    Untrusted,
+    /// Credentials that could not be had, such as from a plugin.
+    Credentials,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// A client of one address.
+pub(super) struct Connection {
+    client: Client,
+    config: Config,
+    timeout: Duration,
+    server: String,
+}
+
+impl Connection {
+    /// Makes a client. Nothing is dialled yet.
+    pub(super) fn new(mut config: Config, timeout: Duration) -> Result<Self, ClusterError> {
+        config.connect_timeout = Some(CONNECT_TIMEOUT.min(timeout));
+        // It would repeat what is 503, which is an answer here, and for minutes.
+        config.default_retry = false;
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_string();
+        let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Configuration {
+            what: format!("what the kubeconfig says about `{server}`"),
+            reason: chain(&error),
+        })?;
+        Ok(Self { client, config, timeout, server })
+    }
+
+    /// Returns the URL.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn about<'a>(&'a self, call: &'a Call<'_>) -> About<'a> {
+        About { server: &self.server, verb: call.verb.word(), subject: &call.subject }
+    }
+
+    /// Sends a request and reads the object that comes back.
+    pub(super) async fn json(&self, call: &Call<'_>) -> Result<Value, ClusterError> {
+        let answer = self.request(call).await?;
+        serde_json::from_slice(&answer.body).map_err(|error| ClusterError::Answer {
+            server: self.server.clone(),
+            subject: call.subject.clone(),
+            reason: format!("{error}: {}", excerpt(&answer.body)),
+        })
+    }
+
+    /// Sends a request, again while that is safe and can help, and returns the answer if it is a success.
+    pub(super) async fn request(&self, call: &Call<'_>) -> Result<Answer, ClusterError> {
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let left = self.timeout.saturating_sub(begun.elapsed());
+            let limit = if call.verb.is_read() { left.min(READ_ATTEMPT) } else { left };
+            let (again, asked, error) = match self.once(call, limit).await {
+                Ok(answer) if (200..300).contains(&answer.code) => return Ok(answer),
+                Ok(answer) => {
+                    // 429 comes before anything is done (API priority and fairness).
+                    let again = match answer.code {
+                        429 => true,
+                        500 | 502..=504 => call.verb.is_read(),
+                        _ => false,
+                    };
+                    (again, answer.retry_after, refusal(self.about(call), &answer))
+                }
+                Err(fault) => {
+                    let again = match fault.kind {
+                        FaultKind::NotSent => true,
+                        FaultKind::Lost | FaultKind::TimedOut => call.verb.is_read(),
+                        FaultKind::Untrusted | FaultKind::Credentials => false,
+                    };
+                    (again, None, self.error(call, &fault))
+                }
+            };
+            let wait = asked.unwrap_or_default().max(pause);
+            if !again || begun.elapsed().saturating_add(wait) >= self.timeout {
+                return Err(error);
+            }
+            tracing::debug!(%error, "a request to the API failed, trying again");
+            sleep(wait).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Sends a request once, and returns whatever answer comes within the time.
+    pub(super) async fn once(&self, call: &Call<'_>, limit: Duration) -> Result<Answer, Fault> {
+        match timeout(limit, self.exchange(call)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Fault {
+                kind: FaultKind::TimedOut,
+                reason: format!("no answer within {} ms", limit.as_millis()),
+            }),
+        }
+    }
+
+    async fn exchange(&self, call: &Call<'_>) -> Result<Answer, Fault> {
+        let body = call.body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder()
+            .method(call.verb.method())
+            .uri(&call.path)
+            .header("Content-Type", call.verb.content_type())
+            .header("Accept", "application/json, text/plain;q=0.9")
+            .header("User-Agent", concat!("netsurgeon/", env!("CARGO_PKG_VERSION")))
+            .body(Body::from(body))
+            .map_err(|error| Fault { kind: FaultKind::Credentials, reason: error.to_string() })?;
+        let response = self.client.send(request).await.map_err(|error| Fault::of(&error))?;
+        let code = response.status().as_u16();
+        let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        let body = response
+            .into_body()
+            .collect_bytes()
+            .await
+            .map_err(|error| Fault { kind: FaultKind::Lost, reason: chain(&error) })?;
+        Ok(Answer { code, body: body.to_vec(), retry_after })
+    }
+
+    /// Words a request that got no answer.
+    pub(super) fn error(&self, call: &Call<'_>, fault: &Fault) -> ClusterError {
+        let (server, reason) = (self.server.clone(), fault.reason.clone());
+        let seconds = self.timeout.as_secs();
+        match fault.kind {
+            FaultKind::NotSent | FaultKind::Lost => ClusterError::Unreachable { server, seconds, reason },
+            FaultKind::Untrusted => ClusterError::Untrusted { server, reason },
+            FaultKind::Credentials => ClusterError::Configuration {
+                what: format!("the kubeconfig's credentials for `{server}`"),
+                reason,
+            },
+            FaultKind::TimedOut => ClusterError::TimedOut {
+                server,
+                verb: call.verb.word(),
+                subject: call.subject.clone(),
+                seconds,
+            },
+        }
+    }
+}
+
+impl Fault {
+    /// Judges a failure of the transport by the words of its causes, which hyper and rustls give us nowhere
+    /// else.
+    fn of(error: &kube::Error) -> Self {
+        let reason = chain(error);
+        let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+        let kind = if has(&["invalid peer certificate"]) {
+            FaultKind::Untrusted
+        } else if matches!(error, kube::Error::Auth(_)) || has(&["auth error", "auth exec"]) {
+            FaultKind::Credentials
+        } else if has(&["tcp connect error", "dns error", "Connection refused", "client error (Connect)"]) {
+            FaultKind::NotSent
+        } else {
+            FaultKind::Lost
+        };
+        Self { kind, reason }
+    }
+}
+
+/// An error with its causes, each told once.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,184 @@
+//! The Kubernetes API, as far as this program needs it.
+//!
+//! ```text
+//! Cluster ─ whichever API server the kubeconfig leads to: create, get, list, merge, delete; identity; nodes
+//!   ├ ApiServers, each dialled at its own address: readiness, caches, gates   (server)
+//!   └ barrier: every kube-proxy has applied what was written before           (barrier)
+//! ```
+//!
+//! Objects are `serde_json::Value`s: what the API server stores is edited elsewhere, in its own bytes; here it
+//! is looked at. Every request ends in time and says what failed. Only this room names `kube`.
+
+mod barrier;
+mod connection;
+mod error;
+mod health;
+mod node;
+mod options;
+mod resource;
+mod server;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode};
+pub use error::ClusterError;
+pub use node::Node;
+pub use options::ClusterOptions;
+pub use resource::{Collection, ObjectRef};
+pub use server::{ApiServer, ApiServerClient, Version};
+
+use connection::{Call, Connection, Verb};
+use resource::escaped;
+
+/// The label of everything that netsurgeon makes in a cluster, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeon");
+
+/// Objects asked for at once by a list: as many as kubectl (`--chunk-size`).
+const PAGE_SIZE: usize = 500;
+
+/// How often a list begins anew because the API server has forgotten the revision of its pages: it remembers
+/// them for five minutes (etcd's compaction interval), so once is rare.
+const MOST_LISTS: usize = 4;
+
+/// A cluster's API, through whichever API server the kubeconfig leads to. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    connection: Arc<Connection>,
+}
+
+impl Cluster {
+    /// Finds the API and makes sure that it answers and knows us.
+    pub async fn connect(options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let connection = Connection::new(options.config().await?, options.timeout)?;
+        let cluster = Self { connection: Arc::new(connection) };
+        cluster.identity().await?;
+        Ok(cluster)
+    }
+
+    /// Returns the URL, for headings and errors.
+    pub fn server(&self) -> &str {
+        self.connection.server()
+    }
+
+    /// Returns the cluster's identity: the uid of the namespace `kube-system`, which lives as long as the
+    /// cluster does.
+    pub async fn identity(&self) -> Result<String, ClusterError> {
+        let object = ObjectRef::new("v1", "Namespace", None, "kube-system");
+        let namespace = self.get(&object).await?.ok_or_else(|| ClusterError::NotFound {
+            subject: object.to_string(),
+            reason: "every cluster has it".to_string(),
+        })?;
+        let uid = namespace.pointer("/metadata/uid").and_then(Value::as_str);
+        uid.map(str::to_string).ok_or_else(|| ClusterError::Answer {
+            server: self.server().to_string(),
+            subject: object.to_string(),
+            reason: "it has no `metadata.uid`".to_string(),
+        })
+    }
+
+    /// Makes an object and returns it as the API server made it.
+    pub async fn create(&self, manifest: &Value) -> Result<Value, ClusterError> {
+        let object = ObjectRef::of(manifest)?;
+        object.path()?;
+        let call = Call {
+            verb: Verb::Create,
+            path: object.collection.path()?,
+            body: Some(manifest),
+            subject: object.to_string(),
+        };
+        self.connection.json(&call).await
+    }
+
+    /// Reads an object as it is stored now; `None` if there is none of that name.
+    pub async fn get(&self, object: &ObjectRef<'_>) -> Result<Option<Value>, ClusterError> {
+        get(&self.connection, object, "").await
+    }
+
+    /// Reads all objects of a kind, page by page, at one revision; `labels` is a selector, as in
+    /// `app=web,tier!=db`.
+    pub async fn list(
+        &self,
+        collection: &Collection<'_>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Value>, ClusterError> {
+        let mut attempts = 1;
+        loop {
+            match self.list_once(collection, labels).await {
+                // 410: the revision of the pages read so far is gone.
+                Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
+                    attempts = attempts.saturating_add(1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn list_once(
+        &self,
+        collection: &Collection<'_>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Value>, ClusterError> {
+        let path = collection.path()?;
+        let selector = labels.map(|labels| format!("&labelSelector={}", escaped(labels))).unwrap_or_default();
+        let mut items = Vec::new();
+        let mut from = String::new();
+        loop {
+            let path = format!("{path}?limit={PAGE_SIZE}{selector}{from}");
+            let call = Call { verb: Verb::List, path, body: None, subject: collection.to_string() };
+            let mut page = self.connection.json(&call).await?;
+            if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
+                items.extend(more);
+            }
+            match page.pointer("/metadata/continue").and_then(Value::as_str) {
+                None | Some("") => return Ok(items),
+                Some(token) => from = format!("&continue={}", escaped(token)),
+            }
+        }
+    }
+
+    /// Changes an object by a JSON merge patch (RFC 7386) and returns it as it is then.
+    pub async fn merge(&self, object: &ObjectRef<'_>, change: &Value) -> Result<Value, ClusterError> {
+        let call =
+            Call { verb: Verb::Merge, path: object.path()?, body: Some(change), subject: object.to_string() };
+        self.connection.json(&call).await
+    }
+
+    /// Deletes an object, what depends on it in the background. None of that name is fine. With `uid` only the
+    /// object that has it is deleted, and another of the same name is a [`ClusterError::Conflict`].
+    ///
+    /// An object with finalizers is there until they are done.
+    pub async fn delete(&self, object: &ObjectRef<'_>, uid: Option<&str>) -> Result<(), ClusterError> {
+        let mut options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        if let (Some(uid), Some(members)) = (uid, options.as_object_mut()) {
+            members.insert("preconditions".to_string(), json!({"uid": uid}));
+        }
+        let call = Call {
+            verb: Verb::Delete,
+            path: object.path()?,
+            body: Some(&options),
+            subject: object.to_string(),
+        };
+        match self.connection.request(&call).await {
+            Ok(_) | Err(ClusterError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads an object; `query` begins with a question mark, or is empty.
+async fn get(
+    connection: &Connection,
+    object: &ObjectRef<'_>,
+    query: &str,
+) -> Result<Option<Value>, ClusterError> {
+    let path = format!("{}{query}", object.path()?);
+    let call = Call { verb: Verb::Get, path, body: None, subject: object.to_string() };
+    match connection.json(&call).await {
+        Ok(found) => Ok(Some(found)),
+        Err(ClusterError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,66 @@
+//! The nodes: where kube-proxies run.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::{Cluster, ClusterError, Collection};
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its addresses of type InternalIP, in their order.
+    pub internal_ips: Vec<IpAddr>,
+    /// Whether its kubelet says that it is ready, and was heard of lately.
+    pub ready: bool,
+}
+
+impl Node {
+    fn of(object: &Value) -> Self {
+        let text = |value: &Value, name: &str| {
+            value.get(name).and_then(Value::as_str).unwrap_or_default().to_string()
+        };
+        let array = |path: &str| object.pointer(path).and_then(Value::as_array).into_iter().flatten();
+        let internal = array("/status/addresses").filter(|address| text(address, "type") == "InternalIP");
+        let ready = array("/status/conditions").find(|condition| text(condition, "type") == "Ready");
+        Self {
+            name: object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_string(),
+            internal_ips: internal.filter_map(|address| text(address, "address").parse().ok()).collect(),
+            ready: ready.is_some_and(|condition| text(condition, "status") == "True"),
+        }
+    }
+}
+
+impl Cluster {
+    /// Lists the nodes as they are now.
+    pub async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
+        let objects = self.list(&Collection::new("v1", "Node", None), None).await?;
+        Ok(objects.iter().map(Node::of).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_addresses_of_several_types() {
+        let node = Node::of(&json!({
+            "metadata": {"name": "a"},
+            "status": {
+                "addresses": [
+                    {"type": "Hostname", "address": "10.0.0.9"},
+                    {"type": "InternalIP", "address": "10.0.0.1"},
+                    {"type": "InternalIP", "address": "fd00::1"},
+                ],
+                "conditions": [{"type": "Ready", "status": "Unknown"}],
+            },
+        }));
+        let internal_ips = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        assert_eq!(node, Node { name: "a".into(), internal_ips, ready: false });
+    }
+}

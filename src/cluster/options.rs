@@ -1,0 +1,189 @@
+//! Where the API is and who we are to it: a kubeconfig, as kubectl would find it, a Pod's service account, or
+//! what kubeadm leaves on a control-plane host.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::ClusterError;
+use super::connection::chain;
+
+/// How long a request may take, everything included. A request that the API server itself takes longer for
+/// fails there (`--request-timeout`, 60 s); usual ones take milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// kubeadm's own credentials (`kubeadmconstants.AdminKubeConfigFileName`, v1.36.3).
+const KUBEADM: &str = "/etc/kubernetes/admin.conf";
+
+/// How to reach the API.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// A kubeconfig file. Without one, the first of these that is there: the files in `KUBECONFIG`,
+    /// `~/.kube/config`, the service account of the Pod that this runs in, `/etc/kubernetes/admin.conf`.
+    pub kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig, if not its current one.
+    pub context: Option<String>,
+    /// How long a request may take, attempts to repeat it included.
+    pub timeout: Duration,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self { kubeconfig: None, context: None, timeout: TIMEOUT }
+    }
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    File(PathBuf),
+    /// The files that `KUBECONFIG` names, merged.
+    Environment,
+    ServiceAccount,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "kubeconfig `{}`", path.display()),
+            Self::Environment => f.write_str("the kubeconfig that KUBECONFIG names"),
+            Self::ServiceAccount => f.write_str("the Pod's service account"),
+        }
+    }
+}
+
+/// What is there to be found.
+struct Surroundings {
+    /// `KUBECONFIG` is set, to something.
+    variable: bool,
+    home: Option<PathBuf>,
+    /// This runs in a Pod.
+    pod: bool,
+    kubeadm: PathBuf,
+}
+
+impl Surroundings {
+    fn present() -> Self {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        Self {
+            variable: set("KUBECONFIG").is_some(),
+            home: set("HOME").map(|home| Path::new(&home).join(".kube/config")),
+            pod: set("KUBERNETES_SERVICE_HOST").is_some(),
+            kubeadm: KUBEADM.into(),
+        }
+    }
+
+    fn source(&self, named: Option<&Path>) -> Option<Source> {
+        let home = self.home.as_ref().filter(|path| path.exists());
+        match named {
+            Some(path) => Some(Source::File(path.into())),
+            None if self.variable => Some(Source::Environment),
+            None if home.is_some() => home.cloned().map(Source::File),
+            None if self.pod => Some(Source::ServiceAccount),
+            None => self.kubeadm.exists().then(|| Source::File(self.kubeadm.clone())),
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// Finds and reads the configuration.
+    pub(super) async fn config(&self) -> Result<Config, ClusterError> {
+        let source = Surroundings::present().source(self.kubeconfig.as_deref());
+        let source = source.ok_or(ClusterError::NoConfiguration)?;
+        let unusable = |error: &(dyn std::error::Error + 'static)| ClusterError::Configuration {
+            what: source.to_string(),
+            reason: chain(error),
+        };
+        let kubeconfig = match &source {
+            Source::ServiceAccount => return Config::incluster().map_err(|error| unusable(&error)),
+            Source::File(path) => Kubeconfig::read_from(path),
+            Source::Environment => Kubeconfig::read(),
+        };
+        let kubeconfig = kubeconfig.map_err(|error| unusable(&error))?;
+        let proxied = names_a_proxy(&kubeconfig, self.context.as_deref());
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let mut config = config.map_err(|error| unusable(&error))?;
+        // The API servers of one network are dialled one by one, by address; a proxy to the outside that the
+        // environment names is not for them.
+        if !proxied {
+            config.proxy_url = None;
+        }
+        Ok(config)
+    }
+}
+
+/// Whether the kubeconfig itself says that the cluster is behind a proxy.
+fn names_a_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
+    let context = context.or(kubeconfig.current_context.as_deref());
+    let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == context);
+    let cluster = named.and_then(|named| named.context.as_ref()).map(|context| context.cluster.as_str());
+    let named = kubeconfig.clusters.iter().find(|named| Some(named.name.as_str()) == cluster);
+    let proxy = named.and_then(|named| named.cluster.as_ref()).and_then(|cluster| cluster.proxy_url.as_ref());
+    proxy.is_some_and(|url| !url.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_configuration_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, kubeadm) = (folder.path().join("config"), folder.path().join("admin.conf"));
+        let found = |variable, pod, named: Option<&str>| {
+            let around = Surroundings { variable, home: Some(home.clone()), pod, kubeadm: kubeadm.clone() };
+            around.source(named.map(Path::new))
+        };
+        assert_eq!(found(false, false, None), None);
+        std::fs::write(&kubeadm, "").unwrap();
+        assert_eq!(found(false, false, None), Some(Source::File(kubeadm.clone())));
+        assert_eq!(found(false, true, None), Some(Source::ServiceAccount));
+        std::fs::write(&home, "").unwrap();
+        assert_eq!(found(false, true, None), Some(Source::File(home.clone())));
+        assert_eq!(found(true, true, None), Some(Source::Environment));
+        assert_eq!(found(true, true, Some("a")), Some(Source::File("a".into())));
+    }
+
+    const KUBECONFIG: &str = "
+current-context: one
+contexts: [{name: one, context: {cluster: one}}, {name: two, context: {cluster: two}}]
+clusters: [{name: one, cluster: {server: 'https://a'}},
+           {name: two, cluster: {server: 'https://b', proxy-url: 'socks5://c:1080'}}]
+";
+
+    async fn config(text: &str, context: Option<&str>) -> Result<Config, ClusterError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let context = context.map(str::to_string);
+        let kubeconfig = Some(file.path().to_path_buf());
+        ClusterOptions { kubeconfig, context, ..ClusterOptions::default() }.config().await
+    }
+
+    #[tokio::test]
+    async fn a_context_is_chosen_and_its_proxy_taken() {
+        let one = config(KUBECONFIG, None).await.unwrap();
+        assert_eq!((one.cluster_url.to_string().as_str(), one.proxy_url), ("https://a/", None));
+        let two = config(KUBECONFIG, Some("two")).await.unwrap();
+        assert_eq!(two.proxy_url.unwrap().to_string(), "socks5://c:1080/");
+    }
+
+    #[tokio::test]
+    async fn a_configuration_that_is_none_is_named() {
+        for (text, context, words) in [
+            (KUBECONFIG, Some("three"), "three"),
+            ("clusters: 7", None, "kubeconfig"),
+            ("{}", None, "current context"),
+        ] {
+            let error = config(text, context).await.unwrap_err();
+            assert!(matches!(error, ClusterError::Configuration { .. }), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let kubeconfig = Some("/nonexistent/file".into());
+        let error = ClusterOptions { kubeconfig, ..ClusterOptions::default() }.config().await.unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/file"), "{error}");
+    }
+}

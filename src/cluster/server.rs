@@ -1,0 +1,228 @@
+//! The API servers one by one.
+//!
+//! They share etcd, but not their caches: what one has seen another may not have, and a step that relies on
+//! it must ask each. So each is dialled at the address that it advertises, with the credentials of the
+//! kubeconfig.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::connection::{Call, Connection, Verb};
+use super::error::excerpt;
+use super::{Cluster, ClusterError, Collection, ObjectRef, get};
+
+/// Where an API server says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApiServer {
+    /// Its address, as advertised.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
+
+impl fmt::Display for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port).fmt(f)
+    }
+}
+
+/// What an API server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// As in `v1.36.3`.
+    pub git: String,
+    /// The version that it behaves as, as in `1.33`; `None` before 1.33, which cannot emulate.
+    pub emulated: Option<String>,
+}
+
+impl Cluster {
+    /// Lists the API servers that take requests now: the endpoints of the Service `default/kubernetes`, where
+    /// each enters itself, and is taken out when it stops or is not heard of for 15 s
+    /// (`pkg/controlplane/reconcilers/lease.go` and `instance.go`, v1.36.3).
+    pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
+        let slices = Collection::new("discovery.k8s.io/v1", "EndpointSlice", Some("default"));
+        let slices = self.list(&slices, Some("kubernetes.io/service-name=kubernetes")).await?;
+        let mut servers: Vec<ApiServer> = slices.iter().flat_map(of_slice).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        if servers.is_empty() {
+            return Err(ClusterError::NotReady {
+                server: self.server().to_string(),
+                reason:
+                    "the EndpointSlices of `default/kubernetes` have no endpoint, where every API server \
+                         enters itself a moment after it starts"
+                        .to_string(),
+            });
+        }
+        Ok(servers)
+    }
+
+    /// Returns a client of one API server, whose certificate is verified under the kubeconfig's server name,
+    /// or under its own address, or as the Service `default/kubernetes`: whichever it carries. Clients in the
+    /// cluster verify it in the last way (`GetAPIServerAltNames`, `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`,
+    /// v1.36.3).
+    pub async fn dial(&self, server: ApiServer) -> Result<ApiServerClient, ClusterError> {
+        let own = self.connection.config();
+        let host = own.cluster_url.host().map(|host| host.trim_matches(['[', ']']).to_string());
+        let mut outcome = self.dial_as(server, own.tls_server_name.clone().or(host)).await;
+        // Without a name it is the address that the certificate must carry.
+        for name in [None, Some("kubernetes.default.svc"), Some("kubernetes")] {
+            if !matches!(outcome, Err(ClusterError::Untrusted { .. })) {
+                break;
+            }
+            outcome = self.dial_as(server, name.map(str::to_string)).await;
+        }
+        outcome
+    }
+
+    async fn dial_as(
+        &self,
+        server: ApiServer,
+        name: Option<String>,
+    ) -> Result<ApiServerClient, ClusterError> {
+        let mut config = self.connection.config().clone();
+        let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_string();
+        let url = format!("{scheme}://{server}/");
+        config.cluster_url = url.parse().map_err(|error| ClusterError::Configuration {
+            what: format!("the API server's address `{url}`"),
+            reason: format!("{error}"),
+        })?;
+        config.tls_server_name = name;
+        let connection = Connection::new(config, self.connection.timeout())?;
+        let client = ApiServerClient { server, connection: Arc::new(connection) };
+        client.version().await?;
+        Ok(client)
+    }
+}
+
+fn of_slice(slice: &Value) -> Vec<ApiServer> {
+    let list = |name: &str| slice.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let port_of = |port: &Value| u16::try_from(port.get("port")?.as_u64()?).ok();
+    let Some(port) = list("ports").iter().find_map(port_of) else { return Vec::new() };
+    let is_ready =
+        |endpoint: &&Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+    let endpoints = list("endpoints");
+    let addresses = endpoints.iter().filter(is_ready).filter_map(|endpoint| endpoint.get("addresses"));
+    let addresses = addresses.filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    addresses.filter_map(|address| address.parse().ok()).map(|address| ApiServer { address, port }).collect()
+}
+
+/// A client of one API server. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiServerClient {
+    server: ApiServer,
+    connection: Arc<Connection>,
+}
+
+impl ApiServerClient {
+    /// Returns which one it is.
+    pub fn server(&self) -> ApiServer {
+        self.server
+    }
+
+    /// Asks it once whether it is ready (`/readyz`). One that is not names the checks that fail.
+    pub async fn ready(&self) -> Result<(), ClusterError> {
+        let call = read("/readyz");
+        let limit = self.connection.timeout();
+        let answer = self.connection.once(&call, limit).await;
+        let answer = answer.map_err(|fault| self.connection.error(&call, &fault))?;
+        match answer.code {
+            200 => Ok(()),
+            401 | 403 => self.connection.request(&call).await.map(drop),
+            _ => Err(ClusterError::NotReady {
+                server: self.connection.server().to_string(),
+                reason: excerpt(&answer.body),
+            }),
+        }
+    }
+
+    /// Reads an object from this server's own cache once the cache has reached that revision (0: as it is):
+    /// what the server's controllers are told of. `None` if the object is not in the cache.
+    ///
+    /// A cache that does not get there within 3 s is an error, which may pass
+    /// (`blockTimeout`, `apiserver/pkg/storage/cacher/watch_cache.go`, v1.36.3). The revision must be one of the
+    /// object's kind, such as its own `resourceVersion`: of others the cache need not be told. On a single
+    /// object `resourceVersion` always means "not older than"; `resourceVersionMatch` is for lists.
+    pub async fn get_not_older(
+        &self,
+        object: &ObjectRef<'_>,
+        revision: i64,
+    ) -> Result<Option<Value>, ClusterError> {
+        get(&self.connection, object, &format!("?resourceVersion={revision}")).await
+    }
+
+    /// Returns its feature gates: the metric `kubernetes_feature_enabled`
+    /// (`component-base/metrics/prometheus/feature/metrics.go`, v1.36.3).
+    pub async fn feature_gates(&self) -> Result<BTreeMap<String, bool>, ClusterError> {
+        let answer = self.connection.request(&read("/metrics")).await?;
+        Ok(gates(&String::from_utf8_lossy(&answer.body)))
+    }
+
+    /// Returns its version.
+    pub async fn version(&self) -> Result<Version, ClusterError> {
+        let version = self.connection.json(&read("/version")).await?;
+        let text = |name: &str| version.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let git = text("gitVersion").ok_or_else(|| ClusterError::Answer {
+            server: self.connection.server().to_string(),
+            subject: "`/version`".to_string(),
+            reason: "it has no `gitVersion`".to_string(),
+        })?;
+        let emulated = text("emulationMajor").zip(text("emulationMinor"));
+        Ok(Version {
+            git: git.to_string(),
+            emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")),
+        })
+    }
+}
+
+fn read(path: &str) -> Call<'static> {
+    Call { verb: Verb::Get, path: path.to_string(), body: None, subject: format!("`{path}`") }
+}
+
+/// Reads the lines `kubernetes_feature_enabled{name="X",stage="BETA"} 1`.
+fn gates(metrics: &str) -> BTreeMap<String, bool> {
+    let gate = |line: &str| {
+        let rest = line.strip_prefix("kubernetes_feature_enabled{")?;
+        let (labels, value) = rest.rsplit_once("} ")?;
+        let (_, name) = labels.split_once("name=\"")?;
+        let (name, _) = name.split_once('"')?;
+        Some((name.to_string(), value.trim().starts_with('1')))
+    };
+    metrics.lines().filter_map(gate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gates_are_read_from_metrics() {
+        let metrics = "# TYPE kubernetes_feature_enabled gauge\n\
+            kubernetes_feature_enabled{name=\"MultiCIDRServiceAllocator\",stage=\"BETA\"} 0\n\
+            kubernetes_feature_enabled{name=\"APIListChunking\",stage=\"\"} 1\nother{name=\"x\"} 1\n";
+        let expected =
+            [("APIListChunking".to_string(), true), ("MultiCIDRServiceAllocator".to_string(), false)];
+        assert_eq!(gates(metrics), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn endpoints_that_are_ready_are_servers() {
+        let slice = json!({
+            "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": ["192.0.2.10"], "conditions": {"ready": true}},
+                {"addresses": ["192.0.2.11"], "conditions": {"ready": false}},
+                {"addresses": ["2001:db8::1"]},
+            ],
+        });
+        let names: Vec<String> = of_slice(&slice).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["192.0.2.10:6443", "[2001:db8::1]:6443"]);
+        assert_eq!(of_slice(&json!({})), []);
+    }
+}

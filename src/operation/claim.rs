@@ -1,0 +1,50 @@
+//! Who carries an operation out: the name that others read when they find the cluster locked.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Who carries an operation out: what a lock says of its holder, and a journal of who began it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// `USER@HOST`.
+    pub holder: String,
+    /// The process there.
+    pub pid: u32,
+    /// The operation's id.
+    pub operation: String,
+    /// What it does, in words: `renumber to 10.200.0.0/16`.
+    pub purpose: String,
+    /// Since when, in seconds since 1970.
+    pub since: i64,
+}
+
+impl Claim {
+    /// Returns a claim of this process: the user's name from the environment (else the number) at the name
+    /// that the host gives itself, which in a pod is the pod's.
+    pub fn of_this_process(operation: &str, purpose: &str, now: i64) -> Self {
+        let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+        let user = name
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self {
+            holder: format!("{user}@{host}"),
+            pid: std::process::id(),
+            operation: operation.to_string(),
+            purpose: purpose.to_string(),
+            since: now,
+        }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { holder, pid, operation, purpose, since } = self;
+        let time = OffsetDateTime::from_unix_timestamp(*since).ok().and_then(|t| t.format(&Rfc3339).ok());
+        let since = time.unwrap_or_else(|| since.to_string());
+        write!(f, "`{holder}` (pid {pid}) for operation `{operation}` ({purpose}) since {since}")
+    }
+}

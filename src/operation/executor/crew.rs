@@ -1,0 +1,216 @@
+//! Several steps at the same time, forward and back.
+//!
+//! They are futures of one task: what they wait for is the network, not the processor, and with one at a
+//! time everything happens in the same order on every run.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::carry::Carrier;
+use super::schedule::{Schedule, groups};
+use super::{Failure, Report, Stuck};
+use crate::operation::OperationError;
+use crate::operation::journal::State;
+use crate::operation::ports::Event;
+use crate::operation::step::{Action, Step, Wait};
+
+/// In which direction steps are carried out.
+pub(super) enum Way {
+    Forward,
+    Back(Mutex<Unwinding>),
+}
+
+/// How far an unwinding has come.
+pub(super) struct Unwinding {
+    /// Whether anything was undone, now or before.
+    begun: bool,
+    /// What was waited for since something was undone last.
+    waited_for: HashSet<String>,
+    /// What the steps are about that could not be undone.
+    stuck: HashSet<String>,
+}
+
+impl Unwinding {
+    pub(super) fn new(begun: bool) -> Self {
+        Self { begun, waited_for: HashSet::new(), stuck: HashSet::new() }
+    }
+
+    /// Whether something was undone since this was waited for last.
+    fn owes(&self, wait: &Wait) -> bool {
+        self.begun && !self.waited_for.contains(&wait.name)
+    }
+
+    /// Takes note of a step that was undone.
+    fn undone(&mut self, step: &Step) {
+        self.begun = true;
+        match &step.action {
+            Action::Wait(wait) => drop(self.waited_for.insert(wait.name.clone())),
+            _ => self.waited_for.clear(),
+        }
+    }
+
+    /// Whether a step must stay because a later one, which builds on it, could not be undone.
+    fn is_built_upon(&self, step: &Step) -> bool {
+        match &step.action {
+            Action::Wait(_) => false,
+            _ if step.about.is_empty() => !self.stuck.is_empty(),
+            _ => self.stuck.contains(&step.about),
+        }
+    }
+}
+
+/// What came of a step.
+enum Outcome {
+    Done,
+    /// It had been carried out, or undone, before.
+    Skipped,
+    /// There was nothing to undo, or it must stay.
+    Nothing,
+    /// It could not be undone.
+    Stuck(String),
+}
+
+/// Carries out the steps of a stage.
+pub(super) struct Crew<'e> {
+    pub(super) carrier: Carrier<'e>,
+    /// How many at the same time; at least 1.
+    pub(super) parallel: usize,
+}
+
+impl Crew<'_> {
+    /// Carries out the steps of one stage, given in the order in which they would be carried out one by one.
+    pub(super) async fn carry_out(
+        &self,
+        steps: &[&Step],
+        way: &Way,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        for group in groups(steps) {
+            let mut stuck = Vec::new();
+            let outcome = self.carry_out_group(group, way, report, &mut stuck).await;
+            stuck.sort_by_key(|(index, _)| *index);
+            report.stuck.extend(stuck.into_iter().map(|(_, stuck)| stuck));
+            outcome?;
+        }
+        Ok(())
+    }
+
+    async fn carry_out_group(
+        &self,
+        group: &[&Step],
+        way: &Way,
+        report: &mut Report,
+        stuck: &mut Vec<(usize, Stuck)>,
+    ) -> Result<(), Failure> {
+        let mut schedule = Schedule::new(group);
+        let mut under_way = FuturesUnordered::new();
+        let (mut failure, mut stopped) = (None, None);
+        loop {
+            while failure.is_none() && stopped.is_none() && under_way.len() < self.parallel {
+                let Some((index, step)) = schedule.begin() else { break };
+                if self.carrier.stop.is_asked() {
+                    stopped = Some(Failure { step: step.id.clone(), source: OperationError::Stopped });
+                } else {
+                    under_way.push(self.one(index, step, way));
+                }
+            }
+            let Some((index, step, outcome)) = under_way.next().await else { break };
+            schedule.ended(index);
+            match outcome {
+                Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
+                Ok(outcome) => self.count(step, &outcome, report),
+                Err(source) => {
+                    let later = Failure { step: step.id.clone(), source };
+                    if failure.is_some() {
+                        tracing::warn!(%later, "another step under way failed, too");
+                    }
+                    failure.get_or_insert(later);
+                }
+            }
+        }
+        failure.or(stopped).map_or(Ok(()), Err)
+    }
+
+    async fn one<'s>(
+        &self,
+        index: usize,
+        step: &'s Step,
+        way: &Way,
+    ) -> (usize, &'s Step, Result<Outcome, OperationError>) {
+        let outcome = match way {
+            Way::Forward => {
+                let done = self.carrier.forward(step).await;
+                done.map(|done| if done { Outcome::Done } else { Outcome::Skipped })
+            }
+            Way::Back(unwinding) => self.undo(step, way, unwinding).await,
+        };
+        (index, step, outcome)
+    }
+
+    fn count(&self, step: &Step, outcome: &Outcome, report: &mut Report) {
+        match outcome {
+            Outcome::Done => {
+                report.done = report.done.saturating_add(1);
+                self.carrier.tell(Event::StepDone { step });
+            }
+            Outcome::Skipped => {
+                report.skipped = report.skipped.saturating_add(1);
+                self.carrier.tell(Event::StepSkipped { step });
+            }
+            Outcome::Nothing | Outcome::Stuck(_) => {}
+        }
+    }
+
+    /// Whether there is anything to do (or undo) of a step. On the way back a wait is repeated even if it was
+    /// undone already, when something was undone since the last one for the same thing.
+    pub(super) fn is_to_be_carried_out(&self, step: &Step, way: &Way) -> bool {
+        let state = self.carrier.state(&step.id);
+        let Way::Back(unwinding) = way else { return state != Some(State::Done) };
+        let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
+        match &step.action {
+            Action::Wait(wait) => lock(unwinding).owes(wait) || was_begun(state),
+            Action::WayBack { of, .. } => {
+                let other = self.carrier.state(of);
+                state != Some(State::UndoDone) && !matches!(other, None | Some(State::Failed))
+            }
+            _ => was_begun(state),
+        }
+    }
+
+    async fn undo(
+        &self,
+        step: &Step,
+        way: &Way,
+        unwinding: &Mutex<Unwinding>,
+    ) -> Result<Outcome, OperationError> {
+        if !self.is_to_be_carried_out(step, way) {
+            let begun = self.carrier.state(&step.id).is_some();
+            return Ok(if begun { Outcome::Skipped } else { Outcome::Nothing });
+        }
+        if lock(unwinding).is_built_upon(step) {
+            return Ok(Outcome::Nothing);
+        }
+        match self.carrier.backward(step).await {
+            Ok(()) => {
+                lock(unwinding).undone(step);
+                Ok(Outcome::Done)
+            }
+            Err(error) if error.is_about_one_object() => {
+                let reason = error.to_string();
+                self.carrier.tell(Event::LeftAlone { step: &step.id, reason: &reason });
+                self.carrier.note(step, State::UndoFailed, Some(reason.clone())).await?;
+                lock(unwinding).stuck.insert(step.about.clone());
+                Ok(Outcome::Stuck(reason))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Nothing panics while it is locked, so a poisoned lock is as good as any.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,192 @@
+//! Which steps of a stage may be under way at the same time.
+//!
+//! Steps about the same thing keep their order, and so do steps that write the same key, which would only be
+//! in each other's way. A step that is about nothing in particular, a wait, something that others do and the
+//! point of no return are met alone: everything before them is finished, nothing after them begun.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use crate::operation::step::{Action, Step, Swap};
+use crate::store::Key;
+
+/// Splits steps into groups that come one after the other. A step that must be alone is a group of its own.
+pub(super) fn groups<'s>(steps: &'s [&'s Step]) -> impl Iterator<Item = &'s [&'s Step]> {
+    steps.chunk_by(|one, next| !is_alone(one) && !is_alone(next))
+}
+
+fn is_alone(step: &Step) -> bool {
+    let has_company = match &step.action {
+        Action::Swap { .. } | Action::WayBack { .. } | Action::Api { .. } => true,
+        Action::Wait(_) | Action::External(_) | Action::PointOfNoReturn => false,
+    };
+    step.about.is_empty() || !has_company
+}
+
+/// What only one step may have to do with at a time.
+#[derive(PartialEq, Eq, Hash)]
+enum Claim<'s> {
+    About(&'s str),
+    Writes(&'s Key),
+}
+
+fn claims(step: &Step) -> impl Iterator<Item = Claim<'_>> {
+    let swaps: [Option<&Swap>; 2] = match &step.action {
+        Action::Swap { forward, backward } => [Some(forward), backward.as_ref()],
+        Action::WayBack { swap, .. } => [Some(swap), None],
+        _ => [None, None],
+    };
+    let written = swaps.into_iter().flatten().flat_map(|swap| &swap.edits);
+    std::iter::once(Claim::About(&step.about)).chain(written.map(|edit| Claim::Writes(&edit.key)))
+}
+
+/// The steps of a group that are still to begin.
+pub(super) struct Schedule<'s> {
+    steps: &'s [&'s Step],
+    places: Vec<Place>,
+    /// Those that wait for no other, first in the plan first.
+    ready: BinaryHeap<Reverse<usize>>,
+}
+
+/// What a step waits for, and what waits for it.
+#[derive(Default)]
+struct Place {
+    waits_for: usize,
+    followers: Vec<usize>,
+}
+
+impl<'s> Schedule<'s> {
+    /// Returns the schedule of a group, in the order in which it would be carried out one by one.
+    pub(super) fn new(steps: &'s [&'s Step]) -> Self {
+        let mut places: Vec<Place> = steps.iter().map(|_| Place::default()).collect();
+        let mut last: HashMap<Claim<'s>, usize> = HashMap::new();
+        let mut ready = BinaryHeap::new();
+        for (index, step) in steps.iter().enumerate() {
+            let mut before: Vec<usize> = claims(step).filter_map(|claim| last.insert(claim, index)).collect();
+            before.sort_unstable();
+            before.dedup();
+            // A step whose swaps name a key twice has met itself.
+            before.retain(|other| *other != index);
+            if before.is_empty() {
+                ready.push(Reverse(index));
+            }
+            if let Some(place) = places.get_mut(index) {
+                place.waits_for = before.len();
+            }
+            for other in before {
+                if let Some(place) = places.get_mut(other) {
+                    place.followers.push(index);
+                }
+            }
+        }
+        Self { steps, places, ready }
+    }
+
+    /// Takes the next step that may begin, with its place.
+    pub(super) fn begin(&mut self) -> Option<(usize, &'s Step)> {
+        let Reverse(index) = self.ready.pop()?;
+        self.steps.get(index).map(|step| (index, *step))
+    }
+
+    /// Takes note that a step has ended, so that those may begin which waited for it.
+    pub(super) fn ended(&mut self, index: usize) {
+        let followers = self.places.get_mut(index).map(|place| std::mem::take(&mut place.followers));
+        for follower in followers.unwrap_or_default() {
+            let Some(place) = self.places.get_mut(follower) else { continue };
+            place.waits_for = place.waits_for.saturating_sub(1);
+            if place.waits_for == 0 {
+                self.ready.push(Reverse(follower));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::step::{ApiChange, External, KeyChange, KeyEdit, StepId, Wait};
+
+    fn step(id: &str, about: &str, action: Action) -> Step {
+        Step { id: StepId(id.into()), about: about.into(), action }
+    }
+
+    fn writes(id: &str, about: &str, keys: &[&str]) -> Step {
+        let change = KeyChange::Delete { require: Vec::new() };
+        let edits = keys.iter().map(|key| KeyEdit { key: Key::from(*key), change: change.clone() }).collect();
+        let forward = Swap { edits, checks: Vec::new() };
+        step(id, about, Action::Swap { forward: forward.clone(), backward: Some(forward) })
+    }
+
+    fn names<'s>(steps: impl IntoIterator<Item = &'s &'s Step>) -> String {
+        steps.into_iter().map(|step| step.id.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_must_be_alone_is_a_group_of_its_own() {
+        let wait = Wait { name: "barrier".into(), until: String::new(), batch: None };
+        let external = External {
+            name: String::new(),
+            what: String::new(),
+            why: String::new(),
+            undo: None,
+            assumed: None,
+            assumed_back: None,
+        };
+        let api = ApiChange::Create { manifest: serde_json::Value::Null };
+        let steps = [
+            writes("a", "x", &[]),
+            step("b", "y", Action::Api { forward: api, backward: None }),
+            writes("all", "", &[]),
+            writes("c", "x", &[]),
+            step("wait", "x", Action::Wait(wait)),
+            step("external", "x", Action::External(external)),
+            step("d", "z", Action::WayBack { of: StepId("a".into()), swap: Swap::default() }),
+            step("end", "z", Action::PointOfNoReturn),
+        ];
+        let steps: Vec<&Step> = steps.iter().collect();
+        let found: Vec<String> = groups(&steps).map(names).collect();
+        assert_eq!(found, ["a b", "all", "c", "wait", "external", "d", "end"]);
+    }
+
+    #[test]
+    fn one_by_one_it_is_the_order_of_the_plan() {
+        let steps = [writes("1", "x", &["k"]), writes("2", "y", &["k"]), writes("3", "x", &[])];
+        let steps: Vec<&Step> = steps.iter().collect();
+        let mut schedule = Schedule::new(&steps);
+        let mut order = Vec::new();
+        while let Some((index, _)) = schedule.begin() {
+            order.push(index);
+            schedule.ended(index);
+        }
+        assert_eq!(order, [0, 1, 2]);
+    }
+
+    #[test]
+    fn steps_about_one_thing_or_of_one_key_follow_each_other() {
+        let steps = [
+            writes("0", "x", &["/one", "/one"]),
+            writes("1", "x", &["/two"]),
+            writes("2", "y", &["/two"]),
+            writes("3", "z", &["/three"]),
+            writes("4", "z", &["/one", "/two"]),
+        ];
+        let steps: Vec<&Step> = steps.iter().collect();
+        let mut schedule = Schedule::new(&steps);
+        let mut begin = |ended: Option<usize>| {
+            if let Some(ended) = ended {
+                schedule.ended(ended);
+            }
+            let mut begun = Vec::new();
+            while let Some((index, _)) = schedule.begin() {
+                begun.push(index);
+            }
+            begun
+        };
+        assert_eq!(begin(None), [0, 3]);
+        assert_eq!(begin(Some(3)), [] as [usize; 0]);
+        assert_eq!(begin(Some(0)), [1]);
+        assert_eq!(begin(Some(1)), [2]);
+        assert_eq!(begin(Some(2)), [4]);
+        assert_eq!(begin(Some(4)), [] as [usize; 0]);
+    }
+}

@@ -1,0 +1,249 @@
+//! The journals of a store taken together: which there are, how far each has come, and removing one.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use serde::Deserialize;
+
+use super::{Journal, State, Summary};
+use crate::operation::OperationError;
+use crate::operation::lock::lost_to;
+use crate::store::{
+    Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
+    Transaction, Visit, WriteStore,
+};
+
+/// Keys removed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), which counts
+/// conditions and changes each for themselves, with room for guards.
+const REMOVED_AT_ONCE: usize = 100;
+/// How often keys are looked for again that a late write has left behind.
+const MOST_ROUNDS: u32 = 20;
+
+/// An operation that has a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Of which cluster.
+    pub cluster: String,
+    /// Its id.
+    pub operation: String,
+    /// What its journal says about it.
+    pub summary: Summary,
+}
+
+/// How many steps of an operation are in which state. Steps that were never begun have no record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress(BTreeMap<State, usize>);
+
+impl Progress {
+    /// Returns the number of steps in a state.
+    pub fn of(&self, state: State) -> usize {
+        self.0.get(&state).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of steps that were ever begun.
+    pub fn begun(&self) -> usize {
+        self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+/// As much of a step's record as is counted.
+#[derive(Deserialize)]
+struct Standing {
+    state: State,
+}
+
+impl Journal {
+    /// Returns the operations that have a journal, of one cluster or of all, in the order of their ids.
+    /// One that was interrupted while it began does not exist: the next one to begin removes what is left of
+    /// it (not whoever only looks: it may be beginning right now).
+    pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
+        let mut listed = Vec::new();
+        for (cluster, operation) in traces(store, cluster).await? {
+            let key = Self::at(&cluster, &operation).summary_key();
+            if let Some((summary, _)) = summary_at(store, &key).await? {
+                listed.push(Listed { cluster, operation, summary });
+            }
+        }
+        // The order of the keys is that of the ids but where one id begins with another.
+        listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
+        Ok(listed)
+    }
+
+    /// Counts the steps of an operation by their states. Its plan is not read, and no record kept.
+    pub async fn progress(
+        store: &dyn ReadStore,
+        cluster: &str,
+        operation: &str,
+    ) -> Result<Progress, OperationError> {
+        let prefix = Self::at(cluster, operation).steps_prefix();
+        let mut progress = Progress::default();
+        let mut bad = None;
+        let mut visitor = |record: StoreRecord<'_>| -> Visit {
+            match serde_json::from_slice::<Standing>(record.value) {
+                Ok(Standing { state }) => {
+                    let count = progress.0.entry(state).or_default();
+                    *count = count.saturating_add(1);
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    bad = Some(Self::broken(&Key::from(record.key), &error.to_string()));
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        store.scan(&[KeyRange::prefix(prefix)], None, &mut visitor).await?;
+        bad.map_or(Ok(progress), Err)
+    }
+
+    /// Removes the journal of an operation that nobody will go on with, a bounded number of keys at a time, its
+    /// summary last and marked `removing` before; returns the number of keys. The same call goes on with what
+    /// an interrupted one has left.
+    pub async fn remove_all(
+        store: &dyn WriteStore,
+        cluster: &str,
+        operation: &str,
+        guards: &[Guard],
+    ) -> Result<usize, OperationError> {
+        let journal = Self::at(cluster, operation);
+        let summary = journal.summary_key();
+        if let Some((found, _)) = summary_at(store, &summary).await? {
+            journal.set_status(store, "removing", found.ended.unwrap_or(found.started), guards).await?;
+        }
+        let mut removed: usize = 0;
+        for _ in 0..MOST_ROUNDS {
+            let mut keys = journal.keys(store).await?;
+            if keys.is_empty() {
+                return Ok(removed);
+            }
+            keys.sort_by_key(|(key, _)| *key == summary);
+            removed = removed.saturating_add(remove(store, &keys, guards).await?);
+        }
+        Err(OperationError::Contended { key: summary, attempts: MOST_ROUNDS })
+    }
+
+    /// Removes what is left of operations that were interrupted while they began: parts of a plan without a
+    /// summary. The first part goes first, and one that is beginning at this moment notices that.
+    pub(super) async fn sweep(
+        store: &dyn WriteStore,
+        cluster: &str,
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
+        for (cluster, operation) in traces(store, Some(cluster)).await? {
+            let journal = Self::at(&cluster, &operation);
+            let summary = journal.summary_key();
+            if store.get(&summary).await?.is_none() {
+                let mut guards = guards.to_vec();
+                guards.push(Guard::Absent(summary));
+                remove(store, &journal.keys(store).await?, &guards).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the keys of the journal with their revisions.
+    async fn keys(&self, store: &dyn ReadStore) -> Result<Vec<(Key, Revision)>, OperationError> {
+        let mut keys = Vec::new();
+        let mut visitor = |record: StoreRecord<'_>| -> Visit {
+            keys.push((Key::from(record.key), record.mod_revision));
+            ControlFlow::Continue(())
+        };
+        store.scan(&[KeyRange::prefix(format!("{}/", self.base))], None, &mut visitor).await?;
+        Ok(keys)
+    }
+}
+
+/// Returns every cluster and operation that has a key of a journal, in order. Of each only the first keys are
+/// read, however many it has.
+async fn traces(
+    store: &dyn ReadStore,
+    cluster: Option<&str>,
+) -> Result<Vec<(String, String)>, OperationError> {
+    let whole = match cluster {
+        Some(cluster) => KeyRange::prefix(format!("/netsurgeon/{cluster}/")),
+        None => Journal::of_all_clusters(),
+    };
+    let mut traces = Vec::new();
+    let mut rest = Some(whole);
+    while let Some(range) = rest {
+        let mut found = None;
+        let mut visitor = |record: StoreRecord<'_>| -> Visit {
+            match operation_of(record.key) {
+                Some(trace) => {
+                    found = Some(trace);
+                    ControlFlow::Break(())
+                }
+                // The lock.
+                None => ControlFlow::Continue(()),
+            }
+        };
+        store.scan(std::slice::from_ref(&range), None, &mut visitor).await?;
+        rest = found.and_then(|(cluster, operation)| {
+            let its = KeyRange::prefix(format!("/netsurgeon/{cluster}/{operation}/"));
+            traces.push((cluster, operation));
+            its.end().map(|after| range.from(after.clone()))
+        });
+    }
+    Ok(traces)
+}
+
+/// Reads cluster and operation out of a journal's key; `None` for a key that is no journal's.
+fn operation_of(key: &[u8]) -> Option<(String, String)> {
+    let key = String::from_utf8_lossy(key);
+    let mut names = key.strip_prefix("/netsurgeon/")?.splitn(3, '/');
+    let (cluster, operation, _) = (names.next()?, names.next()?, names.next()?);
+    Some((cluster.to_string(), operation.to_string()))
+}
+
+/// Reads an operation's summary, `None` if there is no such operation.
+pub(super) async fn summary_at(
+    store: &dyn ReadStore,
+    key: &Key,
+) -> Result<Option<(Summary, Revision)>, OperationError> {
+    let Some(entry) = store.get(key).await? else { return Ok(None) };
+    let summary = serde_json::from_slice(&entry.value).map_err(|e| Journal::broken(key, &e.to_string()))?;
+    Ok(Some((summary, entry.mod_revision)))
+}
+
+/// Removes keys in order, as far as nobody else changes them; returns how many.
+async fn remove(
+    store: &dyn WriteStore,
+    keys: &[(Key, Revision)],
+    guards: &[Guard],
+) -> Result<usize, OperationError> {
+    let mut removed: usize = 0;
+    for some in keys.chunks(REMOVED_AT_ONCE) {
+        let changes = some.iter().map(|(key, revision)| Change {
+            key: key.clone(),
+            expected: Expected::At(*revision),
+            action: Action::Delete,
+        });
+        match commit(store, guards, changes.collect()).await {
+            Ok(_) => removed = removed.saturating_add(some.len()),
+            Err(OperationError::Commit(
+                CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
+            )) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(removed)
+}
+
+/// Commits changes of a journal; a guard that does not hold of a lock's key is a lock that is lost.
+pub(super) async fn commit(
+    store: &dyn WriteStore,
+    guards: &[Guard],
+    changes: Vec<Change>,
+) -> Result<Revision, OperationError> {
+    let fences = |key: &Key| {
+        guards.iter().any(|guard| matches!(guard, Guard::SameCreation(guarded, _) if guarded == key))
+    };
+    match store.commit(&Transaction { guards: guards.to_vec(), changes }).await {
+        Ok(revision) => Ok(revision),
+        Err(CommitError::Conflict { key, .. }) if fences(&key) => Err(lost_to(store, &key).await),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "keep_tests.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+//! The world of a live renumbering: the cluster's API, its nodes, and the people who do what no program does.
+
+mod closing;
+mod compare;
+mod waits;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use self::compare::difference;
+use super::intention::Renumbering;
+use crate::cluster::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
+use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, WorldError};
+use crate::store::ReadStore;
+
+/// How long a wait may take: half of the time by which an address is dated ahead that is handed to the
+/// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// How far an API server's allocator may be behind its cache in seeing a new ServiceCIDR: milliseconds on an
+/// idle one.
+const ALLOCATOR_LAG: Duration = Duration::from_secs(5);
+
+/// Asks whether something is done that a person or another component does.
+#[async_trait]
+pub trait Approver: Send + Sync {
+    /// Returns [`Answer::Confirmed`] once it is done, or [`Answer::Open`] if nobody says so: then the operation
+    /// pauses.
+    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, WorldError>;
+}
+
+/// How to wait for the cluster.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// Id of the operation.
+    pub operation: String,
+    /// Where the sentinels of barriers are made.
+    pub namespace: String,
+    /// How the nodes are asked.
+    pub reach: Reach,
+    /// Nodes that no barrier waits for.
+    pub without: BTreeSet<String>,
+    /// How long one wait may take.
+    pub deadline: Duration,
+}
+
+impl LiveOptions {
+    /// Returns the usual ones.
+    pub fn new(operation: &str) -> Self {
+        Self {
+            operation: operation.to_string(),
+            namespace: "kube-system".to_string(),
+            reach: Reach::Auto,
+            without: BTreeSet::new(),
+            deadline: DEADLINE,
+        }
+    }
+}
+
+/// The world of a live renumbering.
+pub struct LiveWorld<'a> {
+    /// The Kubernetes API.
+    pub cluster: &'a Cluster,
+    /// The cluster's etcd.
+    pub store: &'a dyn ReadStore,
+    /// What is carried out.
+    pub work: &'a Renumbering,
+    /// Who is asked about what others do.
+    pub approver: &'a dyn Approver,
+    /// How to wait.
+    pub options: LiveOptions,
+}
+
+/// Words an error of the API, with what to do about it.
+fn failed(error: &ClusterError) -> WorldError {
+    WorldError(match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    })
+}
+
+impl From<ClusterError> for WorldError {
+    fn from(error: ClusterError) -> Self {
+        failed(&error)
+    }
+}
+
+/// What is found where an object is to be deleted.
+enum Found {
+    Nothing,
+    /// Ours, with its uid.
+    Ours(String),
+    /// Ours, and already on its way out.
+    Leaving,
+    Others,
+}
+
+impl LiveWorld<'_> {
+    async fn create(&self, manifest: &Value) -> Result<(), WorldError> {
+        let begun = Instant::now();
+        let mut outcome = self.cluster.create(manifest).await;
+        while matches!(&outcome, Err(error) if is_behind(error)) && begun.elapsed() < ALLOCATOR_LAG {
+            sleep(Duration::from_millis(100)).await;
+            outcome = self.cluster.create(manifest).await;
+        }
+        match outcome {
+            Ok(_) => Ok(()),
+            Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
+                Observed::Done => Ok(()),
+                Observed::Changed(reason) => Err(WorldError(reason)),
+                Observed::NotDone => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Compares what is there under a manifest's name with the manifest.
+    async fn compare(&self, manifest: &Value) -> Result<Observed, WorldError> {
+        let object = ObjectRef::of(manifest)?;
+        let Some(found) = self.cluster.get(&object).await? else { return Ok(Observed::NotDone) };
+        Ok(match difference(manifest, &found) {
+            None => Observed::Done,
+            Some(difference) => Observed::Changed(format!(
+                "{object} exists and is not what would be made: {difference}; delete or rename it, then resume"
+            )),
+        })
+    }
+
+    async fn find(&self, object: &ObjectRef<'_>) -> Result<Found, WorldError> {
+        let Some(found) = self.cluster.get(object).await? else { return Ok(Found::Nothing) };
+        let text = |path: &[&str]| {
+            path.iter().try_fold(&found, |value, name| value.get(name)).and_then(Value::as_str)
+        };
+        if text(&["metadata", "labels", MANAGED_BY.0]) != Some(MANAGED_BY.1) {
+            return Ok(Found::Others);
+        }
+        if text(&["metadata", "deletionTimestamp"]).is_some() {
+            return Ok(Found::Leaving);
+        }
+        Ok(Found::Ours(text(&["metadata", "uid"]).unwrap_or_default().to_string()))
+    }
+
+    /// Deletes an object of ours, and that one alone.
+    async fn delete(&self, object: &ObjectRef<'_>) -> Result<(), WorldError> {
+        match self.find(object).await? {
+            Found::Nothing | Found::Leaving => Ok(()),
+            Found::Ours(uid) => Ok(self.cluster.delete(object, Some(&uid)).await?),
+            Found::Others => Err(WorldError(not_ours(object))),
+        }
+    }
+
+    async fn barrier(&self) -> Result<(), WorldError> {
+        let options = &self.options;
+        let barrier = Barrier {
+            namespace: options.namespace.clone(),
+            operation: options.operation.clone(),
+            family: self.work.family,
+            reach: options.reach,
+            deadline: options.deadline,
+            without: options.without.clone(),
+        };
+        match self.cluster.barrier(&barrier).await {
+            Ok(crossed) => {
+                tracing::info!(nodes = crossed.nodes.len(), "every kube-proxy has applied the changes");
+                Ok(())
+            }
+            Err(BarrierError::Cluster(error)) => Err(error.into()),
+            Err(error @ BarrierError::NotCrossed { .. }) => Err(WorldError(format!(
+                "{error}; mend the kube-proxy there, or leave out a node that is gone for good, then resume"
+            ))),
+        }
+    }
+}
+
+/// Whether an allocator does not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or what the last resort
+/// of a dual-write allocator says (`pkg/registry/core/service/ipallocator/interfaces.go`, v1.36.3).
+fn is_behind(error: &ClusterError) -> bool {
+    let words = ["does not match the current range", "not ready", "not in the valid range"];
+    matches!(error, ClusterError::Invalid { reason, .. } if words.iter().any(|word| reason.contains(word)))
+}
+
+fn not_ours(object: &ObjectRef<'_>) -> String {
+    let (label, value) = MANAGED_BY;
+    format!("{object} has no label `{label}: {value}`: someone else has made it, and it stays as it is")
+}
+
+fn reference(change: &ApiChange) -> Result<ObjectRef<'_>, ClusterError> {
+    match change {
+        ApiChange::Create { manifest } => ObjectRef::of(manifest),
+        ApiChange::Delete { api_version, kind, namespace, name } => {
+            Ok(ObjectRef::new(api_version, kind, namespace.as_deref(), name))
+        }
+    }
+}
+
+#[async_trait]
+impl World for LiveWorld<'_> {
+    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+        match change {
+            ApiChange::Create { manifest } => self.create(manifest).await,
+            ApiChange::Delete { .. } => self.delete(&reference(change)?).await,
+        }
+    }
+
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+        match change {
+            ApiChange::Create { manifest } => self.compare(manifest).await,
+            ApiChange::Delete { .. } => {
+                let object = reference(change)?;
+                Ok(match self.find(&object).await? {
+                    Found::Nothing | Found::Leaving => Observed::Done,
+                    Found::Ours(_) => Observed::NotDone,
+                    Found::Others => Observed::Changed(not_ours(&object)),
+                })
+            }
+        }
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
+        self.wait_for(wait).await
+    }
+
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+        match external.name.as_str() {
+            "close-range" => self.close_old_range().await.map(|()| Answer::Confirmed),
+            "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
+            _ => self.approver.confirm(external, back).await,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The Kubernetes API as the product sees it: found by a kubeconfig, objects made, read, changed and deleted,
+//! and every refusal told apart, on real API servers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netsurgeon::cluster::{
+    Cluster as Api, ClusterError, ClusterOptions as ApiOptions, Collection, ObjectRef,
+};
+use serde_json::{Value, json};
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::pki::Authority;
+use super::rig::process::{free_port, wait_until};
+use super::rig::workspace::Workspace;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Writes a kubeconfig for the first API server, as somebody's and with somebody's authority.
+fn kubeconfig(cluster: &Cluster, workspace: &Workspace, user: &str, authority: &Path) -> PathBuf {
+    let pair = cluster.credentials.authority.issue(workspace, user, user, None, &[]);
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {
+            "server": cluster.api_servers[0].url(), "certificate-authority": authority,
+        }}],
+        "users": [{"name": "u", "user": {"client-certificate": pair.certificate, "client-key": pair.key}}],
+    });
+    workspace.write(&format!("{user}.conf"), text.to_string())
+}
+
+/// Connects by a kubeconfig, and gives up soon.
+async fn connect(kubeconfig: &Path) -> Result<Api, ClusterError> {
+    let kubeconfig = Some(kubeconfig.to_path_buf());
+    Api::connect(&ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(5) }).await
+}
+
+async fn admin(cluster: &Cluster) -> Api {
+    let options = ApiOptions { kubeconfig: Some(cluster.kubeconfig().into()), ..ApiOptions::default() };
+    Api::connect(&options).await.expect("the administrator may connect")
+}
+
+fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": [{"port": 80}], "selector": {"app": name}},
+    })
+}
+
+fn service_ref(name: &str) -> ObjectRef<'_> {
+    ObjectRef::new("v1", "Service", Some("default"), name)
+}
+
+#[tokio::test]
+async fn objects_in_1_36() {
+    objects(Era::Objects).await;
+}
+
+#[tokio::test]
+async fn objects_in_1_32() {
+    objects(Era::Bitmap).await;
+}
+
+async fn objects(era: Era) {
+    let cluster = Cluster::start(ClusterOptions::new(era)).await;
+    let api = admin(&cluster).await;
+    let namespace = cluster.api.get("/api/v1/namespaces/kube-system").await;
+    assert_eq!(api.identity().await.unwrap(), namespace["metadata"]["uid"]);
+
+    let made = api.create(&service("web")).await.unwrap();
+    let error = api.create(&service("web")).await.unwrap_err();
+    assert!(matches!(error, ClusterError::AlreadyExists { .. }), "{error}");
+    assert_eq!(error.to_string(), "Service `default/web` exists already");
+    assert_eq!(api.get(&service_ref("web")).await.unwrap().unwrap()["spec"], made["spec"]);
+    assert_eq!(api.get(&service_ref("none")).await.unwrap(), None);
+    let change =
+        json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"selector": {"app": null, "x": "y"}}});
+    let changed = api.merge(&service_ref("web"), &change).await.unwrap();
+    assert_eq!(changed["spec"]["selector"], json!({"x": "y"}));
+    let stale =
+        json!({"metadata": {"resourceVersion": made["metadata"]["resourceVersion"], "labels": {"a": "b"}}});
+    let error = api.merge(&service_ref("web"), &stale).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Conflict { .. }), "{error}");
+
+    let error = api.delete(&service_ref("web"), Some("another")).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Conflict { .. }), "{error}");
+    api.delete(&service_ref("web"), made["metadata"]["uid"].as_str()).await.unwrap();
+    api.delete(&service_ref("web"), None).await.expect("what is gone is deleted");
+    assert_eq!(api.get(&service_ref("web")).await.unwrap(), None);
+
+    let mut bad = service("bad");
+    bad["spec"]["clusterIP"] = json!("10.97.0.1");
+    let error = api.create(&bad).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("10.97.0.1"), "{error}");
+    pages(&api).await;
+    // 1.32 has no ServiceCIDRs unless the gate is on: then the API itself is not there.
+    let range = ObjectRef::new("networking.k8s.io/v1", "ServiceCIDR", None, "kubernetes");
+    assert_eq!(api.get(&range).await.unwrap().is_some(), era == Era::Objects);
+}
+
+/// More objects than a page holds.
+async fn pages(api: &Api) {
+    for number in 0..510 {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": format!("m{number}"), "namespace": "default", "labels": {"of": "pages"}},
+        });
+        api.create(&manifest).await.unwrap();
+    }
+    let maps = Collection::new("v1", "ConfigMap", Some("default"));
+    assert_eq!(api.list(&maps, Some("of=pages")).await.unwrap().len(), 510);
+    assert_eq!(api.list(&maps, Some("of in (nothing)")).await.unwrap(), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart() {
+    let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
+    let workspace = Workspace::create("kubeconfigs");
+    let authority = &cluster.credentials.authority.certificate;
+
+    let error = connect(&kubeconfig(&cluster, &workspace, "eve", authority)).await.err().expect("a refusal");
+    assert!(matches!(error, ClusterError::Forbidden { .. }), "{error}");
+    let text = error.to_string();
+    for words in ["may not get Namespace `kube-system`", "\"eve\"", "namespaces"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(error.hint().is_some_and(|hint| hint.contains("cluster-admin")));
+
+    let other = Authority::create(&workspace, "other", "other");
+    let error = connect(&kubeconfig(&cluster, &workspace, "mallory", &other.certificate)).await;
+    let error = error.err().expect("a refusal");
+    assert!(matches!(error, ClusterError::Untrusted { .. }), "{error}");
+    assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+
+    // A certificate of another cluster's authority.
+    let stranger = other.issue(&workspace, "stranger", "stranger", Some("system:masters"), &[]);
+    let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let admin_pair = &cluster.credentials.admin;
+    let text = text
+        .replace(admin_pair.certificate.to_str().unwrap(), stranger.certificate.to_str().unwrap())
+        .replace(admin_pair.key.to_str().unwrap(), stranger.key.to_str().unwrap());
+    let error = connect(&workspace.write("stranger.conf", &text)).await.err().expect("a refusal");
+    assert!(matches!(error, ClusterError::Unauthorized { .. }), "{error}");
+
+    let nowhere = format!("https://127.0.0.1:{}", free_port());
+    let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let text = text.replace(&cluster.api_servers[0].url(), &nowhere);
+    let error = connect(&workspace.write("nowhere.conf", text)).await.err().expect("a refusal");
+    assert!(matches!(error, ClusterError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains(&nowhere) && error.is_transient(), "{error}");
+}
+
+#[tokio::test]
+async fn admission_is_named_with_its_message() {
+    let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
+    let api = admin(&cluster).await;
+    let kind = "ValidatingAdmissionPolicy";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "frozen"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"],
+            }]},
+            "validations": [{"expression": "false", "message": "Services are frozen until the move is over"}],
+        },
+    });
+    api.create(&policy).await.unwrap();
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}Binding"),
+        "metadata": {"name": "frozen"},
+        "spec": {"policyName": "frozen", "validationActions": ["Deny"]},
+    });
+    api.create(&binding).await.unwrap();
+    let error =
+        wait_until("the policy is in force", DEADLINE, async || match api.create(&service("web")).await {
+            Err(error @ ClusterError::Refused { .. }) => Ok(error),
+            Err(error) => Err(error.to_string()),
+            Ok(_) => {
+                api.delete(&service_ref("web"), None).await.map_err(|error| error.to_string())?;
+                Err("a Service was made".to_string())
+            }
+        })
+        .await;
+    assert!(error.to_string().contains("Services are frozen until the move is over"), "{error}");
+}
+
+/// A server that is stopped in its tracks takes connections and says nothing.
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up_in_time() {
+    let mut cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
+    let api = connect(cluster.kubeconfig()).await.expect("a connection");
+    cluster.pause_api_server(0);
+    let begun = std::time::Instant::now();
+    let error = api.create(&service("web")).await.unwrap_err();
+    assert!(matches!(error, ClusterError::TimedOut { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    cluster.resume_api_server(0);
+}

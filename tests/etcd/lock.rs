@@ -1,0 +1,285 @@
+//! The lock on real servers: who gets it, what becomes of who loses it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netsurgeon::operation::{
+    Action, Claim, Executor, Failure, Journal, KeyChange, KeyEdit, Lock, NoWorld, OperationError, Report,
+    Silent, Stage, Step, StepId, Summary, Swap, SystemAmbient, Work,
+};
+use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
+use netsurgeon::store::lease::LeaseStore;
+use netsurgeon::store::{Guard, Key, ReadStore};
+
+use crate::contract;
+use crate::rig::etcd::{Etcd, EtcdOptions as Server};
+use crate::rig::process::wait_until;
+use crate::rig::relay::Relay;
+use crate::store::{VERSIONS, connect, options, plain};
+
+const CLUSTER: &str = "one";
+/// The shortest that etcd gives in its own settings, rounded up.
+const SHORT: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_secs(30);
+
+async fn handle(etcd: &Etcd) -> Arc<EtcdStore> {
+    Arc::new(connect(options(etcd)).await)
+}
+
+fn claim(holder: &str, operation: &str) -> Claim {
+    Claim { holder: holder.into(), ..Claim::of_this_process(operation, "a test", 1_800_000_000) }
+}
+
+async fn acquire(store: &Arc<EtcdStore>, holder: &str, ttl: Duration) -> Result<Lock, OperationError> {
+    Lock::acquire(store.clone(), CLUSTER, &claim(holder, holder), ttl).await
+}
+
+/// Takes the lock as soon as it is free.
+async fn acquire_at_last(store: &Arc<EtcdStore>, holder: &str, ttl: Duration) -> Lock {
+    wait_until("the lock is free", DEADLINE, async || {
+        acquire(store, holder, ttl).await.map_err(|error| error.to_string())
+    })
+    .await
+}
+
+/// An operation of one step for each name, which makes a key; all about different things.
+struct Keys(Vec<&'static str>);
+
+impl Work for Keys {
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage { index: 0, name: "make".into(), batch: None, title: "make keys".into() }]
+    }
+
+    fn steps(&self, _stage: &Stage) -> Vec<Step> {
+        let step = |name: &&str| {
+            let key = Key::from(format!("/made/{name}"));
+            let value = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#.to_vec();
+            let edits = vec![KeyEdit { key, change: KeyChange::Create { value, fill: Vec::new() } }];
+            let forward = Swap { edits, checks: Vec::new() };
+            let action = Action::Swap { forward, backward: None };
+            Step { id: StepId(format!("make/{name}")), about: (*name).to_string(), action }
+        };
+        self.0.iter().map(step).collect()
+    }
+}
+
+async fn carry_out(
+    store: &EtcdStore,
+    journal: &mut Journal,
+    guards: Vec<Guard>,
+    names: &[&'static str],
+) -> Result<Report, Failure> {
+    let mut silent = Silent;
+    let executor = Executor::new(store, &NoWorld, &SystemAmbient, &mut silent, journal);
+    Executor { guards, parallel: 4, ..executor }.run(&Keys(names.to_vec()), None).await
+}
+
+async fn begin(store: &EtcdStore, operation: &str, lock: &Lock) -> Journal {
+    let summary = Summary { status: "running".into(), ..Summary::default() };
+    let guards = [lock.guard()];
+    Journal::begin(store, CLUSTER, operation, b"", summary, &guards).await.expect("a journal")
+}
+
+fn assert_lost_to(failure: &Failure, holder: &str) {
+    assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure:?}");
+    assert!(failure.to_string().contains(&format!("the lock was lost to `{holder}`")), "{failure}");
+}
+
+#[tokio::test]
+async fn leases_keep_the_contract() {
+    for version in VERSIONS {
+        let password = "secret".to_string();
+        for (mutual_tls, root_password) in [(false, None), (true, None), (false, Some(password))] {
+            let user = root_password.clone().map(|password| ("root".to_string(), password));
+            let etcd = Etcd::start(Server { version, mutual_tls, root_password, ..Server::default() }).await;
+            contract::check_leases(&connect(EtcdOptions { user, ..options(&etcd) }).await).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_exactly_one_gets_it() {
+    for version in VERSIONS {
+        let etcd = plain(version).await;
+        let (one, other) = (handle(&etcd).await, handle(&etcd).await);
+        let mut wins = [0, 0];
+        for round in 0..50 {
+            let race = |store: Arc<EtcdStore>, holder: &'static str| {
+                tokio::spawn(async move { acquire(&store, holder, LONG).await })
+            };
+            // Whoever is started first has a small advantage.
+            let (alice, bob) = if round % 2 == 0 {
+                (race(one.clone(), "alice"), race(other.clone(), "bob"))
+            } else {
+                let bob = race(other.clone(), "bob");
+                (race(one.clone(), "alice"), bob)
+            };
+            let winner = match (alice.await.expect("the task"), bob.await.expect("the task")) {
+                (Ok(lock), Err(refused)) => {
+                    assert!(refused.to_string().contains("locked by `alice`"), "{refused}");
+                    wins[0] += 1;
+                    lock
+                }
+                (Err(refused), Ok(lock)) => {
+                    assert!(refused.to_string().contains("locked by `bob`"), "{refused}");
+                    wins[1] += 1;
+                    lock
+                }
+                (Ok(_), Ok(_)) => panic!("round {round}: both"),
+                (Err(alice), Err(bob)) => panic!("round {round}: neither: {alice}; {bob}"),
+            };
+            winner.release().await.expect("it is given back");
+        }
+        println!("{version:?}: {wins:?}");
+        let left = contract::everything(one.as_ref(), None).await;
+        assert_eq!(left, [], "nothing of it is left");
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_learns_everything_about_the_holder() {
+    for version in VERSIONS {
+        let etcd = plain(version).await;
+        let (one, other) = (handle(&etcd).await, handle(&etcd).await);
+        let lock = acquire(&one, "alice@cp-1", LONG).await.expect("it is free");
+        let Err(OperationError::Locked(held)) = acquire(&other, "bob@cp-2", LONG).await else {
+            panic!("it is held")
+        };
+        assert_eq!(held.claim, claim("alice@cp-1", "alice@cp-1"));
+        let left = held.left.expect("it has a lease");
+        assert!(left <= LONG && left > LONG / 2, "{left:?}");
+        lock.release().await.expect("it is given back");
+    }
+}
+
+/// The holder's process dies; it comes back to life, as one does that was stopped for minutes.
+#[tokio::test]
+async fn after_the_holder_died_the_next_takes_it_and_the_late_write_is_refused() {
+    for version in VERSIONS {
+        let etcd = plain(version).await;
+        let (one, other) = (handle(&etcd).await, handle(&etcd).await);
+        let lock = acquire(&one, "alice", SHORT).await.expect("it is free");
+        let mut journal = begin(&one, "alice", &lock).await;
+        carry_out(&one, &mut journal, vec![lock.guard()], &["a"]).await.expect("it holds the lock");
+        let guard = lock.guard();
+        drop(lock);
+        let taken = acquire_at_last(&other, "bob", SHORT).await;
+
+        let names = ["a", "b", "c", "d"];
+        let late = carry_out(&one, &mut journal, vec![guard], &names).await.expect_err("it lost the lock");
+        assert_lost_to(&late, "bob");
+        let made = contract::scan(one.as_ref(), &[netsurgeon::store::KeyRange::prefix("/made/")], None).await;
+        assert_eq!(made.expect("a scan").1.len(), 1, "nothing came late");
+        let refused = journal.set_status(one.as_ref(), "done", 0, &[Guard::Absent("/x".into())]).await;
+        refused.expect("without the lock's guard it is written");
+
+        carry_out(&other, &mut journal, vec![taken.guard()], &names).await.expect("bob holds the lock");
+        // Kept alive, it outlives its lease by far.
+        let lost = tokio::time::timeout(SHORT * 3, taken.until_lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        taken.release().await.expect("it is given back");
+    }
+}
+
+/// The holder is cut off from etcd while it lives: it notices by its own clock.
+#[tokio::test]
+async fn who_is_cut_off_knows_that_the_lock_is_lost() {
+    for version in VERSIONS {
+        let etcd = plain(version).await;
+        let relay = Relay::start(&etcd.endpoint().replace("http://", ""));
+        let far = EtcdOptions { request_timeout: SHORT * 5, ..EtcdOptions::new([relay.address()]) };
+        let (far, near) = (Arc::new(connect(far).await), handle(&etcd).await);
+        let lock = acquire(&far, "alice", SHORT).await.expect("it is free");
+        let mut journal = begin(&far, "alice", &lock).await;
+
+        // A cut connection alone does not cost the lock: it is dialled again.
+        for _ in 0..3 {
+            relay.cut();
+            let lost = tokio::time::timeout(SHORT, lock.until_lost()).await;
+            assert!(lost.is_err(), "{lost:?}");
+        }
+        relay.be_silent(true);
+        let silent = Instant::now();
+        let reason = tokio::time::timeout(DEADLINE, lock.until_lost()).await.expect("it notices");
+        assert!(silent.elapsed() < SHORT * 4, "{:?}: {reason}", silent.elapsed());
+        let taken = acquire_at_last(&near, "bob", LONG).await;
+        relay.be_silent(false);
+        relay.cut();
+        let late = carry_out(&far, &mut journal, vec![lock.guard()], &["a"]).await.expect_err("it is lost");
+        assert_lost_to(&late, "bob");
+        assert_eq!(near.get(&"/made/a".into()).await.expect("a get"), None);
+        taken.release().await.expect("it is given back");
+    }
+}
+
+#[tokio::test]
+async fn the_same_operation_takes_it_over_and_the_one_that_hangs_loses_it() {
+    for version in VERSIONS {
+        let etcd = plain(version).await;
+        let (one, other) = (handle(&etcd).await, handle(&etcd).await);
+        let hangs = Lock::acquire(one.clone(), CLUSTER, &claim("alice", "op"), LONG).await.expect("free");
+        let mut journal = begin(&one, "op", &hangs).await;
+        let wrong = Lock::take_over(other.clone(), CLUSTER, &claim("bob", "other"), LONG).await;
+        assert!(matches!(wrong, Err(OperationError::Locked(_))), "another operation");
+        let resumed =
+            Lock::take_over(other.clone(), CLUSTER, &claim("bob", "op"), LONG).await.expect("its own");
+        let late = carry_out(&one, &mut journal, vec![hangs.guard()], &["a"]).await.expect_err("it is lost");
+        assert_lost_to(&late, "bob");
+        drop(hangs);
+        let (mut journal, ..) = Journal::open(other.as_ref(), CLUSTER, "op").await.expect("the journal");
+        carry_out(&other, &mut journal, vec![resumed.guard()], &["a", "b"]).await.expect("bob goes on");
+        let removed = Journal::remove_all(other.as_ref(), CLUSTER, "op", &[resumed.guard()]).await;
+        assert_eq!(removed.expect("it is removed"), 3);
+        resumed.release().await.expect("it is given back");
+        let left = contract::everything(other.as_ref(), None).await;
+        assert!(left.iter().all(|entry| entry.key.as_bytes().starts_with(b"/made/")), "{left:?}");
+    }
+}
+
+/// Of many who take the same operation over at once, one has it in the end, and knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn taken_over_by_several_one_has_it() {
+    for version in VERSIONS {
+        let etcd = plain(version).await;
+        let store = handle(&etcd).await;
+        let first = Lock::acquire(store.clone(), CLUSTER, &claim("alice", "op"), LONG).await.expect("free");
+        let mut tasks = Vec::new();
+        for number in 0..6 {
+            let store = handle(&etcd).await;
+            tasks.push(tokio::spawn(async move {
+                Lock::take_over(store, CLUSTER, &claim(&format!("bob-{number}"), "op"), LONG).await
+            }));
+        }
+        let mut locks = vec![first];
+        for task in tasks {
+            locks.extend(task.await.expect("the task").ok());
+        }
+        let entry = store.get(&"/netsurgeon/one/lock".into()).await.expect("a get").expect("it is held");
+        let holding: Vec<_> = locks.iter().filter(|lock| lock.guard().holds(Some(&entry))).collect();
+        assert_eq!(holding.len(), 1);
+        assert_eq!(holding[0].lost(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_starts_again_leaves_the_lock_with_its_holder() {
+    for version in VERSIONS {
+        let mut etcd = plain(version).await;
+        let store = handle(&etcd).await;
+        let ttl = Duration::from_secs(5);
+        let lock = acquire(&store, "alice", ttl).await.expect("it is free");
+        etcd.kill();
+        etcd.start_again().await;
+        let lost = tokio::time::timeout(ttl * 2, lock.until_lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        let left = store.time_left(entry_lease(&store).await).await.expect("an answer");
+        assert!(left.is_some_and(|left| left <= ttl), "{left:?}");
+        lock.release().await.expect("it is given back");
+    }
+}
+
+async fn entry_lease(store: &EtcdStore) -> netsurgeon::store::lease::LeaseId {
+    let entry = store.get(&"/netsurgeon/one/lock".into()).await.expect("a get").expect("it is held");
+    netsurgeon::store::lease::LeaseId(entry.lease)
+}

@@ -1,0 +1,202 @@
+//! The barrier: it returns once every kube-proxy has applied what was written before, and not earlier.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use netsurgeon::cluster::{Barrier, BarrierError, Cluster as Api, ClusterOptions as ApiOptions, Reach};
+use netsurgeon::ip::Family;
+use serde_json::{Value, json};
+
+use super::api_servers::admin;
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::proxy::{KubeProxy, ProxyMode, ProxyOptions};
+
+fn barrier(reach: Reach, seconds: u64) -> Barrier {
+    Barrier {
+        namespace: "kube-system".into(),
+        operation: "test".into(),
+        family: Family::V4,
+        reach,
+        deadline: Duration::from_secs(seconds),
+        without: BTreeSet::new(),
+    }
+}
+
+async fn start(era: Era, mode: ProxyMode) -> (Cluster, Vec<KubeProxy>, Api) {
+    let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(era) }).await;
+    let proxies = cluster.start_proxies(mode).await;
+    let api = admin(&cluster).await;
+    (cluster, proxies, api)
+}
+
+async fn assert_nothing_left(cluster: &Cluster) {
+    let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
+    let left: Vec<&Value> = services.iter().map(|service| &service["metadata"]["name"]).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn is_crossed_with_nftables() {
+    is_crossed(Era::Objects, ProxyMode::Nftables).await;
+}
+
+#[tokio::test]
+async fn is_crossed_with_iptables() {
+    is_crossed(Era::Objects, ProxyMode::Iptables).await;
+}
+
+#[tokio::test]
+async fn is_crossed_in_1_32() {
+    is_crossed(Era::Bitmap, ProxyMode::Iptables).await;
+}
+
+async fn is_crossed(era: Era, mode: ProxyMode) {
+    let (cluster, _proxies, api) = start(era, mode).await;
+    for (reach, through) in [(Reach::Direct, false), (Reach::NodeProxy, true), (Reach::Auto, false)] {
+        for _ in 0..5 {
+            let crossed = api.barrier(&barrier(reach, 30)).await.unwrap();
+            let names: Vec<&str> = crossed.nodes.iter().map(|passage| passage.node.as_str()).collect();
+            assert_eq!(names, ["node-1", "node-2"], "{mode:?} {reach:?}");
+            if reach != Reach::Auto {
+                assert!(crossed.nodes.iter().all(|passage| passage.through_api_server == through));
+            }
+            let slowest = crossed.nodes.iter().map(|passage| passage.after).max();
+            println!("{era:?} {mode:?} {reach:?}: {slowest:?}");
+        }
+    }
+    assert_nothing_left(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_paused_kube_proxy_is_named() {
+    let (cluster, mut proxies, api) = start(Era::Objects, ProxyMode::Nftables).await;
+    proxies[1].pause();
+    for reach in [Reach::Direct, Reach::NodeProxy, Reach::Auto] {
+        let error = api.barrier(&barrier(reach, 4)).await.unwrap_err();
+        println!("{reach:?}: {error}");
+        let BarrierError::NotCrossed { count, of, silent, .. } = &error else { panic!("{error}") };
+        assert_eq!((*count, *of, silent[0].node.as_str()), (1, 2, "node-2"), "{error}");
+        assert!(!silent[0].seen.is_empty(), "{error}");
+        assert_nothing_left(&cluster).await;
+    }
+    let without = BTreeSet::from(["node-2".to_string()]);
+    let crossed = api.barrier(&Barrier { without, ..barrier(Reach::Auto, 30) }).await.unwrap();
+    assert_eq!(crossed.nodes.len(), 1);
+    proxies[1].resume();
+    api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
+}
+
+/// Where packets to a node are dropped, the API server is asked instead.
+#[tokio::test]
+async fn a_node_behind_a_firewall_is_asked_through_the_api_server() {
+    let (cluster, _proxies, _api) = start(Era::Objects, ProxyMode::Nftables).await;
+    let [hidden, client] = [&cluster.nodes[0], &cluster.nodes[1]];
+    let namespace = client.namespace();
+    namespace.run("nft", &["add", "table", "inet", "firewall"]);
+    let chain = "{ type filter hook output priority 0 ; }";
+    namespace.run("nft", &["add", "chain", "inet", "firewall", "out", chain]);
+    let hidden = hidden.address().to_string();
+    namespace.run("nft", &["add", "rule", "inet", "firewall", "out", "ip", "daddr", &hidden, "drop"]);
+    let (sender, results) = std::sync::mpsc::channel();
+    let kubeconfig = cluster.kubeconfig().to_path_buf();
+    let mut worker = namespace.work("client", move |_| async move {
+        let options = ApiOptions { kubeconfig: Some(kubeconfig), ..ApiOptions::default() };
+        let api = Api::connect(&options).await.expect("the administrator may connect");
+        for reach in [Reach::Direct, Reach::Auto] {
+            let outcome = api.barrier(&barrier(reach, 10)).await.map_err(|error| error.to_string());
+            sender.send(outcome).expect("the test waits");
+        }
+    });
+    worker.stop();
+    let error = results.recv().unwrap().unwrap_err();
+    assert!(error.contains("1 of 2 nodes") && error.contains("no answer within"), "{error}");
+    let crossed = results.recv().unwrap().unwrap();
+    println!("{crossed:?}");
+    let ways: Vec<bool> = crossed.nodes.iter().map(|passage| passage.through_api_server).collect();
+    assert_eq!(ways, [true, false]);
+}
+
+/// What was written before the barrier is in force when it returns, however seldom a kube-proxy looks.
+#[tokio::test]
+async fn rules_are_in_force_with_a_long_period_under_nftables() {
+    rules_are_in_force(ProxyMode::Nftables).await;
+}
+
+#[tokio::test]
+async fn rules_are_in_force_with_a_long_period_under_iptables() {
+    rules_are_in_force(ProxyMode::Iptables).await;
+}
+
+async fn rules_are_in_force(mode: ProxyMode) {
+    let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) }).await;
+    let mut proxies = Vec::new();
+    for node in 0..2 {
+        proxies.push(cluster.start_proxy(node, &ProxyOptions::slow(mode, "10s")).await);
+    }
+    let api = admin(&cluster).await;
+    let mut late = 0;
+    for round in 0..3 {
+        let address = format!("10.96.9.{}", 10 + round);
+        let spec = json!({"clusterIP": address, "ports": [{"port": 80}]});
+        cluster.api.create_service("default", &format!("web-{round}"), spec).await;
+        late += usize::from(!rules(mode, cluster.nodes[0].namespace()).contains(&address));
+        let begun = Instant::now();
+        api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
+        println!("{mode:?}, period 10s: {:?}", begun.elapsed());
+        for node in &cluster.nodes {
+            let rules = rules(mode, node.namespace());
+            assert!(rules.contains(&address), "{mode:?} {}: {address} has no rule", node.name);
+        }
+    }
+    assert!(late > 0, "{mode:?}: no rule was ever waited for");
+}
+
+fn rules(mode: ProxyMode, namespace: &super::rig::namespace::Namespace) -> String {
+    match mode {
+        ProxyMode::Nftables => namespace.run("nft", &["list", "table", "ip", "kube-proxy"]),
+        ProxyMode::Iptables => namespace.run("iptables-save", &[]),
+    }
+}
+
+/// What a killed process left is removed: of this operation at once, of others after an hour.
+#[tokio::test]
+async fn leftovers_are_removed() {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let api = admin(&cluster).await;
+    for (name, part, operation) in
+        [("mine", "barrier", "test"), ("fresh", "barrier", "other"), ("shadow", "hold", "test")]
+    {
+        let labels = json!({
+            "app.kubernetes.io/managed-by": "netsurgeon", "netsurgeon.io/part": part,
+            "netsurgeon.io/operation": operation,
+        });
+        let metadata = json!({"name": name, "namespace": "kube-system", "labels": labels});
+        let spec = json!({"ports": [{"port": 1}]});
+        cluster
+            .api
+            .create(&json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}))
+            .await;
+    }
+    let error = api.barrier(&barrier(Reach::Auto, 1)).await.unwrap_err();
+    assert!(error.to_string().contains("`node-1`"), "there is no kube-proxy: {error}");
+    let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
+    let names: Vec<&str> =
+        services.iter().filter_map(|service| service["metadata"]["name"].as_str()).collect();
+    assert_eq!(names, ["fresh", "shadow"]);
+}
+
+/// Dual-stack: a sentinel of the other family stands for the other half of each kube-proxy.
+#[tokio::test]
+async fn each_family_has_a_barrier_of_its_own() {
+    let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
+    "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
+    let cluster = Cluster::start(options).await;
+    let _proxies = cluster.start_proxies(ProxyMode::Nftables).await;
+    let api = admin(&cluster).await;
+    let object = cluster.api.get("/api/v1/nodes/node-1").await;
+    println!("{}", object["status"]["addresses"]);
+    for family in [Family::V4, Family::V6] {
+        let crossed = api.barrier(&Barrier { family, ..barrier(Reach::Direct, 30) }).await.unwrap();
+        assert_eq!(crossed.nodes.len(), 1, "{family}");
+    }
+}

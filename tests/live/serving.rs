@@ -1,0 +1,177 @@
+//! A cluster that serves traffic, and netsurgeon run beside it as its operators do: what the tests of whole
+//! operations share.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::pods::Pod;
+use super::rig::probe::Probe;
+use super::rig::proxy::{KubeProxy, ProxyMode};
+use super::rig::report::{Report, Target};
+
+pub const DEADLINE: Duration = Duration::from_mins(2);
+/// Services besides `web` and `kubernetes`.
+pub const SERVICES: usize = 24;
+/// Where they go.
+pub const NEW_RANGE: &str = "10.200.0.0/16";
+
+/// A run of the program.
+pub struct Run {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
+    }
+
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        self
+    }
+}
+
+/// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
+pub struct Serving {
+    pub cluster: Cluster,
+    pub client: Pod,
+    _pods: Vec<Pod>,
+    _proxies: Vec<KubeProxy>,
+}
+
+impl Serving {
+    pub async fn start(era: Era, mode: ProxyMode) -> Self {
+        let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(era) }).await;
+        let proxies = cluster.start_proxies(mode).await;
+        let web = json!({"app": "web"});
+        let pods =
+            vec![cluster.create_pod(0, "web-0", &web).await, cluster.create_pod(1, "web-1", &web).await];
+        let client = cluster.create_pod(0, "client", &json!({"app": "client"})).await;
+        cluster.create_echo_service("web", &web, &json!({"clusterIP": "10.96.0.5"})).await;
+        for number in 0..SERVICES {
+            let fixed = json!({"clusterIP": format!("10.96.1.{}", number + 1)});
+            cluster.create_echo_service(&format!("web-{number}"), &web, &fixed).await;
+        }
+        Self { cluster, client, _pods: pods, _proxies: proxies }
+    }
+
+    pub fn targets() -> [Target; 3] {
+        [Target::tcp("10.96.0.5", 80), Target::udp("10.96.0.5", 80), Target::tcp("10.96.1.7", 80)]
+    }
+
+    /// The program with words as its arguments, beside the API servers and with nothing else in its environment.
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+        command.env_clear().current_dir("/").args(words.split_whitespace());
+        command.env("ETCDCTL_ENDPOINTS", self.cluster.etcd.endpoint());
+        command.env("KUBECONFIG", self.cluster.kubeconfig());
+        command
+    }
+
+    /// Runs the program, and shows what it prints.
+    pub fn netsurgeon(&self, words: &str) -> Run {
+        let output = self.command(words).output().expect("netsurgeon runs");
+        let run = Run {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
+        run
+    }
+
+    /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
+    /// by itself before.
+    pub async fn kill_after(&self, words: &str, records: usize) -> bool {
+        let before = self.cluster.etcd.keys("/netsurgeon/").await.len();
+        let mut command = self.command(words);
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("netsurgeon starts");
+        loop {
+            if child.try_wait().expect("a child").is_some() {
+                return false;
+            }
+            if self.cluster.etcd.keys("/netsurgeon/").await.len() >= before + records {
+                child.kill().and_then(|()| child.wait()).expect("it is killed");
+                return true;
+            }
+        }
+    }
+
+    /// Begins to probe, from an instant on at which everything answers.
+    pub async fn probe(&self, targets: &[Target]) -> Probe {
+        let trial = self.client.probe(targets);
+        for target in targets {
+            trial.wait_for_success(*target, DEADLINE).await;
+        }
+        drop(trial);
+        let probe = self.client.probe(targets);
+        for target in targets {
+            probe.wait_for_attempts(*target, 100, DEADLINE).await;
+        }
+        probe
+    }
+
+    /// A file that does not exist yet.
+    pub fn snapshot(&self) -> PathBuf {
+        self.cluster.directory().join("before.db")
+    }
+
+    /// The words of an apply that needs no person until the API servers' flag must change.
+    pub fn apply_words(&self) -> String {
+        let snapshot = self.snapshot().display().to_string();
+        format!(
+            "renumber apply --to {NEW_RANGE} --snapshot-to {snapshot} --yes --batch-size 10 --confirm certificates"
+        )
+    }
+
+    /// Applies until the API servers' flag must change, changes it, and goes on. Returns the operation's id.
+    pub async fn apply(&mut self) -> String {
+        let paused = self.netsurgeon(&self.apply_words()).expect(6);
+        assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
+        let status = self.netsurgeon("renumber status -o json").expect(0).json();
+        let operation = status["operation"].as_str().expect("an id").to_string();
+        self.restart_with(NEW_RANGE).await;
+        self.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+        operation
+    }
+
+    /// Restarts the API server with another flag.
+    pub async fn restart_with(&mut self, range: &str) {
+        self.cluster.set_service_cidrs(range);
+        self.cluster.restart_api_server(0).await;
+    }
+
+    /// Operations in the journal, by id.
+    pub fn journals(&self) -> Vec<String> {
+        let listed = self.netsurgeon("operation list -o json").expect(0).json();
+        let id = |listed: &Value| listed["operation"].as_str().unwrap_or_default().to_string();
+        listed["operations"].as_array().expect("a list").iter().map(id).collect()
+    }
+
+    pub async fn cluster_ip(&self, name: &str) -> String {
+        let service = self.cluster.api.get(&format!("/api/v1/namespaces/default/services/{name}")).await;
+        service["spec"]["clusterIP"].as_str().unwrap_or_default().to_string()
+    }
+
+    pub fn assert_clean(&self) {
+        let checked = self.netsurgeon("ranges check -o json").expect(0).json();
+        assert_eq!(checked["findings"], json!([]));
+    }
+
+    /// No attempt failed, no long-lived connection broke, and the server saw the client's own address.
+    pub fn assert_unbroken(&self, report: &Report, targets: &[Target]) {
+        println!("{report}");
+        assert!(report.failures().is_empty(), "{report}");
+        assert_eq!(Vec::from_iter(report.sources()), [self.client.address()], "the source is kept: {report}");
+        for target in targets {
+            assert!(report.of(*target).long_lived <= 1, "unbroken: {report}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A renumbering carried out on a cluster that runs: through its API servers, its etcd and its kube-proxies,
+//! forward until the old addresses are only held, and back.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use netsurgeon::cluster::Cluster as Api;
+use netsurgeon::operation::{
+    Answer, ApiChange, Claim, Executor, External, Journal, Observed, OperationError, Plan, Silent,
+    SystemAmbient, Wait, Work, World, WorldError,
+};
+use netsurgeon::renumber::live::{Approver, LiveOptions, LiveWorld};
+use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
+use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
+use netsurgeon::survey::audit::audit;
+use netsurgeon::survey::{Layout, Survey};
+use serde_json::{Value, json};
+
+use super::api_servers::admin;
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::pods::Pod;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+
+/// Says the same to everything, and remembers what was asked.
+struct Says(Answer, Mutex<Vec<String>>);
+
+impl Says {
+    fn new(answer: Answer) -> Self {
+        Self(answer, Mutex::default())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.1.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Approver for Says {
+    async fn confirm(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
+        self.1.lock().unwrap().push(external.what.clone());
+        Ok(self.0)
+    }
+}
+
+async fn planned(cluster: &Cluster) -> (EtcdStore, Plan<Renumbering>) {
+    let store = EtcdStore::connect(EtcdOptions::new([cluster.etcd.endpoint()])).await.expect("a connection");
+    let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+    let to = "10.200.0.0/16".parse().expect("a range");
+    let options = PlanOptions { to, pins: std::collections::BTreeMap::new(), batch_size: 3 };
+    let plan = plan(&survey, &options).expect("a plan");
+    (store, plan)
+}
+
+fn world<'a>(
+    api: &'a Api,
+    store: &'a EtcdStore,
+    plan: &'a Plan<Renumbering>,
+    approver: &'a Says,
+) -> LiveWorld<'a> {
+    LiveWorld { cluster: api, store, work: &plan.work, approver, options: LiveOptions::new("test") }
+}
+
+/// Services with a pod behind them; with one whose address a shadow holds, if asked for.
+async fn furnish(cluster: &Cluster, with_shadow: bool) -> Vec<Pod> {
+    let mut pods = Vec::new();
+    for (name, node) in [("web", 0), ("edge", 1)] {
+        let labels = json!({"app": name});
+        cluster.create_echo_service(name, &labels, &json!({})).await;
+        pods.push(cluster.create_pod(node, name, &labels).await);
+    }
+    if with_shadow {
+        let node_port = json!({"type": "NodePort"});
+        cluster.create_echo_service("np", &json!({"app": "edge"}), &node_port).await;
+    }
+    for number in 0..6 {
+        let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+        cluster.api.create_service("default", &format!("more-{number}"), spec).await;
+    }
+    pods
+}
+
+async fn events(cluster: &Cluster) -> Vec<String> {
+    let events = cluster.api.list("/api/v1/events").await;
+    let text = |event: &Value| format!("{} {}", event["reason"], event["message"]).replace('"', "");
+    events.iter().map(text).filter(|text| text.contains("ClusterIP")).collect()
+}
+
+#[tokio::test]
+async fn objects_era() {
+    there_and_back(Era::Objects, ProxyMode::Nftables, "flags", false).await;
+}
+
+#[tokio::test]
+async fn dual_write_era() {
+    there_and_back(Era::DualWrite, ProxyMode::Iptables, "flags", false).await;
+}
+
+/// With a shadow's making, its endpoints, and its end. What the repair loops say of its addresses is shown, not
+/// judged.
+#[tokio::test]
+async fn with_a_shadow() {
+    there_and_back(Era::Objects, ProxyMode::Iptables, "flags", true).await;
+}
+
+fn claim() -> Claim {
+    Claim::of_this_process("test", "renumber", 0)
+}
+
+/// Every API server would be told its new flag after the moves; here they are not, so that is where it turns.
+async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: bool) {
+    let options = ClusterOptions { api_servers: 2, nodes: 2, ..ClusterOptions::new(era) };
+    let cluster = Cluster::start(options).await;
+    let _proxies = cluster.start_proxies(mode).await;
+    let _pods = furnish(&cluster, with_shadow).await;
+    let before = cluster.api.list("/api/v1/services").await;
+    let before_events = events(&cluster).await;
+    let (store, plan) = planned(&cluster).await;
+    let api = admin(&cluster).await;
+    let approver = Says::new(Answer::Confirmed);
+    let world = world(&api, &store, &plan, &approver);
+    let mut journal = Journal::begin_plan(&store, &plan, &claim(), &[]).await.expect("a journal");
+    let mut silent = Silent;
+    let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
+    let end = plan.work.stages().iter().find(|stage| stage.name == until).map(|stage| stage.index);
+    let begun = Instant::now();
+    let report = executor.run(&plan.work, end).await.unwrap_or_else(|failure| panic!("{failure}"));
+    let (moves, batches) = (plan.work.moves.len(), plan.work.batches().len());
+    println!("{era:?}: {moves} moves, {batches} batches, {} steps in {:?}", report.done, begun.elapsed());
+    for candidate in &plan.work.moves {
+        let path = format!("/api/v1/namespaces/{}/services/{}", candidate.namespace, candidate.name);
+        assert_eq!(cluster.api.get(&path).await["spec"]["clusterIPs"], json!(candidate.new), "{path}");
+    }
+    assert!(approver.asked().iter().any(|what| what.contains("snapshot")), "{:?}", approver.asked());
+    let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+    let findings = audit(&survey);
+    println!("{era:?}: findings {findings:?}");
+    // Under dual write the bits of the old range are left until the bitmap gets the new one.
+    assert!(with_shadow || era == Era::DualWrite || findings.is_empty(), "{findings:?}");
+
+    let begun = Instant::now();
+    let report = executor.unwind(&plan.work).await.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{era:?}: {} steps back in {:?}", report.done, begun.elapsed());
+    assert_eq!(report.stuck, [], "{era:?}");
+    wait_until("every Service is as it was", Duration::from_mins(1), async || {
+        let now = cluster.api.list("/api/v1/services").await;
+        let specs = |services: &[Value]| -> Vec<(String, Value)> {
+            services.iter().map(|s| (s["metadata"]["name"].to_string(), s["spec"].clone())).collect()
+        };
+        if specs(&now) == specs(&before) { Ok(()) } else { Err(format!("{:?}", specs(&now))) }
+    })
+    .await;
+    let new: Vec<String> =
+        events(&cluster).await.into_iter().filter(|event| !before_events.contains(event)).collect();
+    println!("{era:?}: new events {new:#?}");
+    assert!(with_shadow || !new.iter().any(|event| event.contains("NotAllocated")), "{new:#?}");
+}
+
+/// Without an answer the operation pauses at the first thing that others do, and goes on from there.
+#[tokio::test]
+async fn an_operation_pauses_where_others_must_act() {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let (store, plan) = planned(&cluster).await;
+    let api = admin(&cluster).await;
+    let mut journal = Journal::begin_plan(&store, &plan, &claim(), &[]).await.expect("a journal");
+    for (answer, paused) in [(Answer::Open, true), (Answer::Confirmed, false)] {
+        let approver = Says::new(answer);
+        let world = world(&api, &store, &plan, &approver);
+        let mut silent = Silent;
+        let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
+        let outcome = executor.run(&plan.work, Some(1)).await;
+        let is_paused =
+            matches!(&outcome, Err(failure) if matches!(failure.source, OperationError::Paused { .. }));
+        assert_eq!(is_paused, paused, "{outcome:?}");
+    }
+}
+
+/// What is there is told from what was asked for, and only what is ours is deleted.
+#[tokio::test]
+async fn changes_are_observed() {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let (store, plan) = planned(&cluster).await;
+    let api = admin(&cluster).await;
+    let approver = Says::new(Answer::Open);
+    let world = world(&api, &store, &plan, &approver);
+    let manifest = |name: &str, port: u16, ours: bool| {
+        let labels = json!({"app.kubernetes.io/managed-by": if ours { "netsurgeon" } else { "gitops" }});
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "default", "uid": "", "labels": labels},
+            "spec": {"ports": [{"port": port}], "selector": {"app": "a"}},
+        })
+    };
+    let create = |name: &str, port: u16| ApiChange::Create { manifest: manifest(name, port, true) };
+    let delete = |name: &str| ApiChange::Delete {
+        api_version: "v1".into(),
+        kind: "Service".into(),
+        namespace: Some("default".into()),
+        name: name.into(),
+    };
+    assert_eq!(world.observe(&create("a", 80)).await.unwrap(), Observed::NotDone);
+    world.api(&create("a", 80)).await.unwrap();
+    world.api(&create("a", 80)).await.expect("what is there as asked for is made");
+    assert_eq!(world.observe(&create("a", 80)).await.unwrap(), Observed::Done);
+    let error = world.api(&create("a", 81)).await.unwrap_err().to_string();
+    assert!(error.contains("`spec.ports[0].port` is `80`, expected `81`"), "{error}");
+    assert!(matches!(world.observe(&create("a", 81)).await.unwrap(), Observed::Changed(_)));
+
+    assert_eq!(world.observe(&delete("a")).await.unwrap(), Observed::NotDone);
+    world.api(&delete("a")).await.unwrap();
+    world.api(&delete("a")).await.unwrap();
+    assert_eq!(world.observe(&delete("a")).await.unwrap(), Observed::Done);
+    cluster.api.create(&manifest("theirs", 80, false)).await;
+    let error = world.api(&delete("theirs")).await.unwrap_err().to_string();
+    assert!(error.contains("someone else has made it"), "{error}");
+    assert!(matches!(world.observe(&delete("theirs")).await.unwrap(), Observed::Changed(_)));
+}
+
+/// A range that does not come is told of with what was seen.
+#[tokio::test]
+async fn a_wait_says_what_it_has_seen() {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let (store, plan) = planned(&cluster).await;
+    let api = admin(&cluster).await;
+    let approver = Says::new(Answer::Open);
+    let mut world = world(&api, &store, &plan, &approver);
+    world.options.deadline = Duration::from_secs(2);
+    let wait = |name: &str| Wait { name: name.into(), batch: Some(0), until: "something is so".into() };
+    let error = world.wait(&wait("range-ready")).await.unwrap_err().to_string();
+    for words in ["not within 2 s: something is so", "192.0.2.10:6443", "netsurgeon-10-200-0-0-16"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let error = world.wait(&wait("barrier")).await.unwrap_err().to_string();
+    assert!(error.contains("`node-1`"), "there is no kube-proxy: {error}");
+    assert!(world.wait(&wait("the end")).await.is_err());
+}
