@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::live::{LiveArgs, Session, Way, open_operation, release};
 use super::output::{counted, table};
-use super::renumber::RollbackArgs;
+use super::renumber::{RetireArgs, RollbackArgs, has_begun_to_retire, retire, rollback};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
 use crate::operation::{Journal, State, StepId, Work};
@@ -88,7 +88,7 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
         OperationCommand::Resume(args) => resume(context, args).await,
         OperationCommand::Rollback(args) => {
             let (operation, live) = (Some(args.operation.clone()), args.live.clone());
-            super::renumber::rollback(context, &RollbackArgs { operation, live }).await
+            rollback(context, &RollbackArgs { operation, live }).await
         }
     }
 }
@@ -203,12 +203,12 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
     let session = Session::open(&args.live).await?;
     let mut ongoing = session.find(Some(&args.operation)).await?;
     let work = &ongoing.plan.work;
-    let past_return = ongoing.journal.state(&StepId("no-return/all".to_string())).is_some();
-    let way = match () {
-        () if ongoing.journal.is_being_undone() => Way::Back,
-        () if past_return => Way::Forward(None),
-        () => Way::Forward(work.soak_stage()),
-    };
+    if has_begun_to_retire(&ongoing) {
+        let operation = Some(args.operation.clone());
+        return retire(context, &RetireArgs { operation, keep_journal: false, live: args.live.clone() })
+            .await;
+    }
+    let way = if ongoing.journal.is_being_undone() { Way::Back } else { Way::Forward(work.soak_stage()) };
     let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
     let carried_out = session.carry_out(context, &args.live, &mut ongoing, &lock, way).await;
     let report = release(lock, carried_out).await?;

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-pub use ending::{RollbackArgs, rollback};
+pub(super) use ending::has_begun_to_retire;
+pub use ending::{RetireArgs, RollbackArgs, retire, rollback};
 
 use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};

@@ -78,12 +78,7 @@ struct Applied<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure> {
     let session = Session::open(&args.live).await?;
-    let under_way = session.unfinished().await?;
-    if let Some(other) = under_way.first() {
-        return Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way"))
-            .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
-            .hint(format!("or go back: `netsurgeon operation rollback {other}`")));
-    }
+    refuse_beside_another(&session).await?;
     let plan = decide(context, args, &session).await?;
     let operation = operation_id();
     let purpose = format!("renumber to {}", plan.work.to);
@@ -93,7 +88,15 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     conclude(context, args, &session, &ongoing, &report, snapshot).await
 }
 
-/// Takes the snapshot, begins the journal, and moves everything.
+async fn refuse_beside_another(session: &Session) -> Result<(), Failure> {
+    let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
+    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way"))
+        .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
+        .hint(format!("or go back: `netsurgeon operation rollback {other}`")))
+}
+
+/// Takes the snapshot, begins the journal, and moves everything. Looks again first: between the approval and the
+/// lock may lie hours.
 async fn begin(
     context: &Context,
     args: &ApplyArgs,
@@ -101,6 +104,8 @@ async fn begin(
     plan: Plan<Renumbering>,
     lock: &Lock,
 ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
+    refuse_beside_another(session).await?;
+    refuse_changed(&plan, &Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?)?;
     let snapshot = match &args.snapshot_to {
         Some(path) => Some(session.store.save_snapshot(path).await?),
         None => None,
@@ -145,18 +150,21 @@ async fn decide(
         ))
         .hint("review the plan, and approve its digest"));
     }
-    let fit = current::compare(&plan.work, &survey);
-    if let Some(first) = fit.drifts.first() {
-        let text = format!(
-            "the cluster has changed since the plan was made: {first}{}",
-            more(fit.drifts.len().saturating_sub(1))
-        );
-        return Err(Failure::refused(text).hint("make the plan anew and review it again"));
-    }
+    refuse_changed(&plan, &survey)?;
     context.output.progress(&summary(&plan, &session.store.describe()));
     let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));
     args.live.ask(&context.output, &question)?;
     Ok(plan)
+}
+
+fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
+    let fit = current::compare(&plan.work, survey);
+    let Some(first) = fit.drifts.first() else { return Ok(()) };
+    let text = format!(
+        "the cluster has changed since the plan was made: {first}{}",
+        more(fit.drifts.len().saturating_sub(1))
+    );
+    Err(Failure::refused(text).hint("make the plan anew and review it again"))
 }
 
 fn more(count: usize) -> String {

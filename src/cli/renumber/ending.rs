@@ -23,12 +23,12 @@ Examples:
 pub struct RetireArgs {
     /// Which renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
-    operation: Option<String>,
+    pub(in crate::cli) operation: Option<String>,
     /// Keep the journal in etcd
     #[arg(long)]
-    keep_journal: bool,
+    pub(in crate::cli) keep_journal: bool,
     #[command(flatten)]
-    live: LiveArgs,
+    pub(in crate::cli) live: LiveArgs,
 }
 
 /// Undo a renumbering: every Service gets its old address back
@@ -106,7 +106,8 @@ async fn end(
     Ok(report)
 }
 
-fn has_begun_to_retire(ongoing: &Ongoing) -> bool {
+/// Whether a renumbering is past the point of no return.
+pub(in crate::cli) fn has_begun_to_retire(ongoing: &Ongoing) -> bool {
     let no_return = crate::operation::StepId("no-return/all".to_string());
     ongoing.journal.state(&no_return).is_some()
 }
