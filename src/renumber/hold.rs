@@ -35,9 +35,9 @@ pub enum Choice {
     Refuse(&'static str),
 }
 
-/// Chooses the hold for a Service by what it is. That the cluster's data plane can do it must be checked on
-/// the live cluster.
-pub fn choose(service: &ServiceRecord) -> Choice {
+/// Chooses the hold for a Service by what it is, and by what the operator asks for. That the cluster's data plane
+/// can do it must be checked on the live cluster.
+pub fn choose(service: &ServiceRecord, asked: Option<Hold>) -> Choice {
     let spec = &service.spec;
     let has_selector = !spec.selector.is_empty();
     let shadow_because = if service.kind() != "ClusterIP" {
@@ -50,6 +50,11 @@ pub fn choose(service: &ServiceRecord) -> Choice {
         None
     };
     match shadow_because {
+        None if asked == Some(Hold::Shadow) && has_selector => Choice::Hold(Hold::Shadow, "asked for"),
+        None if asked == Some(Hold::Shadow) => {
+            Choice::Hold(Hold::ExternalIp, "it has no selector for a shadow Service to copy")
+        }
+        Some(reason) if asked == Some(Hold::ExternalIp) => Choice::Refuse(reason),
         None => Choice::Hold(Hold::ExternalIp, "a ClusterIP Service without external IPs"),
         Some(reason) if has_selector => Choice::Hold(Hold::Shadow, reason),
         Some(_) => Choice::Refuse(

@@ -19,6 +19,9 @@ pub const SERVICES: usize = 24;
 /// Where they go.
 pub const NEW_RANGE: &str = "10.200.0.0/16";
 
+/// What everything has to confirm that a person would do, from the soak on.
+const ENDING: &str = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
+
 /// A run of the program.
 pub struct Run {
     pub code: i32,
@@ -123,6 +126,11 @@ impl Serving {
         self.cluster.directory().join("before.db")
     }
 
+    /// Gives up the old range.
+    pub fn retire(&self) {
+        self.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(0);
+    }
+
     /// The words of an apply that needs no person until the API servers' flag must change.
     pub fn apply_words(&self) -> String {
         let snapshot = self.snapshot().display().to_string();
@@ -132,8 +140,8 @@ impl Serving {
     }
 
     /// Applies until the API servers' flag must change, changes it, and goes on. Returns the operation's id.
-    pub async fn apply(&mut self) -> String {
-        let paused = self.netsurgeon(&self.apply_words()).expect(6);
+    pub async fn apply(&mut self, more: &str) -> String {
+        let paused = self.netsurgeon(&format!("{} {more}", self.apply_words())).expect(6);
         assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
         let status = self.netsurgeon("renumber status -o json").expect(0).json();
         let operation = status["operation"].as_str().expect("an id").to_string();

@@ -48,7 +48,7 @@ async fn planned(cluster: &Cluster) -> (EtcdStore, Plan<Renumbering>) {
     let store = EtcdStore::connect(EtcdOptions::new([cluster.etcd.endpoint()])).await.expect("a connection");
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
     let to = "10.200.0.0/16".parse().expect("a range");
-    let options = PlanOptions { to, pins: std::collections::BTreeMap::new(), batch_size: 3 };
+    let options = PlanOptions { batch_size: 3, ..PlanOptions::new(to) };
     let plan = plan(&survey, &options).expect("a plan");
     (store, plan)
 }

@@ -39,7 +39,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest
     #[arg(long, value_name = "DIGEST")]

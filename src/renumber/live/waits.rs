@@ -64,7 +64,7 @@ impl LiveWorld<'_> {
     async fn look(&self, wait: &Wait) -> Result<(), NotYet> {
         let moves = wait.batch.map(|batch| self.work.batch(batch)).unwrap_or_default();
         match wait.name.as_str() {
-            word::BARRIER => self.api_servers_have_seen(moves).await,
+            word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
             word::ENDPOINTS => self.shadows_have_endpoints(moves).await,
             word::RANGE_READY => self.range_is_ready().await,
             word::RANGE_REPLACED => self.range_is_replaced().await,
@@ -84,8 +84,8 @@ impl LiveWorld<'_> {
         Ok(clients)
     }
 
-    /// Whether every API server is ready, and has in its cache the IPAddress objects of these moves as they are
-    /// in etcd now. A repair loop that is told of a Service before it is told that the address was handed over
+    /// Whether every API server is ready, and has in its cache the IPAddress objects and the shadows of these moves
+    /// as they are in etcd now. A repair loop that is told of a Service before it is told that the address was handed over
     /// would take the address for a broken one, delete it and make it again (`syncService`,
     /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
     async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), NotYet> {
@@ -94,32 +94,27 @@ impl LiveWorld<'_> {
             return Ok(());
         }
         let layout = Layout::new(&self.work.prefix);
-        let mut stored = Vec::new();
-        for address in moves.iter().flat_map(|candidate| [candidate.old_address, candidate.new_address]) {
-            if let Some(entry) = self.store.get(&layout.ip_address(address)).await? {
-                stored.push((address.to_string(), entry.mod_revision));
+        let mut names = Vec::new();
+        for candidate in moves {
+            for address in [candidate.old_address, candidate.new_address] {
+                names.push((layout.ip_address(address), None, address.to_string()));
+            }
+            for name in candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]) {
+                let key = layout.service(&candidate.namespace, name);
+                names.push((key, Some(candidate.namespace.as_str()), name.clone()));
             }
         }
-        for client in &clients {
-            for (name, revision) in &stored {
-                self.has_seen(client, name, *revision).await?;
+        for (key, namespace, name) in names {
+            let Some(entry) = self.store.get(&key).await? else { continue };
+            let object = match namespace {
+                None => ObjectRef::new(&self.work.api_version, "IPAddress", None, &name),
+                Some(namespace) => ObjectRef::new("v1", "Service", Some(namespace), &name),
+            };
+            for client in &clients {
+                has_seen(client, &object, entry.mod_revision).await?;
             }
         }
         Ok(())
-    }
-
-    async fn has_seen(&self, client: &ApiServerClient, name: &str, revision: Revision) -> Result<(), NotYet> {
-        let object = ObjectRef::new(&self.work.api_version, "IPAddress", None, name);
-        let found = client.get_not_older(&object, revision.0).await?;
-        let version = found.as_ref().and_then(|found| found.pointer("/metadata/resourceVersion"));
-        let version = version.and_then(Value::as_str);
-        // The API's resourceVersion is etcd's mod_revision.
-        if version.and_then(|text| text.parse::<i64>().ok()).is_some_and(|seen| seen >= revision.0) {
-            return Ok(());
-        }
-        let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
-        let server = client.server();
-        Err(NotYet::Seen(format!("to the API server `{server}` {object} {seen}, in etcd it has {revision}")))
     }
 
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
@@ -185,6 +180,23 @@ impl LiveWorld<'_> {
         }
         Ok(())
     }
+}
+
+async fn has_seen(
+    client: &ApiServerClient,
+    object: &ObjectRef<'_>,
+    revision: Revision,
+) -> Result<(), NotYet> {
+    let found = client.get_not_older(object, revision.0).await?;
+    let version = found.as_ref().and_then(|found| found.pointer("/metadata/resourceVersion"));
+    let version = version.and_then(Value::as_str);
+    // The API's resourceVersion is etcd's mod_revision.
+    if version.and_then(|text| text.parse::<i64>().ok()).is_some_and(|seen| seen >= revision.0) {
+        return Ok(());
+    }
+    let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
+    let server = client.server();
+    Err(NotYet::Seen(format!("to the API server `{server}` {object} {seen}, in etcd it has {revision}")))
 }
 
 fn of_slice(slice: &Value, family: Family) -> Vec<String> {
