@@ -258,6 +258,7 @@ impl Work for Renumbering {
             Part::Settle => each(&|m| compiler.settle(m)),
             Part::Unwarm => {
                 let mut steps = vec![steps::seen("returned", batch)];
+                steps.extend(moves.iter().flat_map(|m| compiler.free_temporaries(m)));
                 steps.extend(some(&|m| compiler.unwarm(m)));
                 steps
             }

@@ -96,7 +96,8 @@ impl LiveWorld<'_> {
         let layout = Layout::new(&self.work.prefix);
         let mut names = Vec::new();
         for candidate in moves {
-            for address in [candidate.old_address, candidate.new_address] {
+            let temporary = candidate.shadow.iter().flat_map(|shadow| shadow.temporary);
+            for address in [candidate.old_address, candidate.new_address].into_iter().chain(temporary) {
                 names.push((layout.ip_address(address), None, address.to_string()));
             }
             for name in candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]) {

@@ -68,7 +68,8 @@ impl Compiler<'_> {
         )
     }
 
-    /// Gives a shadow its address in etcd, in place of the temporary one, which becomes free.
+    /// Gives a shadow its address in etcd, in place of the temporary one, whose bit becomes free at once. Its
+    /// IPAddress goes when every API server knows that the shadow does not have it any more.
     pub(super) fn give_address(
         &self,
         candidate: &Move,
@@ -90,13 +91,24 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
             backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
-        } else {
-            let object = self.layout.ip_address(temporary);
-            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
-            forward.push(KeyEdit { key: object.clone(), change: KeyChange::Delete { require } });
-            backward.push(create(object, self.new_ip_address(temporary, candidate, name, ALLOCATOR), 0));
         }
         shadow_step(candidate, "give-address", name, both(forward, backward))
+    }
+
+    /// Frees the temporary addresses of a Service's shadows.
+    pub(in crate::renumber) fn free_temporaries(&self, candidate: &Move) -> Vec<Step> {
+        let Some(shadow) = candidate.shadow.as_ref().filter(|_| self.work.era != Era::Bitmap) else {
+            return Vec::new();
+        };
+        let free = |(name, temporary): (&str, IpAddr)| {
+            let key = self.layout.ip_address(temporary);
+            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
+            let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
+            let value = self.new_ip_address(temporary, candidate, name, ALLOCATOR);
+            let backward = vec![create(key, value, AHEAD_SECONDS)];
+            shadow_step(candidate, "free-temporary", name, both(forward, backward))
+        };
+        parts_of(shadow).map(free).to_vec()
     }
 
     /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the
