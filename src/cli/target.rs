@@ -27,6 +27,12 @@ pub struct TargetArgs {
     /// Service with a selector [default: by the Service]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
+    /// kube-proxy's configuration file, where the cluster does not say how Services are routed
+    #[arg(long, value_name = "FILE")]
+    pub kube_proxy_config: Option<PathBuf>,
+    /// Go on where what routes Services is not known or was not tested: connections to old addresses may fail
+    #[arg(long)]
+    pub accept_gap: bool,
 }
 
 fn parse_hold(text: &str) -> Result<Hold, String> {
@@ -45,13 +51,18 @@ impl TargetArgs {
             None => BTreeMap::new(),
         };
         let batch_size = usize::try_from(self.batch_size).unwrap_or(50);
-        Ok(PlanOptions { to, pins, batch_size, hold: self.hold })
+        let proxy_config = self.kube_proxy_config.as_deref().map(read).transpose()?;
+        Ok(PlanOptions { to, pins, batch_size, hold: self.hold, proxy_config, accept_gap: self.accept_gap })
     }
 }
 
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))
+}
+
 fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))?;
+    let text = read(path)?;
     let mut pins = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();

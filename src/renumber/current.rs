@@ -98,7 +98,7 @@ fn drift(candidate: &Move, service: Option<&ServiceRecord>, in_use: &HashSet<IpA
     if in_use.contains(&candidate.new_address) {
         return Some(Change::Taken(candidate.new_address));
     }
-    let hold = super::hold::choose(service, Some(candidate.hold));
+    let hold = super::hold::choose(service, Some(candidate.hold), None);
     let same = matches!(hold, super::hold::Choice::Hold(hold, _) if hold == candidate.hold)
         && service.spec.external_traffic_policy == candidate.traffic_policy;
     (!same).then_some(Change::Kind)

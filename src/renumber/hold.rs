@@ -37,7 +37,9 @@ pub enum Choice {
 
 /// Chooses the hold for a Service by what it is, and by what the operator asks for. That the cluster's data plane
 /// can do it must be checked on the live cluster.
-pub fn choose(service: &ServiceRecord, asked: Option<Hold>) -> Choice {
+///
+/// `no_external_ip`: why the cluster's data plane can hold nothing by an external IP.
+pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {
     let spec = &service.spec;
     let has_selector = !spec.selector.is_empty();
     let shadow_because = if service.kind() != "ClusterIP" {
@@ -47,7 +49,7 @@ pub fn choose(service: &ServiceRecord, asked: Option<Hold>) -> Choice {
     } else if spec.internal_traffic_policy.as_deref() == Some("Local") {
         Some("`internalTrafficPolicy: Local` does not apply to external IPs")
     } else {
-        None
+        no_external_ip
     };
     match shadow_because {
         None if asked == Some(Hold::Shadow) && has_selector => Choice::Hold(Hold::Shadow, "asked for"),

@@ -9,6 +9,7 @@ use compact_str::format_compact;
 
 pub use error::PlanError;
 
+use super::data_plane::{DataPlane, judge};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 use super::target;
@@ -33,12 +34,16 @@ pub struct PlanOptions {
     pub batch_size: usize,
     /// The hold for every Service that can be held so; by default it depends on the Service.
     pub hold: Option<Hold>,
+    /// A KubeProxyConfiguration to go by, instead of what the cluster says.
+    pub proxy_config: Option<String>,
+    /// Whether to plan where what routes Services was not tested: then old addresses may not be held everywhere.
+    pub accept_gap: bool,
 }
 
 impl PlanOptions {
     /// Returns the usual ones.
     pub fn new(to: ServiceCidr) -> Self {
-        Self { to, pins: BTreeMap::new(), batch_size: 50, hold: None }
+        Self { to, pins: BTreeMap::new(), batch_size: 50, hold: None, proxy_config: None, accept_gap: false }
     }
 }
 
@@ -51,7 +56,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     leaving.sort_by(|a, b| order(a).cmp(&order(b)));
     check_movers(&leaving)?;
     let with_object = with_object(survey, family, &leaving)?;
-    let holds = choose_holds(&leaving, options.hold)?;
+    let (data_plane, gap, no_external_ip) = routing(survey, options)?;
+    let holds = choose_holds(&leaving, options.hold, no_external_ip)?;
     let taken = in_use(survey, &options.to);
     let addresses = map_addresses(survey, options, &leaving, &taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
@@ -76,11 +82,30 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
         kubeadm: kubeadm_change(survey, family, &options.to),
+        data_plane,
+        gap_accepted: gap.is_some() && options.accept_gap,
+        gap,
         moves,
         skipped,
     };
     give_temporaries(&mut work, taken, capacity(survey, &options.to))?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// What routes Services, the gap where that is not known or was not tested, and why nothing can be held by an
+/// external IP.
+type Routes = (Option<String>, Option<String>, Option<&'static str>);
+
+fn routing(survey: &Survey, options: &PlanOptions) -> Result<Routes, PlanError> {
+    match judge(survey, options.proxy_config.as_deref()) {
+        DataPlane::KubeProxy { about, no_external_ip } if options.accept_gap => {
+            Ok((Some(about), no_external_ip.map(str::to_string), None))
+        }
+        DataPlane::KubeProxy { about, no_external_ip } => Ok((Some(about), None, no_external_ip)),
+        DataPlane::Unknown(reason) => Ok((None, Some(reason), None)),
+        DataPlane::Unsupported(reason) if options.accept_gap => Ok((None, Some(reason), None)),
+        DataPlane::Unsupported(reason) => Err(PlanError::DataPlane { reason }),
+    }
 }
 
 /// Gives every shadow Service an address of the new range to be made under. It is free again within the
@@ -197,11 +222,12 @@ fn with_object(survey: &Survey, family: Family, movers: &[&ServiceRecord]) -> Re
 fn choose_holds(
     movers: &[&ServiceRecord],
     asked: Option<Hold>,
+    no_external_ip: Option<&'static str>,
 ) -> Result<Vec<(Hold, &'static str)>, PlanError> {
     let mut holds = Vec::with_capacity(movers.len());
     let mut refused: Vec<(String, &'static str)> = Vec::new();
     for service in movers {
-        match choose(service, asked) {
+        match choose(service, asked, no_external_ip) {
             Choice::Hold(hold, reason) => holds.push((hold, reason)),
             Choice::Refuse(reason) => refused.push((service.subject(), reason)),
         }

@@ -39,7 +39,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest
     #[arg(long, value_name = "DIGEST")]
@@ -151,6 +151,13 @@ async fn decide(
         .hint("review the plan, and approve its digest"));
     }
     refuse_changed(&plan, &survey)?;
+    if let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) {
+        return Err(Failure::refused(format!(
+            "whether every node can hold old addresses is not known: {gap}"
+        ))
+        .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
+        .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"));
+    }
     context.output.progress(&summary(&plan, &session.store.describe()));
     let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));
     args.live.ask(&context.output, &question)?;

@@ -47,6 +47,12 @@ pub enum PlanError {
         /// Addresses left.
         free: usize,
     },
+    /// What routes Services was not tested.
+    #[error("the old addresses cannot be held: {reason}")]
+    DataPlane {
+        /// What it is.
+        reason: String,
+    },
     /// The survey has no cluster identity.
     #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
     NoIdentity,
