@@ -12,7 +12,7 @@ use crate::ip::Family;
 use crate::operation::{Wait, WorldError};
 use crate::renumber::intention::Move;
 use crate::renumber::steps::word;
-use crate::store::{Revision, StoreError};
+use crate::store::{Key, Revision, StoreError};
 use crate::survey::{Era, Layout};
 
 /// A look costs a few requests to every API server.
@@ -84,9 +84,9 @@ impl LiveWorld<'_> {
         Ok(clients)
     }
 
-    /// Whether every API server is ready, and has in its cache the IPAddress objects and the shadows of these moves
-    /// as they are in etcd now. A repair loop that is told of a Service before it is told that the address was handed over
-    /// would take the address for a broken one, delete it and make it again (`syncService`,
+    /// Whether every API server is ready, and has in its cache the Services of these moves, their shadows and their
+    /// IPAddress objects as they are in etcd now. A repair loop that is told of a Service before it is told what
+    /// became of its address would take the address for a broken one, delete it and make it again (`syncService`,
     /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
     async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), NotYet> {
         let clients = self.ready_api_servers().await?;
@@ -94,28 +94,42 @@ impl LiveWorld<'_> {
             return Ok(());
         }
         let layout = Layout::new(&self.work.prefix);
-        let mut names = Vec::new();
+        let (mut services, mut addresses) = (Vec::new(), Vec::new());
         for candidate in moves {
-            let temporary = candidate.shadow.iter().flat_map(|shadow| shadow.temporary);
+            let shadow = candidate.shadow.as_ref();
+            let temporary = shadow.iter().flat_map(|shadow| shadow.temporary);
             for address in [candidate.old_address, candidate.new_address].into_iter().chain(temporary) {
-                names.push((layout.ip_address(address), None, address.to_string()));
+                let name = address.to_string();
+                addresses.push((layout.ip_address(address), (None, name)));
             }
-            for name in candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]) {
+            let names = shadow.iter().flat_map(|shadow| [shadow.hold_name.as_str(), &shadow.warm_name]);
+            for name in names.chain([candidate.name.as_str()]) {
                 let key = layout.service(&candidate.namespace, name);
-                names.push((key, Some(candidate.namespace.as_str()), name.clone()));
+                services.push((key, (Some(candidate.namespace.as_str()), name.to_string())));
             }
         }
-        for (key, namespace, name) in names {
-            let Some(entry) = self.store.get(&key).await? else { continue };
-            let object = match namespace {
-                None => ObjectRef::new(&self.work.api_version, "IPAddress", None, &name),
-                Some(namespace) => ObjectRef::new("v1", "Service", Some(namespace), &name),
-            };
+        let kinds = [("v1", "Service", services), (&self.work.api_version, "IPAddress", addresses)];
+        for (api_version, kind, objects) in kinds {
+            let Some(((namespace, name), revision)) = self.newest(objects).await? else { continue };
+            let object = ObjectRef::new(api_version, kind, namespace, &name);
             for client in &clients {
-                has_seen(client, &object, entry.mod_revision).await?;
+                has_seen(client, &object, revision).await?;
             }
         }
         Ok(())
+    }
+
+    /// Returns which of these objects of a kind was changed last, and when: a cache that has got there has seen
+    /// all the others.
+    async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, NotYet> {
+        let mut newest: Option<(T, Revision)> = None;
+        for (key, object) in objects {
+            let Some(entry) = self.store.get(&key).await? else { continue };
+            if newest.as_ref().is_none_or(|(_, revision)| *revision < entry.mod_revision) {
+                newest = Some((object, entry.mod_revision));
+            }
+        }
+        Ok(newest)
     }
 
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
