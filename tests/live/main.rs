@@ -18,6 +18,7 @@ mod rig;
 mod api_servers;
 mod barrier;
 mod cluster_ip;
+mod disturbed;
 mod external_ip;
 mod matrix;
 mod promises;

@@ -90,7 +90,9 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
 
 async fn refuse_beside_another(session: &Session) -> Result<(), Failure> {
     let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
-    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way"))
+    let holder = session.holder().await?.filter(|held| held.claim.operation == other);
+    let by = holder.map_or_else(String::new, |held| format!(": {held}"));
+    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way{by}"))
         .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
         .hint(format!("or go back: `netsurgeon operation rollback {other}`")))
 }
