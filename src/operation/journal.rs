@@ -69,6 +69,7 @@ impl State {
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
+                | (Some(Failed), Failed)
                 | (None, UndoDone | UndoFailed)
                 | (
                     Some(Started | Done | Failed | UndoStarted | UndoFailed),

@@ -125,7 +125,7 @@ pub enum Event<'a> {
         /// What.
         external: &'a External,
     },
-    /// A step could not be undone and was left alone.
+    /// A step could not be carried out, or undone, and was left alone.
     LeftAlone {
         /// The step.
         step: &'a StepId,
