@@ -182,7 +182,8 @@ impl Freezer<'_> {
         let namespaces = self.probed(freeze).await?;
         let refused = match freeze.method {
             Method::Policy => policy::in_force(freeze),
-            Method::Quota => NAME.to_string(),
+            // Quotas are the last of admission: this is not said while a policy of ours is in force.
+            Method::Quota => format!("quota: {NAME}"),
         };
         let judge = |outcome: Result<Value, ClusterError>| match outcome {
             Err(ClusterError::Refused { reason, .. }) if reason.contains(&refused) => Ok(()),
@@ -277,7 +278,8 @@ impl Freezer<'_> {
     async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let found = self.cluster.list(&Collection::new("v1", "Namespace", None), None).await?;
         let is_leaving = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
-        let name = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).map(String::from);
+        let name =
+            |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).map(String::from);
         let present: BTreeSet<String> =
             found.iter().filter(|object| !is_leaving(object)).filter_map(name).collect();
         let missing = freeze.scope.only.iter().find(|name| !present.contains(*name));

@@ -267,7 +267,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_freeze_is_read_back_from_its_objects() {
-        for object in [policy::policy(&freeze()), policy::binding(&freeze()), quota::quota(&freeze(), "shop")] {
+        for object in [policy::policy(&freeze()), policy::binding(&freeze()), quota::quota(&freeze(), "shop")]
+        {
             assert_eq!(Freeze::of(&object), Some(freeze()), "{object}");
             assert_eq!(object["metadata"]["labels"][MANAGED_BY.0], MANAGED_BY.1);
         }

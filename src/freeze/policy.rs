@@ -110,7 +110,8 @@ fn locked_out(freeze: &Freeze) -> String {
 /// away.
 fn namespaces(freeze: &Freeze) -> Vec<Value> {
     let requirement = |operator: &str, names: &BTreeSet<String>| {
-        json!({"key": "kubernetes.io/metadata.name", "operator": operator, "values": names})
+        let key = "kubernetes.io/metadata.name";
+        json!({"key": key, "operator": operator, "values": names})
     };
     let mut requirements = Vec::new();
     if !freeze.scope.only.is_empty() {

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::{Freeze, What};
 
-/// What a client reads of the quota's name is all the message there is.
+/// What workloads are counted as. Neither Pods nor what controllers make are among it: a node that fails must
+/// not take them along.
+const WORKLOADS: [&str; 4] =
+    ["count/deployments.apps", "count/statefulsets.apps", "count/daemonsets.apps", "count/cronjobs.batch"];
+
+/// Returns the quota of a namespace. Its name is all the message that a client reads.
 pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
+    // What is not frozen is null, so that a quota that is there already loses it (RFC 7386).
+    let limit = |frozen: bool| if frozen { Value::from("0") } else { Value::Null };
     let mut hard = serde_json::Map::new();
-    if freeze.what.services() {
-        hard.insert("services".to_string(), "0".into());
-    }
-    if freeze.what.deploys() {
-        // Neither Pods nor what controllers make of these: a node that fails must not take them along.
-        for name in ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "cronjobs.batch"] {
-            hard.insert(format!("count/{name}"), "0".into());
-        }
-    }
+    hard.insert("services".to_string(), limit(freeze.what.services()));
+    hard.extend(WORKLOADS.iter().map(|name| ((*name).to_string(), limit(freeze.what.deploys()))));
     json!({
         "apiVersion": "v1", "kind": "ResourceQuota",
         "metadata": freeze.metadata(Some(namespace)),
@@ -50,9 +50,15 @@ mod tests {
     #[test]
     fn a_quota_is_of_what_is_frozen() {
         let hard = |what| quota(&Freeze { what, ..freeze() }, "shop")["spec"]["hard"].clone();
-        assert_eq!(hard(What::Services), json!({"services": "0"}));
-        assert_eq!(hard(What::Deploys).get("services"), None);
-        assert_eq!(hard(What::All).as_object().map(serde_json::Map::len), Some(5));
+        let frozen = |what| {
+            let hard = hard(what);
+            hard.as_object().unwrap().values().filter(|limit| **limit == json!("0")).count()
+        };
+        assert_eq!((frozen(What::Services), frozen(What::Deploys), frozen(What::All)), (1, 4, 5));
+        assert_eq!(
+            (&hard(What::All)["services"], &hard(What::Deploys)["services"]),
+            (&json!("0"), &Value::Null)
+        );
         assert_eq!(quota(&freeze(), "shop")["metadata"]["namespace"], "shop");
     }
 }
