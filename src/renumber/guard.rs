@@ -111,15 +111,13 @@ impl Watch<'_> {
         if address == candidate.old_address {
             let says = if same { "has its old address again" } else { "was made anew with its old address" };
             return wrong(
-                "held-service-at-old-address",
-                candidate,
+                Finding::error("held-service-at-old-address", about(candidate)),
                 format!("{says} `{address}`: delete it and make it anew without an address, before retiring"),
             );
         }
         if same && address != candidate.new_address {
             return wrong(
-                "moved-service-elsewhere",
-                candidate,
+                Finding::error("moved-service-elsewhere", about(candidate)),
                 format!("has `{address}`, which is neither its old nor its new address"),
             );
         }
@@ -149,14 +147,14 @@ impl Watch<'_> {
         let policy = service.spec.external_traffic_policy.as_deref();
         if !holds || policy != Some("Local") {
             if let Some(reason) = cannot_hold(service, holds) {
-                return wrong(
-                    "hold-missing",
-                    candidate,
-                    format!(
-                        "{} its old address `{old}`: {reason}",
-                        if holds { "masquerades" } else { "lost" }
-                    ),
-                );
+                let about = about(candidate);
+                return if holds {
+                    let finding = Finding::warning("hold-masquerades", about);
+                    wrong(finding, format!("is held at `{old}` without its traffic policy: {reason}"))
+                } else {
+                    let finding = Finding::error("hold-missing", about);
+                    wrong(finding, format!("no longer answers at its old address `{old}`: {reason}"))
+                };
             }
             edits.push(self.compiler.hold_again(candidate, &service.uid, (Value::texts(listed), policy)));
             done.push(format!("holds `{old}` again"));
@@ -186,13 +184,11 @@ impl Watch<'_> {
         let wanted = shadow_spec(service, family);
         match stands_in {
             Some(found) if !found.addresses.contains(&old) => wrong(
-                "hold-missing",
-                candidate,
+                Finding::error("hold-missing", about(candidate)),
                 format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
             ),
             Some(found) if decides(&shadow_spec(found, family)) != decides(&wanted) => wrong(
-                "shadow-behind",
-                candidate,
+                Finding::error("shadow-behind", about(candidate)),
                 format!(
                     "has another selector or other ports than its shadow `{}`: change the shadow in the same way",
                     found.name
@@ -201,8 +197,7 @@ impl Watch<'_> {
             // An IPAddress that a Service lists is the API server's repair loop's to mend.
             Some(_) => Seen::Fine,
             None if service.spec.selector.is_empty() => wrong(
-                "hold-missing",
-                candidate,
+                Finding::error("hold-missing", about(candidate)),
                 format!("has no selector any more that a shadow at `{old}` could copy"),
             ),
             None => {
@@ -304,11 +299,18 @@ fn mend(
     }))
 }
 
-fn wrong(code: &'static str, candidate: &Move, says: String) -> Seen {
-    Seen::Wrong(Box::new(Finding::error(code, format!("Service {}", candidate.subject())).says(says)))
+fn about(candidate: &Move) -> String {
+    format!("Service {}", candidate.subject())
+}
+
+fn wrong(finding: Finding, says: String) -> Seen {
+    Seen::Wrong(Box::new(finding.says(says)))
 }
 
 fn taken(candidate: &Move) -> Seen {
     let old = candidate.old_address;
-    wrong("held-address-taken", candidate, format!("its old address `{old}` is somebody else's by now"))
+    wrong(
+        Finding::error("held-address-taken", about(candidate)),
+        format!("its old address `{old}` is somebody else's by now"),
+    )
 }

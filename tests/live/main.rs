@@ -19,6 +19,7 @@ mod api_servers;
 mod barrier;
 mod cluster_ip;
 mod external_ip;
+mod guard;
 mod promises;
 mod renumber;
 mod sentinel;
