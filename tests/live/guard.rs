@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
+use super::rig::echo::PORT;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
@@ -20,7 +21,7 @@ fn path(name: &str) -> String {
 fn manifest(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"name": "tcp", "port": 80}]},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "tcp", "port": 80, "targetPort": PORT}]},
     })
 }
 
@@ -73,7 +74,8 @@ async fn pinned_to_the_old_address(serving: &Serving) {
     let mut pinned = manifest("web-1");
     pinned["spec"]["clusterIP"] = json!("10.96.1.2");
     let put = api.request(Method::PUT, &path("web-1"), "application/json", Some(&pinned)).await;
-    assert!(put.expect_err("it is refused").to_string().contains("immutable"));
+    let refused = put.expect_err("it is refused").to_string();
+    assert!(refused.contains("may not change once set"), "{refused}");
     let url = format!("{}?fieldManager=pipeline&force=true", path("web-1"));
     let applied = api.request(Method::PATCH, &url, "application/apply-patch+yaml", Some(&pinned)).await;
     assert!(applied.is_err(), "{applied:?}");
@@ -226,5 +228,10 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     }
     assert_eq!(serving.cluster_ip("web-3").await, "10.96.1.4");
     assert_eq!(hold(&serving, "web-3").await, (Value::Null, Value::Null));
+    wait_until("one ServiceCIDR is left", DEADLINE, async || {
+        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+    })
+    .await;
     serving.assert_clean();
 }
