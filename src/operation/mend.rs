@@ -8,9 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lock::key_of;
+use super::lock::{key_of, lost_to};
 use super::swap::prepare;
-use super::{Ambient, Journal, OperationError, StepId, Swap};
+use super::{Ambient, Journal, OperationError, State, StepId, Swap};
 use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
 
 /// How many of the last mends of a thing its record keeps.
@@ -76,6 +76,39 @@ pub async fn mend(
         Ok(_) => Ok(Mended::Done),
         Err(CommitError::Conflict { key, .. }) if key == lock => Ok(Mended::Locked),
         Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => Ok(Mended::Moved),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Carries a mend out in the place of a step that cannot be carried out any more, and writes that the step is
+/// done; for whoever has the lock, whose guards these are. [`Mended::Moved`] means to look again.
+pub async fn settle(
+    store: &dyn WriteStore,
+    journal: &mut Journal,
+    step: &StepId,
+    mend: &Mend,
+    guards: &[Guard],
+    ambient: &dyn Ambient,
+) -> Result<Mended, OperationError> {
+    let mut transaction = match prepare(store, &mend.swap, ambient).await {
+        Ok(transaction) => transaction,
+        Err(error) if error.is_about_one_object() => return Ok(Mended::Moved),
+        Err(error) => return Err(error),
+    };
+    let (change, record) = journal.record(step, State::Done, ambient.now(), None)?;
+    transaction.changes.push(change);
+    transaction.guards.extend(guards.iter().cloned());
+    transaction.guards.extend(mend.steps.iter().map(|step| journal.guard_of(step)));
+    transaction.guards.extend(mend.guards.iter().cloned());
+    match store.commit(&transaction).await {
+        Ok(revision) => {
+            journal.recorded(step, record, revision);
+            Ok(Mended::Done)
+        }
+        Err(CommitError::Conflict { key, .. }) if guards.iter().any(|guard| *guard.key() == key) => {
+            Err(lost_to(store, &key).await)
+        }
+        Err(CommitError::Conflict { .. }) => Ok(Mended::Moved),
         Err(error) => Err(error.into()),
     }
 }

@@ -70,15 +70,15 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let mut known = HashSet::with_capacity(work.moves.len());
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
-        known.insert(name);
+        known.insert((name, candidate.uid.as_str()));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
     }
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
-        !known.contains(&(service.namespace.as_str(), service.name.as_str()))
-            && service.addresses.iter().any(leaves)
+        let name = (service.namespace.as_str(), service.name.as_str());
+        !known.contains(&(name, service.uid.as_str())) && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();
     fit

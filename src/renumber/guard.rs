@@ -43,9 +43,7 @@ pub fn watch(
         return watched;
     }
     let layout = Layout::new(&work.prefix);
-    let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s)).collect();
-    let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object))).collect();
-    let guard = Watch { compiler: Compiler { work, layout: &layout }, services, objects };
+    let guard = Watch::of(work, &layout, survey);
     for candidate in &work.moves {
         if state(&step_of("flip", candidate)) != Some(State::Done)
             || state(&step_of("retire", candidate)).is_some()
@@ -60,6 +58,25 @@ pub fn watch(
         }
     }
     watched
+}
+
+/// Returns what retires the old addresses of Services that are gone, or were made anew, in the place of the
+/// steps that the plan has for them: each with the step that it stands for.
+pub fn strays(
+    work: &Renumbering,
+    survey: &Survey,
+    state: impl Fn(&StepId) -> Option<State>,
+) -> Vec<(StepId, Mend)> {
+    let layout = Layout::new(&work.prefix);
+    let guard = Watch::of(work, &layout, survey);
+    let mut strays = Vec::new();
+    for candidate in &work.moves {
+        let retire = step_of("retire", candidate);
+        if state(&step_of("flip", candidate)) == Some(State::Done) && state(&retire) != Some(State::Done) {
+            strays.extend(guard.stray(candidate).map(|mend| (retire, mend)));
+        }
+    }
+    strays
 }
 
 fn no_return() -> StepId {
@@ -95,7 +112,14 @@ enum Holder {
     Other,
 }
 
-impl Watch<'_> {
+impl<'a> Watch<'a> {
+    fn of(work: &'a Renumbering, layout: &'a Layout, survey: &'a Survey) -> Self {
+        let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s));
+        let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
+        let (services, objects) = (services.collect(), objects.collect());
+        Self { compiler: Compiler { work, layout }, services, objects }
+    }
+
     fn with_objects(&self) -> bool {
         self.compiler.work.era != Era::Bitmap
     }
@@ -222,10 +246,10 @@ impl Watch<'_> {
         }
     }
 
-    /// The Service is gone, or has no address any more: what held its old one is given up.
-    fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
+    /// What netsurgeon has made to hold an old address, as far as it is still there.
+    fn give_up(&self, candidate: &Move) -> Vec<KeyEdit> {
         let old = candidate.old_address;
-        let edits = match &candidate.shadow {
+        match &candidate.shadow {
             None => match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
                 Holder::Right if self.with_objects() => vec![self.compiler.free_old(candidate)],
                 _ => Vec::new(),
@@ -240,7 +264,41 @@ impl Watch<'_> {
                     None => Vec::new(),
                 }
             }
+        }
+    }
+
+    /// What retires a Service that the plan's own step does not find; `None` if it does.
+    fn stray(&self, candidate: &Move) -> Option<Mend> {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
+        let mut edits = self.give_up(candidate);
+        let guard = match found {
+            Some(service) if service.uid == candidate.uid && !service.addresses.is_empty() => return None,
+            Some(service) => {
+                let listed = &service.spec.external_ips;
+                let old = candidate.old_address;
+                if candidate.shadow.is_none() && listed.iter().any(|text| text.parse() == Ok(old)) {
+                    let policy = service.spec.external_traffic_policy.as_deref();
+                    edits.push(self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)));
+                }
+                as_seen(service)
+            }
+            None => Guard::Absent(key),
         };
+        Some(Mend {
+            subject: candidate.subject(),
+            code: "retired-stray",
+            says: format!("`{}` is held no longer", candidate.old_address),
+            swap: Swap { edits, checks: Vec::new() },
+            steps: vec![step_of("flip", candidate)],
+            guards: vec![guard],
+        })
+    }
+
+    /// The Service is gone, or has no address any more: what held its old one is given up.
+    fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
+        let old = candidate.old_address;
+        let edits = self.give_up(candidate);
         let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
         let guard = found.map_or(Guard::Absent(key), as_seen);
         let what = if found.is_some() { "has no address any more" } else { "is gone" };

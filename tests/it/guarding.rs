@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-use netsurgeon::operation::{Mend, Mended, mend};
-use netsurgeon::renumber::guard::{Watched, watch};
+use netsurgeon::operation::{self, Mend, Mended, mend};
+use netsurgeon::renumber::guard::{Watched, strays, watch};
 use netsurgeon::renumber::verify::verify;
 use netsurgeon::renumber::{Hold, Move};
-use netsurgeon::store::{Action, Change, Expected, Key, ReadStore as _, Transaction, WriteStore as _};
+use netsurgeon::store::{Action, Change, Expected, Guard, Key, ReadStore as _, Transaction, WriteStore as _};
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
@@ -314,4 +314,57 @@ async fn two_guards_mend_once() {
     let (first, second) = (watched(&bench, &store).await, watched(&bench, &store).await);
     assert_eq!(carry_out(&bench, &store, &first.mends[0]).await, Mended::Done);
     assert_eq!(carry_out(&bench, &store, &second.mends[0]).await, Mended::Moved);
+}
+
+/// Retires what belongs to nobody any more, as `renumber retire` does first.
+async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> Vec<String> {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let mut journal = bench.journal(store).await;
+    let found = strays(&bench.plan.work, &survey, |step| journal.state(step));
+    let mut subjects = Vec::new();
+    for (step, one) in found {
+        let settled = operation::settle(store, &mut journal, &step, &one, guards, &Constant).await;
+        assert_eq!(settled.expect("it is settled"), Mended::Done);
+        subjects.push(one.subject);
+    }
+    subjects
+}
+
+/// Services that are gone, or were made anew, do not keep the rest from being retired, and nothing of theirs is
+/// left.
+#[tokio::test]
+async fn a_week_of_deletions_can_be_retired() {
+    for bench in Bench::all().await {
+        let layout = Layout::default();
+        let [gone, anew] = [0, 1].map(|index| {
+            let mut by_itself =
+                bench.plan.work.moves.iter().filter(|m| m.hold == Hold::ExternalIp && m.turn.is_any());
+            by_itself.nth(index).expect("such a move")
+        });
+        let shadowed = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow);
+        let store = soaking(&bench).await;
+        for one in [Some(gone), shadowed].into_iter().flatten() {
+            delete(&store, &service_of(one)).await;
+        }
+        set(&store, &service_of(anew), &[(Field::uid(), text("another"))]).await;
+        let guard = store.take_lock("alice@cp-1").await;
+        let mut expected: Vec<String> =
+            [Some(gone), Some(anew), shadowed].into_iter().flatten().map(Move::subject).collect();
+        let mut settled = settle_strays(&bench, &store, std::slice::from_ref(&guard)).await;
+        expected.sort();
+        settled.sort();
+        assert_eq!(settled, expected, "{}", bench.name);
+        assert_eq!(settle_strays(&bench, &store, &[guard]).await, Vec::<String>::new());
+        bench.run(&store, None).await.expect("the rest is retired");
+        let left = keys(&store, "/registry/").await;
+        for one in [Some(gone), Some(anew), shadowed].into_iter().flatten() {
+            assert!(!left.contains_key(&layout.ip_address(one.old_address)), "{}", one.subject());
+        }
+        let is_shadow = |key: &Key| key.to_string().contains("/netsurgeon-hold-");
+        assert!(!left.keys().any(is_shadow), "{}", bench.name);
+        let value = &left[&service_of(anew)];
+        for field in [Field::external_ips(), Field::external_traffic_policy()] {
+            assert_eq!(edit::read(value, &field).unwrap(), Value::Absent, "{}", bench.name);
+        }
+    }
 }

@@ -66,6 +66,27 @@ async fn what_clients_do_to_a_held_service() {
     replaced_by_force_with_the_old_address_pinned(&serving).await;
     turned_into_an_external_name(&serving).await;
     external_ips_of_its_own(&serving).await;
+    retired_with_all_that(&serving).await;
+}
+
+/// Services that are gone, made anew, or no longer of a kind with addresses do not keep the rest from being
+/// retired.
+async fn retired_with_all_that(serving: &Serving) {
+    let words = "renumber retire --yes --confirm soak --confirm kubeadm-config --confirm certificates-after";
+    let refused = serving.netsurgeon(words).expect(1);
+    assert!(refused.err.contains("default/web-7"), "{}", refused.err);
+    serving.cluster.api.merge(&path("web-7"), &json!({"spec": {"externalIPs": ["10.96.1.8"]}})).await;
+    assert_eq!(guard(serving, "", 0), Vec::<Value>::new());
+    serving.netsurgeon(words).expect(0);
+    for name in ["web-1", "web-4", "web-7"] {
+        assert_eq!(hold(serving, name).await, (Value::Null, Value::Null), "{name}");
+    }
+    serving.assert_clean();
+    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
+    // What the API server thinks of the Services as they are left.
+    for name in ["web-2", "web-4"] {
+        serving.cluster.api.merge(&path(name), &json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    }
 }
 
 /// `replace` and `apply` of a manifest that pins the old address are refused; the hold stays.
@@ -83,7 +104,8 @@ async fn pinned_to_the_old_address(serving: &Serving) {
     assert_eq!(guard(serving, "", 0), Vec::<Value>::new());
 }
 
-/// `replace` without an address: accepted, hold and policy dropped, the reservation stays; the guard puts both back.
+/// `replace` without an address: accepted, hold and policy dropped, the reservation stays; the guard puts both
+/// back.
 async fn replaced_without_an_address(serving: &Serving) {
     serving.cluster.api.replace(&manifest("web-2")).await;
     assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null));
@@ -118,7 +140,10 @@ async fn deleted_and_made_anew(serving: &Serving) {
     assert!(reservation(serving, "10.96.1.5").await.is_some(), "it is reserved for nobody");
     assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-4"]);
     assert_eq!(reservation(serving, "10.96.1.5").await, None);
-    api.create(&manifest("web-4")).await;
+    // In the new range, as it will be once the old one is closed.
+    let mut anew = manifest("web-4");
+    anew["spec"]["clusterIP"] = json!("10.200.50.4");
+    api.create(&anew).await;
     assert_eq!(told(&guard(serving, "", 0)), ["mended hold-by-name default/web-4"]);
     assert_eq!(hold(serving, "web-4").await, held("10.96.1.5"));
     assert!(reservation(serving, "10.96.1.5").await.is_some());

@@ -6,7 +6,7 @@ use crate::operation::{KeyChange, KeyEdit};
 use crate::renumber::intention::{Move, Shadow};
 use crate::wire::edit::Condition;
 use crate::wire::objects::{ALLOCATOR, NETSURGEON};
-use crate::wire::{Field, FieldEdit, Value};
+use crate::wire::{Field, FieldEdit, Text, Value};
 
 impl Compiler<'_> {
     /// Holds the old address by the Service that has this uid now. `found`: its external IPs and its traffic
@@ -22,6 +22,28 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), external_ips, one(candidate.old_address)),
             FieldEdit::replace(Field::external_traffic_policy(), Value::text(policy), text("Local")),
         ];
+        let require = vec![Condition::Holds(Field::uid(), text(uid))];
+        let key = self.layout.service(&candidate.namespace, &candidate.name);
+        KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
+    }
+
+    /// Stops holding the old address by a Service that was made anew and is held by its name. `found`: its
+    /// external IPs and its traffic policy as they were seen.
+    pub(in crate::renumber) fn hold_no_more(
+        &self,
+        candidate: &Move,
+        uid: &str,
+        found: (&[Text], Option<&str>),
+    ) -> KeyEdit {
+        let (listed, policy) = found;
+        let is_ours = |text: &&Text| text.parse() == Ok(candidate.old_address);
+        let rest: Vec<Text> = listed.iter().filter(|text| !is_ours(text)).cloned().collect();
+        let mut edits =
+            vec![FieldEdit::replace(Field::external_ips(), Value::texts(listed), Value::texts(&rest))];
+        // A Service that takes nothing from outside must not have a policy for it.
+        if rest.is_empty() && policy == Some("Local") {
+            edits.push(FieldEdit::replace(Field::external_traffic_policy(), text("Local"), Value::Absent));
+        }
         let require = vec![Condition::Holds(Field::uid(), text(uid))];
         let key = self.layout.service(&candidate.namespace, &candidate.name);
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
