@@ -6,7 +6,7 @@
 //! ```text
 //! main
 //! cli                    one file per command; the only place that prints
-//! renumber               compiles an intention into a plan
+//! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
 //! store       cluster    etcd, snapshot file, memory, overlay · the Kubernetes API
 //! wire                   stored formats, lossless edits, bitmap
@@ -16,6 +16,7 @@
 
 pub mod cli;
 pub mod cluster;
+pub mod freeze;
 pub mod ip;
 pub mod operation;
 pub mod renumber;

@@ -14,6 +14,7 @@ mod completions;
 mod inspect;
 mod ip;
 mod live;
+mod lock;
 mod operation;
 mod picture;
 mod progress;
@@ -74,6 +75,8 @@ enum Command {
     Rehearse(rehearse::RehearseArgs),
     Renumber(renumber::RenumberArgs),
     Operation(operation::OperationArgs),
+    Lock(lock::LockArgs),
+    Unlock(lock::UnlockArgs),
     Ranges(ranges::RangesArgs),
     Inspect(inspect::InspectArgs),
     Ip(ip::IpArgs),
@@ -167,6 +170,8 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Rehearse(args) => rehearse::run(context, args).await,
         Command::Renumber(args) => renumber::run(context, args).await,
         Command::Operation(args) => operation::run(context, args).await,
+        Command::Lock(args) => lock::lock(context, args).await,
+        Command::Unlock(args) => lock::unlock(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod ending;
+mod guard;
 mod standing;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ enum RenumberCommand {
     Apply(Box<apply::ApplyArgs>),
     Status(standing::StatusArgs),
     Verify(standing::VerifyArgs),
+    Guard(guard::GuardArgs),
     Rollback(Box<RollbackArgs>),
     Retire(Box<ending::RetireArgs>),
 }
@@ -70,6 +72,7 @@ pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Fail
         RenumberCommand::Apply(args) => apply::run(context, args).await,
         RenumberCommand::Status(args) => standing::status(context, args).await,
         RenumberCommand::Verify(args) => standing::verify(context, args).await,
+        RenumberCommand::Guard(args) => guard::run(context, args).await,
         RenumberCommand::Rollback(args) => rollback(context, args).await,
         RenumberCommand::Retire(args) => ending::retire(context, args).await,
     }

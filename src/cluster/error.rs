@@ -225,11 +225,12 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     let reason = message(&answer.body);
     match (answer.code, kind) {
         (401, _) => ClusterError::Unauthorized { server, reason },
+        // Before all else: what a policy says is anybody's words.
+        (400..=499, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
         // Of RBAC and other authorizers (`ForbiddenStatusError`,
         // `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`); other refusals are admission's.
         (403, _) if reason.contains(" cannot ") => ClusterError::Forbidden { verb, subject, reason },
         (403, _) => ClusterError::Refused { verb, subject, reason },
-        (400..=499, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
         (404, _) => ClusterError::NotFound { subject, reason },
         (409, "AlreadyExists") => ClusterError::AlreadyExists { subject },
         (409, _) => ClusterError::Conflict { subject, reason },
@@ -285,7 +286,10 @@ mod tests {
         let quota = "services \"web\" is forbidden: exceeded quota: q";
         assert!(matches!(refused(401, "Unauthorized", "Unauthorized"), ClusterError::Unauthorized { .. }));
         assert!(matches!(refused(403, "Forbidden", rbac), ClusterError::Forbidden { verb: "create", .. }));
-        for (code, message) in [(403, webhook), (400, webhook), (422, policy), (403, quota)] {
+        let words = format!("{policy}, you cannot");
+        for (code, message) in
+            [(403, webhook), (400, webhook), (422, policy), (403, quota), (403, words.as_str())]
+        {
             let error = refused(code, "", message);
             assert!(matches!(error, ClusterError::Refused { .. }), "{message}: {error}");
             assert!(error.to_string().contains(message), "{error}");

@@ -9,6 +9,7 @@
 //! Objects are `serde_json::Value`s: what the API server stores is edited elsewhere, in its own bytes; here it
 //! is looked at. Every request ends in time and says what failed. Only this room names `kube`.
 
+mod access;
 mod barrier;
 mod connection;
 mod error;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+pub use access::User;
 pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode};
 pub use error::ClusterError;
 pub use node::Node;

@@ -22,7 +22,9 @@ const KINDS: &[Row] = &[
     ("v1", "Namespace", "namespaces", false),
     ("v1", "Node", "nodes", false),
     ("v1", "Pod", "pods", true),
+    ("v1", "ResourceQuota", "resourcequotas", true),
     ("v1", "Service", "services", true),
+    ("apps/v1", "Deployment", "deployments", true),
     ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
     ("events.k8s.io/v1", "Event", "events", true),
     ("networking.k8s.io/v1", "IPAddress", "ipaddresses", false),
@@ -71,15 +73,20 @@ impl<'a> Collection<'a> {
         })
     }
 
+    /// Returns the path of the kind's group and version, as in `/apis/discovery.k8s.io/v1`.
+    pub(super) fn group_path(&self) -> Result<String, ClusterError> {
+        let (api_version, ..) = self.row()?;
+        let root = if api_version.contains('/') { "apis" } else { "api" };
+        Ok(format!("/{root}/{api_version}"))
+    }
+
     /// Returns the path, as in `/api/v1/namespaces/shop/services`.
     pub(super) fn path(&self) -> Result<String, ClusterError> {
-        let (api_version, kind, plural, namespaced) = self.row()?;
-        let root = if api_version.contains('/') { "apis" } else { "api" };
+        let (_, kind, plural, namespaced) = self.row()?;
+        let root = self.group_path()?;
         match (self.namespace, namespaced) {
-            (None, _) => Ok(format!("/{root}/{api_version}/{plural}")),
-            (Some(namespace), true) => {
-                Ok(format!("/{root}/{api_version}/namespaces/{}/{plural}", segment(namespace)?))
-            }
+            (None, _) => Ok(format!("{root}/{plural}")),
+            (Some(namespace), true) => Ok(format!("{root}/namespaces/{}/{plural}", segment(namespace)?)),
             (Some(namespace), false) => Err(ClusterError::Manifest {
                 reason: format!("a {kind} has no namespace, `{namespace}` is given"),
             }),
@@ -185,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_kind_that_is_not_in_the_table_is_refused_by_its_name() {
-        let error = ObjectRef::new("apps/v1", "Deployment", Some("shop"), "web").path().unwrap_err();
-        assert!(error.to_string().contains("`Deployment` of `apps/v1`"), "{error}");
+        let error = ObjectRef::new("apps/v1", "ControllerRevision", Some("shop"), "web").path().unwrap_err();
+        assert!(error.to_string().contains("`ControllerRevision` of `apps/v1`"), "{error}");
         let error = ObjectRef::new("networking.k8s.io/v2", "ServiceCIDR", None, "x").path().unwrap_err();
         assert!(matches!(error, ClusterError::UnknownKind { .. }), "{error}");
     }

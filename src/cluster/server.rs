@@ -124,6 +124,10 @@ impl ApiServerClient {
         self.server
     }
 
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Asks it once whether it is ready (`/readyz`). One that is not names the checks that fail.
     pub async fn ready(&self) -> Result<(), ClusterError> {
         let call = read("/readyz");

@@ -6,6 +6,7 @@
 //! /netsurgeon/CLUSTER/OPERATION/operation      kind, digest, when, how it ended
 //! /netsurgeon/CLUSTER/OPERATION/plan/00000     the plan, in parts
 //! /netsurgeon/CLUSTER/OPERATION/steps/STEP     the state of a step, with the times of its changes
+//! /netsurgeon/CLUSTER/OPERATION/mended/NAME    what was put right of a thing after it was done
 //! ```
 
 mod keep;
@@ -259,6 +260,20 @@ impl Journal {
         self.records.values().any(|(record, _)| undone(record.state))
     }
 
+    /// Returns the condition that a step stands as it does here: its record unchanged, or still none.
+    pub fn guard_of(&self, step: &StepId) -> Guard {
+        let key = self.step_key(step);
+        match self.records.get(step) {
+            Some((_, revision)) => Guard::Unchanged(key, *revision),
+            None => Guard::Absent(key),
+        }
+    }
+
+    /// Returns where is written what was mended of something.
+    pub(super) fn mended_key(&self, subject: &str) -> Key {
+        Key::from(format!("{}/mended/{subject}", self.base))
+    }
+
     /// Returns the change that brings a step's record to a state, and the record, to be handed to
     /// [`Self::recorded`] once it is committed.
     ///
@@ -369,7 +384,7 @@ mod tests {
             (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(Done), &[UndoStarted, UndoDone, UndoFailed]),
-            (Some(Failed), &[Started, Done, UndoStarted, UndoDone, UndoFailed]),
+            (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoDone), &[Started, Done]),
             (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed]),

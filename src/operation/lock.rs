@@ -262,7 +262,7 @@ pub(super) async fn lost_to(store: &dyn ReadStore, key: &Key) -> OperationError 
     OperationError::LockLost { to }
 }
 
-fn key_of(cluster: &str) -> Key {
+pub(super) fn key_of(cluster: &str) -> Key {
     Key::from(format!("/netsurgeon/{cluster}/lock"))
 }
 

@@ -24,6 +24,7 @@ mod claim;
 mod executor;
 mod journal;
 mod lock;
+mod mend;
 mod plan;
 mod ports;
 mod step;
@@ -34,6 +35,7 @@ pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Progress, Record, State, Summary};
 pub use lock::{Held, Lock};
+pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
     Ambient, Answer, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,

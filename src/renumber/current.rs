@@ -68,11 +68,13 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let in_use: HashSet<IpAddr> = super::plan::in_use(survey, &work.to);
     let mut fit = Fit::default();
     let mut known = HashSet::with_capacity(work.moves.len());
+    let mut shadows = HashSet::new();
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
-        known.insert(name);
-        let shadows = candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]);
-        known.extend(shadows.map(|shadow| (name.0, shadow.as_str())));
+        known.insert((name, candidate.uid.as_str()));
+        shadows.extend(candidate.shadow.iter().flat_map(|shadow| {
+            [&shadow.hold_name, &shadow.warm_name].map(|shadow| (name.0, shadow.as_str()))
+        }));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
@@ -80,7 +82,9 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
         let name = (service.namespace.as_str(), service.name.as_str());
-        !known.contains(&name) && service.addresses.iter().any(leaves)
+        !known.contains(&(name, service.uid.as_str()))
+            && !shadows.contains(&name)
+            && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();
     fit

@@ -8,6 +8,7 @@
 
 pub mod current;
 pub mod data_plane;
+pub mod guard;
 pub mod hold;
 mod intention;
 pub mod live;

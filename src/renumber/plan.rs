@@ -390,7 +390,7 @@ fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> 
 
 /// What a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load
 /// balancer, one family.
-fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
+pub(super) fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
     let spec = &service.spec;
     let ports: Vec<serde_json::Value> = spec
         .ports

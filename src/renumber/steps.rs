@@ -4,6 +4,7 @@
 //! the objects as they are when it is carried out, and refuses where someone else has changed an address.
 
 mod edits;
+mod mend;
 mod range;
 mod shadow;
 
@@ -98,7 +99,13 @@ impl Compiler<'_> {
         step_of(candidate, "reserve", both(forward, backward))
     }
 
-    fn new_ip_address(&self, address: IpAddr, candidate: &Move, parent: &str, managed_by: &str) -> Vec<u8> {
+    pub(super) fn new_ip_address(
+        &self,
+        address: IpAddr,
+        candidate: &Move,
+        parent: &str,
+        managed_by: &str,
+    ) -> Vec<u8> {
         let new = NewIpAddress {
             api_version: &self.work.api_version,
             address,

@@ -90,10 +90,12 @@ impl<'a> Cluster<'a> {
     fn check(&self, candidate: &Move, phase: Phase, is_warm: bool, findings: &mut Vec<Finding>) {
         let subject = format!("Service {}", candidate.subject());
         let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
-        let Some(service) = found.filter(|service| service.uid == candidate.uid) else {
+        let is_there =
+            |service: &&&ServiceRecord| service.uid == candidate.uid && !service.addresses.is_empty();
+        let Some(service) = found.filter(is_there) else {
             findings.push(
                 Finding::warning("moved-service-gone", subject)
-                    .says("was deleted, or deleted and made anew, since it was planned".to_string())
+                    .says("was deleted, made anew, or lost its addresses since it was planned".to_string())
                     .values("another uid, or none", &candidate.uid),
             );
             return;

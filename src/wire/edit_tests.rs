@@ -103,9 +103,9 @@ proptest! {
         let (field, new) = fields_and_values().swap_remove(which);
         let Ok(before) = read(&value, &field) else { return Ok(()) };
         // A single field that occurs twice, or in the place of a list an odd one, is not put back as it was.
-        let single = protobuf::fields(&spec).flatten().all(|f| {
-            protobuf::fields(&spec).flatten().filter(|g| g.number == f.number).count() == 1
-        });
+        let single = [&outer, &spec].into_iter().all(|message| protobuf::fields(message).flatten().all(|f| {
+            protobuf::fields(message).flatten().filter(|g| g.number == f.number).count() == 1
+        }));
         let text = !matches!(&before, Value::Text(t) if t.contains('\u{fffd}'))
             && !matches!(&before, Value::Texts(t) if t.iter().any(|t| t.contains('\u{fffd}')));
         let edit = FieldEdit::replace(field.clone(), before.clone(), new.clone());

@@ -21,4 +21,5 @@ mod edited;
 mod eras;
 mod high_availability;
 mod live;
+mod lock;
 mod refusals;

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 const LADDER: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("lib", &[]),
-    ("cli", &["renumber", "operation", "survey", "store", "cluster", "wire", "ip"]),
+    ("cli", &["renumber", "freeze", "operation", "survey", "store", "cluster", "wire", "ip"]),
     ("renumber", &["operation", "survey", "store", "cluster", "wire", "ip"]),
+    ("freeze", &["cluster"]),
     ("operation", &["store", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("store", &[]),

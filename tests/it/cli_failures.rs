@@ -191,6 +191,8 @@ fn help_names_every_command() {
                    from the middle
       renumber     Move every Service to another Service range
       operation    List, show, resume and undo operations
+      lock         Lock deploy pipelines out: the API server refuses what they would change
+      unlock       Remove the lock, and wait until every API server lets everybody through again
       ranges       The Service ranges: how full they are, and what is wrong with them
       inspect      Any stored object, readable
       ip           Arithmetic on Service ranges, for scripts

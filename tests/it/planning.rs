@@ -208,7 +208,8 @@ async fn a_plan_is_compared_with_the_cluster_before_it_is_carried_out() {
     assert_eq!(gone.await, ["Service `default/moving` was deleted"]);
     let again = json!({"clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}});
     let recreated = fit_after(async |store, _| put(store, key, &with(again, "another")).await);
-    assert_eq!(recreated.await, ["Service `default/moving` was deleted and made anew"]);
+    let told = ["Service `default/moving` was deleted and made anew", "newcomer default/moving"];
+    assert_eq!(recreated.await, told);
     let changed = [
         (
             json!({"clusterIP": "10.96.9.8", "clusterIPs": ["10.96.9.8"], "selector": {"app": "x"}}),

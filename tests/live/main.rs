@@ -20,6 +20,7 @@ mod barrier;
 mod cluster_ip;
 mod disturbed;
 mod external_ip;
+mod guard;
 mod matrix;
 mod promises;
 mod renumber;

@@ -32,6 +32,32 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     serving.assert_clean();
 }
 
+/// The lock on deploy pipelines is none on netsurgeon: the same user's writes through the API and those in etcd
+/// go on.
+#[tokio::test]
+async fn a_lock_on_deploy_pipelines_does_not_hinder_it() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.netsurgeon("lock --what all --operation renumbering").expect(0);
+    let dev = serving.cluster.api_as(0, "dev", Some("system:masters")).await;
+    let name = json!({"name": "new", "namespace": "default"});
+    let new =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}});
+    let refused = dev.try_create(&new).await.expect_err("it is locked");
+    assert!(refused.to_string().contains("locked by netsurgeon: user dev may not create"), "{refused}");
+
+    let old = Serving::targets();
+    let probe = serving.probe(&old).await;
+    serving.apply("").await;
+    let report = probe.stop();
+    serving.assert_unbroken(&report, &old);
+    let confirmed = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
+    serving.netsurgeon(&format!("renumber retire --yes {confirmed}")).expect(0);
+    assert!(dev.try_create(&new).await.is_err(), "it is still locked");
+    serving.netsurgeon("unlock").expect(0);
+    dev.create(&new).await;
+    serving.assert_clean();
+}
+
 /// Killed at random instants, gone on with from another folder, until it is through.
 #[tokio::test]
 async fn killed_and_resumed_until_it_is_through() {

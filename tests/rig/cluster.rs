@@ -8,6 +8,7 @@ use std::time::Duration;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::json;
 
 use super::api::Api;
 use super::apiserver::{ApiServer, ApiServerOptions, KubernetesVersion, advertised};
@@ -64,6 +65,9 @@ pub struct ClusterOptions {
     pub api_servers: u8,
     /// Whether the controllers run.
     pub controllers: bool,
+    /// Whether they run as themselves, as kubeadm has it, and not as the administrator; then there are those of
+    /// Deployments and quotas too.
+    pub controllers_as_themselves: bool,
     /// More flags for every API server.
     pub api_server_flags: Vec<String>,
     /// How many nodes there are. With any, the cluster lives in a network of namespaces, which the thread that
@@ -80,6 +84,7 @@ impl ClusterOptions {
             etcd: EtcdOptions::default(),
             api_servers: 1,
             controllers: true,
+            controllers_as_themselves: false,
             api_server_flags: Vec::new(),
             nodes: 0,
         }
@@ -135,7 +140,8 @@ impl Cluster {
             api_servers.push(ApiServer::start(server_options, probe).await);
         }
         let url = api_servers.first().expect("a cluster has an API server").url();
-        let kubeconfig = workspace.write("admin.conf", kubeconfig(&url, &credentials));
+        let kubeconfig = workspace
+            .write("admin.conf", kubeconfig(&url, &credentials, &certificate_of(&credentials.admin)));
         let api = Api::new(client_of(&url, &credentials, true).await.expect("our own kubeconfig is good"));
         let mut cluster = Self {
             controllers: None,
@@ -183,7 +189,32 @@ impl Cluster {
 
     /// Returns what a kubeconfig file for an API server at that address says.
     pub fn kubeconfig_for(&self, url: &str) -> String {
-        kubeconfig(url, &self.credentials)
+        kubeconfig(url, &self.credentials, &certificate_of(&self.credentials.admin))
+    }
+
+    /// Writes a kubeconfig file for one of the API servers, for a user in a group.
+    pub fn kubeconfig_as(&self, number: usize, user: &str, group: Option<&str>) -> PathBuf {
+        let file = format!("{}-{number}", user.replace(':', "-"));
+        let pair = self.credentials.authority.issue(&self.workspace, &file, user, group, &[]);
+        let text = kubeconfig(&self.api_servers[number].url(), &self.credentials, &certificate_of(&pair));
+        self.workspace.write(&format!("{file}.conf"), text)
+    }
+
+    /// Returns the API, through one of several servers, as it is to a user in a group.
+    pub async fn api_as(&self, number: usize, user: &str, group: Option<&str>) -> Api {
+        let text = std::fs::read_to_string(self.kubeconfig_as(number, user, group)).expect("a kubeconfig");
+        Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
+    }
+
+    /// Returns the API as it is to a service account, which is there.
+    pub async fn api_as_service_account(&self, namespace: &str, name: &str) -> Api {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let made = self.api.request(http::Method::POST, &path, "application/json", Some(&request)).await;
+        let token = made.expect("a token")["status"]["token"].as_str().expect("a token").to_owned();
+        let user = format!("token: '{token}'");
+        let text = kubeconfig(&self.api_servers[0].url(), &self.credentials, &user);
+        Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
     }
 
     /// Writes a file into [`Cluster::directory`].
@@ -260,9 +291,12 @@ impl Cluster {
     /// Starts the controllers, or starts them anew.
     pub fn start_controllers(&mut self) {
         self.stop_controllers();
+        let as_themselves = self.options.controllers_as_themselves;
+        let own = as_themselves.then(|| self.kubeconfig_as(0, "system:kube-controller-manager", None));
         self.controllers = Some(start_controllers(&ControllerOptions {
             version: self.options.era.version(),
-            kubeconfig: &self.kubeconfig,
+            kubeconfig: own.as_deref().unwrap_or(&self.kubeconfig),
+            as_themselves,
             service_account_key: &self.credentials.service_account.key,
             authority: &self.credentials.authority.certificate,
             service_cidrs: &self.options.service_cidrs,
@@ -365,7 +399,11 @@ async fn is_ready(url: &str, credentials: &Credentials) -> Result<(), String> {
 
 /// Returns a client, which repeats what the server is too busy for, or returns that answer too.
 async fn client_of(url: &str, credentials: &Credentials, repeats: bool) -> Result<Client, String> {
-    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(url, credentials)).map_err(|e| e.to_string())?;
+    client_with(&kubeconfig(url, credentials, &certificate_of(&credentials.admin)), repeats).await
+}
+
+async fn client_with(kubeconfig: &str, repeats: bool) -> Result<Client, String> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(|e| e.to_string())?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
@@ -373,17 +411,20 @@ async fn client_of(url: &str, credentials: &Credentials, repeats: bool) -> Resul
     Client::try_from(config).map_err(|error| error.to_string())
 }
 
-fn kubeconfig(url: &str, credentials: &Credentials) -> String {
+fn certificate_of(pair: &Pair) -> String {
+    format!("client-certificate: '{}', client-key: '{}'", pair.certificate.display(), pair.key.display())
+}
+
+/// `user` is what a kubeconfig says of one, between the braces.
+fn kubeconfig(url: &str, credentials: &Credentials, user: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Config
 current-context: rig
 clusters: [{{name: rig, cluster: {{server: '{url}', certificate-authority: '{authority}'}}}}]
-users: [{{name: rig, user: {{client-certificate: '{certificate}', client-key: '{key}'}}}}]
+users: [{{name: rig, user: {{{user}}}}}]
 contexts: [{{name: rig, context: {{cluster: rig, user: rig}}}}]
 ",
         authority = credentials.authority.certificate.display(),
-        certificate = credentials.admin.certificate.display(),
-        key = credentials.admin.key.display(),
     )
 }

@@ -16,6 +16,10 @@ const CONTROLLERS: [&str; 7] = [
     "garbage-collector-controller",
 ];
 
+/// More that run when they run as themselves: those that deploy pipelines set to work, and quotas.
+const MORE_CONTROLLERS: [&str; 3] =
+    ["deployment-controller", "replicaset-controller", "resourcequota-controller"];
+
 /// What the controllers are started with.
 pub struct ControllerOptions<'a> {
     pub version: KubernetesVersion,
@@ -25,21 +29,24 @@ pub struct ControllerOptions<'a> {
     pub authority: &'a Path,
     pub service_cidrs: &'a str,
     pub flags: &'a [String],
+    /// Whether each uses a service account of its own, as kubeadm has it, and not the kubeconfig's user.
+    pub as_themselves: bool,
     pub log: PathBuf,
 }
 
 /// Starts the controllers. They have no moment of being ready that anybody could wait for: wait for what
 /// they make. They serve no port.
 pub fn start(options: &ControllerOptions<'_>) -> Process {
+    let more: &[&str] = if options.as_themselves { &MORE_CONTROLLERS } else { &[] };
     let mut arguments = vec![
         "kube-controller-manager".to_owned(),
         format!("--kubeconfig={}", options.kubeconfig.display()),
         format!("--service-account-private-key-file={}", options.service_account_key.display()),
         format!("--root-ca-file={}", options.authority.display()),
-        "--use-service-account-credentials=false".to_owned(),
+        format!("--use-service-account-credentials={}", options.as_themselves),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),
-        format!("--controllers={}", CONTROLLERS.join(",")),
+        format!("--controllers={}", [&CONTROLLERS[..], more].concat().join(",")),
         format!("--service-cluster-ip-range={}", options.service_cidrs),
     ];
     arguments.extend(options.flags.iter().cloned());

@@ -7,9 +7,12 @@ use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
-use crate::operation::{Journal, Lock, Report};
-use crate::renumber::{current, verify};
+use crate::operation::{Journal, Lock, Mended, Report, SystemAmbient, settle};
+use crate::renumber::{current, guard, verify};
 use crate::survey::{Severity, Survey};
+
+/// How often is looked again for Services that are gone, because others go on changing them.
+const MOST_LOOKS: u32 = 5;
 
 /// Stop holding the old addresses: the end of a renumbering
 ///
@@ -98,12 +101,41 @@ async fn end(
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
         args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;
     }
+    retire_strays(context, args, session, ongoing, lock).await?;
     let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
     if !args.keep_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await?;
     }
     Ok(report)
+}
+
+/// Retires what belongs to Services that are gone or were made anew: the plan's own steps would not find them.
+async fn retire_strays(
+    context: &Context,
+    args: &RetireArgs,
+    session: &Session,
+    ongoing: &mut Ongoing,
+    lock: &Lock,
+) -> Result<(), Failure> {
+    let store = session.store.as_ref();
+    for _ in 0..MOST_LOOKS {
+        let survey = Survey::read(store, &args.live.etcd.layout(), None).await?;
+        let strays = guard::strays(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
+        if strays.is_empty() {
+            return Ok(());
+        }
+        for (step, mend) in strays {
+            let guards = [lock.guard()];
+            let settled = settle(store, &mut ongoing.journal, &step, &mend, &guards, &SystemAmbient).await?;
+            if settled == Mended::Done {
+                let text = format!("{} is gone or was made anew: {}", mend.subject, mend.says);
+                context.output.note(&text);
+            }
+        }
+    }
+    Err(Failure::refused("Services of the plan are deleted and made anew all the time")
+        .hint("stop what does that, `netsurgeon lock` can, then retire again"))
 }
 
 /// Whether a renumbering is past the point of no return.

@@ -137,7 +137,7 @@ fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {
     [(&shadow.hold_name, hold), (&shadow.warm_name, warm)]
 }
 
-fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: IpAddr) -> serde_json::Value {
+pub(super) fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: IpAddr) -> serde_json::Value {
     let mut spec = shadow.spec.clone();
     if let Some(members) = spec.as_object_mut() {
         members.insert("clusterIP".into(), address.to_string().into());

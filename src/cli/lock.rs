@@ -1,0 +1,397 @@
+//! `netsurgeon lock` and `unlock`: the API server itself refuses what deploy pipelines would change.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::failure::{Failure, Kind};
+use super::live::KubeArgs;
+use super::output::Output;
+use super::{Context, Outcome};
+use crate::cluster::Cluster;
+use crate::freeze::live::{FreezeError, Freezer, Standing};
+use crate::freeze::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
+use crate::operation::{Ambient, Claim, SystemAmbient};
+
+/// Lock deploy pipelines out: the API server refuses what they would change
+///
+/// Makes a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) and waits until every API server refuses. Whoever
+/// is locked out reads who locked, why, since when, and how it ends. Not locked out are you, those who you
+/// exempt, and the cluster's own components. What goes on for everybody: status, scaling, evictions,
+/// EndpointSlices, changes of labels, annotations and finalizers, and deleting a whole namespace.
+///
+/// Where there are no such policies, a ResourceQuota in each namespace refuses that more is made, and nothing
+/// else.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon lock --reason 'Services are being renumbered'
+  netsurgeon lock -n shop -n cart --what all --exempt-group sre
+  netsurgeon lock --exempt-service-account flux-system/source-controller --dry-run
+  netsurgeon lock status
+  netsurgeon unlock")]
+pub struct LockArgs {
+    #[command(subcommand)]
+    command: Option<LockCommand>,
+    #[command(flatten)]
+    make: MakeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum LockCommand {
+    Status(StatusArgs),
+}
+
+#[derive(Debug, Args)]
+struct MakeArgs {
+    /// What is locked
+    #[arg(long, value_enum, default_value = "services", value_name = "WHAT")]
+    what: WhatArg,
+    /// Only in this namespace; may be given again [default: all but kube-system]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Vec<String>,
+    /// Not in this namespace; may be given again
+    #[arg(long, value_name = "NAME")]
+    exclude_namespace: Vec<String>,
+    /// Do not lock this user out; may be given again
+    #[arg(long, value_name = "NAME")]
+    exempt_user: Vec<String>,
+    /// Do not lock this group out; may be given again
+    #[arg(long, value_name = "NAME")]
+    exempt_group: Vec<String>,
+    /// Do not lock this service account out; may be given again
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
+    exempt_service_account: Vec<String>,
+    /// Why: those who are locked out read it
+    #[arg(long, value_name = "TEXT", default_value = "the cluster's network is under maintenance")]
+    reason: String,
+    /// The operation that the lock is for: those who are locked out read it
+    #[arg(long, value_name = "ID")]
+    operation: Option<String>,
+    /// With what; `auto` takes the policy where the API serves it
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
+    with: With,
+    /// Print the objects that would be made, for `kubectl apply`, and make none
+    #[arg(long)]
+    dry_run: bool,
+    /// Replace a lock that somebody else holds
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    reach: ReachArgs,
+}
+
+/// Remove the lock, and wait until every API server lets everybody through again
+///
+/// Deletes everything that `netsurgeon lock` has made, and nothing else. Another person's lock needs `--force`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon unlock
+  netsurgeon unlock --force       # after talking to whoever holds it: `netsurgeon lock status`")]
+pub struct UnlockArgs {
+    /// Remove a lock that somebody else holds
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    reach: ReachArgs,
+}
+
+/// Show whether deploy pipelines are locked out, by whom, and why
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon lock status
+  netsurgeon lock status -o json | jq -r .lock.holder")]
+struct StatusArgs {
+    #[command(flatten)]
+    reach: ReachArgs,
+}
+
+#[derive(Debug, Args)]
+struct ReachArgs {
+    /// How long every API server may take to follow, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "90")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    deadline: u64,
+    /// Ask only the API server that the kubeconfig leads to, not each at its own address
+    #[arg(long)]
+    through_kubeconfig: bool,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhatArg {
+    /// Services
+    Services,
+    /// Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, and Pods made by hand
+    Deploys,
+    /// Both
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum With {
+    /// Whatever the API serves
+    Auto,
+    /// A ValidatingAdmissionPolicy
+    Policy,
+    /// A ResourceQuota in every namespace
+    Quota,
+}
+
+/// Returns the user name of a service account (`MakeUsername`, `apiserver/pkg/authentication/serviceaccount`).
+fn service_account(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(format!("system:serviceaccount:{namespace}:{name}"))
+        }
+        _ => Err("give it as NAMESPACE/NAME".to_string()),
+    }
+}
+
+/// What the three print with `-o json`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    version: u8,
+    /// `locked`, `incomplete`, `unlocked`.
+    status: &'a str,
+    lock: Option<&'a Freeze>,
+    objects: Vec<String>,
+    api_servers: Vec<String>,
+    not_covered: Vec<String>,
+}
+
+impl Shown<'_> {
+    fn print(&self, context: &Context) -> Result<(), Failure> {
+        context.output.data(self, |_| Ok(self.text()))
+    }
+
+    fn text(&self) -> String {
+        let mut lines = Vec::new();
+        match self.lock {
+            Some(lock) => {
+                lines.push(format!("{}: {} in {}", self.status, lock.what, lock.scope));
+                lines.push(format!("  why        {}", lock.says()));
+                let exempt = lock.exempt.users.iter().cloned();
+                let groups = lock.exempt.groups.iter().map(|group| format!("group {group}"));
+                let exempt: Vec<String> = exempt.chain(groups).collect();
+                if lock.method == Method::Policy {
+                    lines.push(format!(
+                        "  exempt     {}, and the cluster's own components",
+                        exempt.join(", ")
+                    ));
+                }
+            }
+            None => lines.push(self.status.to_string()),
+        }
+        let mut add = |heading: &str, list: &[String]| {
+            for (index, item) in list.iter().enumerate() {
+                lines.push(format!("  {:10} {item}", if index == 0 { heading } else { "" }));
+            }
+        };
+        add("objects", &self.objects);
+        add("seen by", &self.api_servers);
+        add("but not", &self.not_covered);
+        lines.join("\n")
+    }
+}
+
+fn shown<'a>(
+    status: &'a str,
+    lock: Option<&'a Freeze>,
+    standing: &Standing,
+    servers: Vec<String>,
+) -> Shown<'a> {
+    let by_quota = lock.filter(|lock| lock.method == Method::Quota && status != "unlocked");
+    Shown {
+        version: 1,
+        status,
+        lock,
+        objects: standing.objects.iter().map(crate::freeze::live::Object::name).collect(),
+        api_servers: servers,
+        not_covered: by_quota.map(|lock| quota::not_covered(lock.what)).unwrap_or_default(),
+    }
+}
+
+impl ReachArgs {
+    async fn connect(&self) -> Result<Cluster, Failure> {
+        self.kube.connect().await
+    }
+
+    fn freezer<'a>(&self, cluster: &'a Cluster) -> Freezer<'a> {
+        Freezer { cluster, deadline: Duration::from_secs(self.deadline), each: !self.through_kubeconfig }
+    }
+}
+
+/// Runs `lock`.
+pub async fn lock(context: &Context, args: &LockArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        None => make(context, &args.make).await,
+        Some(LockCommand::Status(args)) => status(context, args).await,
+    }
+}
+
+async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
+    let cluster = args.reach.connect().await?;
+    let freezer = args.reach.freezer(&cluster);
+    let mut freeze = args.freeze(&freezer).await?;
+    if args.dry_run {
+        return print_manifests(&context.output, &freezer.manifests(&freeze).await?);
+    }
+    let standing = freezer.find().await?;
+    if let Some(present) = standing.freeze() {
+        if !present.is_of_the_holder_of(&freeze) && !args.force {
+            return Err(held_by_another(present, "lock"));
+        }
+        if present.is_of_the_holder_of(&freeze) {
+            freeze.since = present.since;
+        }
+        if present.does_the_same_as(&freeze) {
+            freeze = present.clone();
+        }
+    }
+    freezer.put(&freeze, &standing).await?;
+    context.output.progress("the lock is made; waiting until every API server refuses");
+    let servers = freezer.wait_until_in_force(&freeze).await?;
+    let standing = freezer.find().await?;
+    shown("locked", Some(&freeze), &standing, servers).print(context)?;
+    if freeze.method == Method::Quota {
+        context.output.note("by quotas: only the making of new ones is refused, see `but not`");
+    }
+    Ok(Outcome::Done)
+}
+
+impl MakeArgs {
+    async fn freeze(&self, freezer: &Freezer<'_>) -> Result<Freeze, Failure> {
+        let method = match self.with {
+            With::Auto => freezer.method().await?,
+            With::Policy => Method::Policy,
+            With::Quota => Method::Quota,
+        };
+        let user = freezer.cluster.user().await?.map(|user| user.name);
+        let claim = Claim::of_this_process("", "", SystemAmbient.now());
+        let mut users: BTreeSet<String> =
+            self.exempt_user.iter().chain(&self.exempt_service_account).cloned().collect();
+        users.extend(user.clone());
+        let freeze = Freeze {
+            version: VERSION,
+            id: SystemAmbient.uid(),
+            holder: claim.holder,
+            user: user.unwrap_or_default(),
+            reason: self.reason.clone(),
+            operation: self.operation.clone(),
+            since: claim.since,
+            method,
+            what: match self.what {
+                WhatArg::Services => What::Services,
+                WhatArg::Deploys => What::Deploys,
+                WhatArg::All => What::All,
+            },
+            scope: Scope::new(&self.namespace, &self.exclude_namespace),
+            exempt: Exempt { users, groups: self.exempt_group.iter().cloned().collect() },
+        };
+        if method == Method::Policy && freeze.user.is_empty() {
+            return Err(Failure::refused(
+                "the API server does not say who you are, so you would be locked out",
+            )
+            .hint("`--with quota` works without"));
+        }
+        Ok(freeze.in_one_line())
+    }
+}
+
+fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Failure> {
+    if output.is_structured() {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": manifests});
+        output.data(&list, |_| Ok(String::new()))?;
+        return Ok(Outcome::Done);
+    }
+    for manifest in manifests {
+        output.text("---")?;
+        output.yaml(manifest)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn held_by_another(present: &Freeze, word: &str) -> Failure {
+    Failure::refused(format!("locked already: {}", present.says()))
+        .hint(format!("talk to {}; to go on without them: `netsurgeon {word} --force`", present.holder))
+}
+
+async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
+    let cluster = args.reach.connect().await?;
+    let standing = args.reach.freezer(&cluster).find().await?;
+    let status = match (standing.objects.is_empty(), standing.is_complete()) {
+        (true, _) => "unlocked",
+        (_, true) => "locked",
+        (_, false) => "incomplete",
+    };
+    shown(status, standing.freeze(), &standing, Vec::new()).print(context)?;
+    if status == "incomplete" {
+        context.output.note(
+            "not all of the lock is there, and nothing is refused: `netsurgeon lock` or `unlock` again",
+        );
+    }
+    Ok(Outcome::Done)
+}
+
+/// Runs `unlock`.
+pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Failure> {
+    let cluster = args.reach.connect().await?;
+    let freezer = args.reach.freezer(&cluster);
+    let standing = freezer.find().await?;
+    let Some(present) = standing.freeze().cloned() else {
+        freezer.remove(&standing).await?;
+        shown("unlocked", None, &standing, Vec::new()).print(context)?;
+        return Ok(Outcome::Done);
+    };
+    if !args.force {
+        let holder = Claim::of_this_process("", "", 0).holder;
+        let user = cluster.user().await?.map(|user| user.name).unwrap_or_default();
+        if (&holder, &user) != (&present.holder, &present.user) {
+            return Err(held_by_another(&present, "unlock"));
+        }
+    }
+    freezer.remove(&standing).await?;
+    context.output.progress("the lock is deleted; waiting until every API server lets everybody through");
+    let servers = freezer.wait_until_gone(&present).await?;
+    shown("unlocked", Some(&present), &standing, servers).print(context)?;
+    Ok(Outcome::Done)
+}
+
+impl From<FreezeError> for Failure {
+    fn from(error: FreezeError) -> Self {
+        match error {
+            FreezeError::Cluster(error) => error.into(),
+            FreezeError::Held(_) => {
+                Self::new(Kind::Refused, error).hint("`netsurgeon lock status` says who holds it")
+            }
+            FreezeError::Nothing(_) => {
+                Self::new(Kind::Refused, error).hint("see `--namespace` and `--exclude-namespace`")
+            }
+            FreezeError::Behind { .. } => Self::new(Kind::Stuck, error).hint(
+                "run it again: it goes on where it was. If this machine cannot reach each API server at its own \
+                 address: `--through-kubeconfig`",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_account_has_two_names() {
+        assert_eq!(service_account("ci/deployer").as_deref(), Ok("system:serviceaccount:ci:deployer"));
+        for text in ["deployer", "/a", "a/", "a/b/c"] {
+            assert!(service_account(text).is_err(), "{text}");
+        }
+    }
+}

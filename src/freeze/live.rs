@@ -1,0 +1,339 @@
+//! Freezes in a cluster: found, put in force, and taken away again, each seen on every API server.
+//!
+//! The first object of a freeze is what claims it: of two who lock at once one makes it, and the other reads
+//! whose it is. A lock or an unlock that was killed half-way is finished by running it again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{Freeze, Method, NAME, PART, policy, quota};
+use crate::cluster::{ApiServerClient, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+
+/// A policy that was made takes up to a second or two to reach an API server; quotas that are gone are
+/// remembered for 30 s (`liveTTL`, `apiserver/pkg/admission/plugin/resourcequota/resource_access.go`, v1.36.3).
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The kinds of objects that a freeze can have. What puts it in force is made last and deleted first.
+const KINDS: [(&str, &str); 3] = [
+    (policy::API_VERSION, "ValidatingAdmissionPolicyBinding"),
+    (policy::API_VERSION, "ValidatingAdmissionPolicy"),
+    ("v1", "ResourceQuota"),
+];
+
+/// Why a freeze was not put in force or taken away.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezeError {
+    /// The API failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Somebody else has locked.
+    #[error("locked already: {0}")]
+    Held(String),
+    /// The scope has no namespace.
+    #[error("nothing would be locked: {0}")]
+    Nothing(String),
+    /// Not every API server has followed in time.
+    #[error("{what}, but not within {seconds} s has every API server followed: {seen}")]
+    Behind {
+        /// What was done.
+        what: &'static str,
+        /// The deadline.
+        seconds: u64,
+        /// What was seen last.
+        seen: String,
+    },
+}
+
+/// An object of a freeze, as it is in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    api_version: &'static str,
+    kind: &'static str,
+    namespace: Option<String>,
+    uid: String,
+    version: String,
+    freeze: Option<Freeze>,
+    leaving: bool,
+}
+
+impl Object {
+    fn reference(&self) -> ObjectRef<'_> {
+        ObjectRef::new(self.api_version, self.kind, self.namespace.as_deref(), NAME)
+    }
+
+    /// Names it, as in `ResourceQuota `shop/netsurgeon-lock``.
+    pub fn name(&self) -> String {
+        self.reference().to_string()
+    }
+}
+
+/// What of a freeze is in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The objects, what puts a policy in force first.
+    pub objects: Vec<Object>,
+}
+
+impl Standing {
+    /// Returns the freeze that they are of, if one of them says so.
+    pub fn freeze(&self) -> Option<&Freeze> {
+        self.objects.iter().find_map(|object| object.freeze.as_ref())
+    }
+
+    /// Whether the objects are there that refuse anything.
+    pub fn is_complete(&self) -> bool {
+        let has = |kind: &str| self.objects.iter().any(|object| object.kind == kind && !object.leaving);
+        has("ResourceQuota") || (has("ValidatingAdmissionPolicy") && has("ValidatingAdmissionPolicyBinding"))
+    }
+}
+
+/// Freezes one cluster, and unfreezes it.
+pub struct Freezer<'a> {
+    /// Its API.
+    pub cluster: &'a Cluster,
+    /// How long every API server may take to follow.
+    pub deadline: Duration,
+    /// Whether every API server is asked at its own address, or only the one that the kubeconfig leads to.
+    pub each: bool,
+}
+
+impl Freezer<'_> {
+    /// Tells how this cluster can be frozen.
+    pub async fn method(&self) -> Result<Method, FreezeError> {
+        let policies = Collection::new(policy::API_VERSION, "ValidatingAdmissionPolicy", None);
+        Ok(if self.cluster.serves(&policies).await? { Method::Policy } else { Method::Quota })
+    }
+
+    /// Finds everything of ours.
+    pub async fn find(&self) -> Result<Standing, FreezeError> {
+        let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
+        let mut standing = Standing::default();
+        for (api_version, kind) in KINDS {
+            let collection = Collection::new(api_version, kind, None);
+            let list = match self.cluster.list(&collection, Some(&selector)).await {
+                // An API server without such policies.
+                Err(ClusterError::NotFound { .. }) => Vec::new(),
+                outcome => outcome?,
+            };
+            standing.objects.extend(list.iter().filter_map(|found| object(api_version, kind, found)));
+        }
+        Ok(standing)
+    }
+
+    /// Returns the objects of a freeze, in the order in which they are made.
+    pub async fn manifests(&self, freeze: &Freeze) -> Result<Vec<Value>, FreezeError> {
+        let namespaces = self.namespaces(freeze).await?;
+        Ok(match freeze.method {
+            Method::Policy => vec![policy::policy(freeze), policy::binding(freeze)],
+            Method::Quota => namespaces.iter().map(|name| quota::quota(freeze, name)).collect(),
+        })
+    }
+
+    /// Makes or changes the objects of a freeze, and removes those that it has no use for.
+    pub async fn put(&self, freeze: &Freeze, standing: &Standing) -> Result<(), FreezeError> {
+        let manifests = self.manifests(freeze).await?;
+        let mut kept = BTreeSet::new();
+        for manifest in &manifests {
+            let wanted = ObjectRef::of(manifest)?;
+            kept.insert(wanted.to_string());
+            let present =
+                standing.objects.iter().find(|object| object.reference() == wanted && !object.leaving);
+            let outcome = match present {
+                Some(object) => {
+                    let mut change = manifest.clone();
+                    // Whatever is written since was not looked at.
+                    if let Some(metadata) = change.get_mut("metadata").and_then(Value::as_object_mut) {
+                        metadata.insert("resourceVersion".to_string(), object.version.as_str().into());
+                    }
+                    self.cluster.merge(&wanted, &change).await
+                }
+                None => self.cluster.create(manifest).await,
+            };
+            match outcome {
+                Ok(_) => {}
+                Err(ClusterError::AlreadyExists { .. }) => {
+                    let now = self.find().await?;
+                    let by = now.freeze().map_or_else(|| format!("{wanted} is there"), Freeze::says);
+                    return Err(FreezeError::Held(by));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for object in standing.objects.iter().filter(|object| !kept.contains(&object.name())) {
+            self.cluster.delete(&object.reference(), Some(&object.uid)).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the objects of a freeze.
+    pub async fn remove(&self, standing: &Standing) -> Result<(), FreezeError> {
+        for object in &standing.objects {
+            self.cluster.delete(&object.reference(), Some(&object.uid)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every API server refuses; returns the API servers.
+    pub async fn wait_until_in_force(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let namespaces = self.probed(freeze).await?;
+        let refused = match freeze.method {
+            Method::Policy => policy::in_force(freeze),
+            // Quotas are the last of admission: this is not said while a policy of ours is in force.
+            Method::Quota => format!("quota: {NAME}"),
+        };
+        let judge = |outcome: Result<Value, ClusterError>| match outcome {
+            Err(ClusterError::Refused { reason, .. }) if reason.contains(&refused) => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Err("it would still let it through".to_string()),
+        };
+        self.ask_all(freeze, &namespaces, judge, "the lock is made").await
+    }
+
+    /// Waits until no API server refuses any more; returns the API servers.
+    pub async fn wait_until_gone(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let namespaces = match self.probed(freeze).await {
+            // Namespaces that are gone are not locked.
+            Err(FreezeError::Nothing(_)) => return Ok(Vec::new()),
+            outcome => outcome?,
+        };
+        let judge = |outcome: Result<Value, ClusterError>| match outcome {
+            Err(ClusterError::Refused { reason, .. }) if reason.contains(NAME) => Err(reason),
+            Err(error) if error.is_transient() => Err(error.to_string()),
+            // Whoever refuses it else, it is not us.
+            _ => Ok(()),
+        };
+        self.ask_all(freeze, &namespaces, judge, "the lock is deleted").await
+    }
+
+    /// Tries the freeze's probe in these namespaces, on every API server, until each passes.
+    async fn ask_all(
+        &self,
+        freeze: &Freeze,
+        namespaces: &[String],
+        judge: impl Fn(Result<Value, ClusterError>) -> Result<(), String>,
+        what: &'static str,
+    ) -> Result<Vec<String>, FreezeError> {
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let seen = match self.ask_once(freeze, namespaces, &judge).await {
+                Ok(servers) => return Ok(servers),
+                Err(seen) => seen,
+            };
+            if begun.elapsed().saturating_add(pause) >= self.deadline {
+                return Err(FreezeError::Behind { what, seconds: self.deadline.as_secs(), seen });
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        freeze: &Freeze,
+        namespaces: &[String],
+        judge: &impl Fn(Result<Value, ClusterError>) -> Result<(), String>,
+    ) -> Result<Vec<String>, String> {
+        if !self.each {
+            for namespace in namespaces {
+                judge(self.cluster.try_create(&freeze.probe(namespace)).await)?;
+            }
+            return Ok(vec![self.cluster.server().to_string()]);
+        }
+        let mut servers = Vec::new();
+        for client in self.clients().await.map_err(|error| error.to_string())? {
+            let server = client.server().to_string();
+            for namespace in namespaces {
+                judge(client.try_create(&freeze.probe(namespace)).await)
+                    .map_err(|seen| format!("API server `{server}`: {seen}"))?;
+            }
+            servers.push(server);
+        }
+        Ok(servers)
+    }
+
+    async fn clients(&self) -> Result<Vec<ApiServerClient>, ClusterError> {
+        let mut clients = Vec::new();
+        for server in self.cluster.api_servers().await? {
+            clients.push(self.cluster.dial(server).await?);
+        }
+        Ok(clients)
+    }
+
+    /// The namespaces where the probe is tried: all that have a quota, or any one that the policy is for.
+    async fn probed(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let mut namespaces = self.namespaces(freeze).await?;
+        if freeze.method == Method::Policy {
+            let one = namespaces.iter().position(|name| name == "default").unwrap_or_default();
+            namespaces = namespaces.into_iter().skip(one).take(1).collect();
+        }
+        Ok(namespaces)
+    }
+
+    /// The namespaces of a freeze that are there to stay, in the order of their names.
+    async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let found = self.cluster.list(&Collection::new("v1", "Namespace", None), None).await?;
+        let is_leaving = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
+        let name =
+            |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).map(String::from);
+        let present: BTreeSet<String> =
+            found.iter().filter(|object| !is_leaving(object)).filter_map(name).collect();
+        let missing = freeze.scope.only.iter().find(|name| !present.contains(*name));
+        if let Some(missing) = missing {
+            return Err(FreezeError::Nothing(format!("there is no namespace `{missing}`")));
+        }
+        let namespaces: Vec<String> = present.into_iter().filter(|name| freeze.scope.has(name)).collect();
+        if namespaces.is_empty() {
+            return Err(FreezeError::Nothing(format!("no namespace is among {}", freeze.scope)));
+        }
+        Ok(namespaces)
+    }
+}
+
+/// Reads an item of a list. Only what has our name is ours, whatever its labels say.
+fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Option<Object> {
+    let metadata = found.get("metadata")?;
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_string);
+    (text("name").as_deref() == Some(NAME)).then(|| Object {
+        api_version,
+        kind,
+        namespace: text("namespace"),
+        uid: text("uid").unwrap_or_default(),
+        version: text("resourceVersion").unwrap_or_default(),
+        freeze: Freeze::of(found),
+        leaving: text("deletionTimestamp").is_some(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::freeze;
+    use super::*;
+
+    fn standing(kinds: &[usize]) -> Standing {
+        let found = policy::policy(&freeze());
+        let objects = kinds.iter().filter_map(|index| object(KINDS[*index].0, KINDS[*index].1, &found));
+        Standing { objects: objects.collect() }
+    }
+
+    #[test]
+    fn a_policy_without_its_binding_refuses_nothing() {
+        assert!(standing(&[0, 1]).is_complete());
+        assert!(!standing(&[1]).is_complete() && !standing(&[0]).is_complete());
+        assert!(standing(&[2]).is_complete() && !standing(&[]).is_complete());
+        assert_eq!(standing(&[1]).freeze(), Some(&freeze()));
+    }
+
+    #[test]
+    fn only_what_has_our_name_is_ours() {
+        let mut found = policy::policy(&freeze());
+        found["metadata"]["name"] = json!("netsurgeon-lock-2");
+        assert_eq!(object("v1", "ResourceQuota", &found), None);
+    }
+}

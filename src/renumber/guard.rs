@@ -1,0 +1,374 @@
+//! What the soak's guard puts right: holds of old addresses that clients have dropped, without knowing, by
+//! replacing, deleting or making anew what they own. Pure: judged from the plan, a survey, and how the steps
+//! stand; carried out by [`crate::operation::mend`].
+//!
+//! A client's own wish is respected: a Service that has external IPs of its own by now, or another type, is
+//! named and left alone, and one that is gone loses its hold, so that it can be made anew at any address.
+//! Changed is only what netsurgeon has made, and the two fields by which a Service holds its old address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::hold::{Choice, Hold, choose};
+use super::intention::{Move, Renumbering, Shadow};
+use super::plan::shadow_spec;
+use super::steps::Compiler;
+use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
+use crate::store::Guard;
+use crate::survey::{AddressRecord, Era, Finding, Layout, Manager, ServiceRecord, Survey};
+use crate::wire::Value;
+
+/// What is to be done.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Watched {
+    /// Services whose old address is held, or should be.
+    pub held: usize,
+    /// What can be put right, at most one mend a Service.
+    pub mends: Vec<Mend>,
+    /// What people must look at.
+    pub findings: Vec<Finding>,
+}
+
+/// Looks at every Service whose old address is to be held; `state` tells the state of a step.
+///
+/// An operation that is being undone, or retires, is left alone as a whole.
+pub fn watch(
+    work: &Renumbering,
+    survey: &Survey,
+    is_being_undone: bool,
+    state: impl Fn(&StepId) -> Option<State>,
+) -> Watched {
+    let mut watched = Watched::default();
+    if is_being_undone || state(&no_return()).is_some() {
+        return watched;
+    }
+    let layout = Layout::new(&work.prefix);
+    let guard = Watch::of(work, &layout, survey);
+    for candidate in &work.moves {
+        if state(&step_of("flip", candidate)) != Some(State::Done)
+            || state(&step_of("retire", candidate)).is_some()
+        {
+            continue;
+        }
+        watched.held = watched.held.saturating_add(1);
+        match guard.look(candidate) {
+            Seen::Fine => {}
+            Seen::Mend(mend) => watched.mends.push(*mend),
+            Seen::Wrong(finding) => watched.findings.push(*finding),
+        }
+    }
+    watched
+}
+
+/// Returns what retires the old addresses of Services that are gone, or were made anew, in the place of the
+/// steps that the plan has for them: each with the step that it stands for.
+pub fn strays(
+    work: &Renumbering,
+    survey: &Survey,
+    state: impl Fn(&StepId) -> Option<State>,
+) -> Vec<(StepId, Mend)> {
+    let layout = Layout::new(&work.prefix);
+    let guard = Watch::of(work, &layout, survey);
+    let mut strays = Vec::new();
+    for candidate in &work.moves {
+        let retire = step_of("retire", candidate);
+        if state(&step_of("flip", candidate)) == Some(State::Done) && state(&retire) != Some(State::Done) {
+            strays.extend(guard.stray(candidate).map(|mend| (retire, mend)));
+        }
+    }
+    strays
+}
+
+fn no_return() -> StepId {
+    StepId("no-return/all".to_string())
+}
+
+fn step_of(name: &str, candidate: &Move) -> StepId {
+    StepId(format!("{name}/{}", candidate.subject()))
+}
+
+enum Seen {
+    Fine,
+    Mend(Box<Mend>),
+    Wrong(Box<Finding>),
+}
+
+/// What the survey says, to be looked up.
+struct Watch<'a> {
+    compiler: Compiler<'a>,
+    services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
+    objects: HashMap<IpAddr, &'a AddressRecord>,
+}
+
+/// Who has the IPAddress of an old address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Nobody, or there are no such objects.
+    Nobody,
+    /// Whom we want, labelled as we want.
+    Right,
+    /// Whom we want, with another label.
+    Relabelled,
+    Other,
+}
+
+impl<'a> Watch<'a> {
+    fn of(work: &'a Renumbering, layout: &'a Layout, survey: &'a Survey) -> Self {
+        let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s));
+        let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
+        let (services, objects) = (services.collect(), objects.collect());
+        Self { compiler: Compiler { work, layout }, services, objects }
+    }
+
+    fn with_objects(&self) -> bool {
+        self.compiler.work.era != Era::Bitmap
+    }
+
+    fn look(&self, candidate: &Move) -> Seen {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        let Some(service) = found else { return self.gone(candidate, None) };
+        let family = self.compiler.work.family;
+        let Some(address) = service.address(family).filter(|_| service.kind() != "ExternalName") else {
+            return self.gone(candidate, Some(service));
+        };
+        let same = service.uid == candidate.uid;
+        if address == candidate.old_address {
+            let says = if same { "has its old address again" } else { "was made anew with its old address" };
+            return wrong(
+                Finding::error("held-service-at-old-address", about(candidate)),
+                format!("{says} `{address}`: delete it and make it anew without an address, before retiring"),
+            );
+        }
+        if same && address != candidate.new_address {
+            return wrong(
+                Finding::error("moved-service-elsewhere", about(candidate)),
+                format!("has `{address}`, which is neither its old nor its new address"),
+            );
+        }
+        match &candidate.shadow {
+            None => self.held_by_itself(candidate, service),
+            Some(shadow) => self.held_by_shadow(candidate, shadow, service),
+        }
+    }
+
+    /// Who has the old address's IPAddress, if it should be for `name`.
+    fn holder(&self, candidate: &Move, name: &str, manager: &Manager) -> Holder {
+        let Some(object) = self.objects.get(&candidate.old_address) else { return Holder::Nobody };
+        let is_for = object.parent.0 == candidate.namespace && object.parent.1 == name;
+        match (is_for, object.managed_by == *manager) {
+            (true, true) => Holder::Right,
+            (true, false) => Holder::Relabelled,
+            (false, _) => Holder::Other,
+        }
+    }
+
+    fn held_by_itself(&self, candidate: &Move, service: &ServiceRecord) -> Seen {
+        let old = candidate.old_address;
+        let mut edits = Vec::new();
+        let mut done = Vec::new();
+        let listed = &service.spec.external_ips;
+        let holds = listed.iter().any(|text| text.parse() == Ok(old));
+        let policy = service.spec.external_traffic_policy.as_deref();
+        if !holds || policy != Some("Local") {
+            if let Some(reason) = cannot_hold(service, holds) {
+                let about = about(candidate);
+                return if holds {
+                    let finding = Finding::warning("hold-masquerades", about);
+                    wrong(finding, format!("is held at `{old}` without its traffic policy: {reason}"))
+                } else {
+                    let finding = Finding::error("hold-missing", about);
+                    wrong(finding, format!("no longer answers at its old address `{old}`: {reason}"))
+                };
+            }
+            edits.push(self.compiler.hold_again(candidate, &service.uid, (Value::texts(listed), policy)));
+            done.push(format!("holds `{old}` again"));
+        }
+        match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
+            _ if !self.with_objects() => {}
+            Holder::Right => {}
+            Holder::Nobody => {
+                edits.push(self.compiler.reserve_old(candidate));
+                done.push(format!("`{old}` is reserved again"));
+            }
+            Holder::Relabelled => {
+                edits.push(self.compiler.take_old(candidate));
+                done.push(format!("`{old}` is taken back from the allocator"));
+            }
+            Holder::Other => return taken(candidate),
+        }
+        let code = if service.uid == candidate.uid { "hold-put-back" } else { "hold-by-name" };
+        mend(candidate, code, &done, edits, vec![as_seen(service)])
+    }
+
+    fn held_by_shadow(&self, candidate: &Move, shadow: &Shadow, service: &ServiceRecord) -> Seen {
+        let old = candidate.old_address;
+        let stands_in =
+            self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str())).copied();
+        let family = self.compiler.work.family;
+        let wanted = shadow_spec(service, family);
+        match stands_in {
+            Some(found) if !found.addresses.contains(&old) => wrong(
+                Finding::error("hold-missing", about(candidate)),
+                format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
+            ),
+            Some(found) if decides(&shadow_spec(found, family)) != decides(&wanted) => wrong(
+                Finding::error("shadow-behind", about(candidate)),
+                format!(
+                    "has another selector or other ports than its shadow `{}`: change the shadow in the same way",
+                    found.name
+                ),
+            ),
+            // An IPAddress that a Service lists is the API server's repair loop's to mend.
+            Some(_) => Seen::Fine,
+            None if service.spec.selector.is_empty() => wrong(
+                Finding::error("hold-missing", about(candidate)),
+                format!("has no selector any more that a shadow at `{old}` could copy"),
+            ),
+            None => {
+                let made = Shadow { spec: wanted, ..shadow.clone() };
+                let holder = self.holder(candidate, &shadow.hold_name, &Manager::Allocator);
+                let (edit, done) = match holder {
+                    Holder::Nobody if self.with_objects() => (
+                        self.compiler.reserve_for_shadow(candidate, &made),
+                        format!("`{old}` is reserved for its shadow again"),
+                    ),
+                    Holder::Nobody | Holder::Right => (
+                        self.compiler.shadow_again(candidate, &made),
+                        format!("the shadow `{}` holds `{old}` again", shadow.hold_name),
+                    ),
+                    Holder::Relabelled | Holder::Other => return taken(candidate),
+                };
+                let mut guards = vec![as_seen(service)];
+                guards
+                    .extend(self.objects.get(&old).map(|o| Guard::Unchanged(o.key.clone(), o.mod_revision)));
+                mend(candidate, "shadow-put-back", &[done], vec![edit], guards)
+            }
+        }
+    }
+
+    /// What netsurgeon has made to hold an old address, as far as it is still there.
+    fn give_up(&self, candidate: &Move) -> Vec<KeyEdit> {
+        let old = candidate.old_address;
+        match &candidate.shadow {
+            None => match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
+                Holder::Right if self.with_objects() => vec![self.compiler.free_old(candidate)],
+                _ => Vec::new(),
+            },
+            Some(shadow) => {
+                let stands_in = self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str()));
+                match stands_in.filter(|shadow| shadow.addresses == [old]) {
+                    Some(_) => {
+                        let holder = self.holder(candidate, &shadow.hold_name, &Manager::Allocator);
+                        self.compiler.free_shadow(candidate, shadow, holder == Holder::Right)
+                    }
+                    None => Vec::new(),
+                }
+            }
+        }
+    }
+
+    /// What retires a Service that the plan's own step does not find; `None` if it does.
+    fn stray(&self, candidate: &Move) -> Option<Mend> {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
+        let mut edits = self.give_up(candidate);
+        let guard = match found {
+            Some(service) if service.uid == candidate.uid && !service.addresses.is_empty() => return None,
+            Some(service) => {
+                let listed = &service.spec.external_ips;
+                let old = candidate.old_address;
+                if candidate.shadow.is_none() && listed.iter().any(|text| text.parse() == Ok(old)) {
+                    let policy = service.spec.external_traffic_policy.as_deref();
+                    edits.push(self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)));
+                }
+                as_seen(service)
+            }
+            None => Guard::Absent(key),
+        };
+        Some(Mend {
+            subject: candidate.subject(),
+            code: "retired-stray",
+            says: format!("`{}` is held no longer", candidate.old_address),
+            swap: Swap { edits, checks: Vec::new() },
+            steps: vec![step_of("flip", candidate)],
+            guards: vec![guard],
+        })
+    }
+
+    /// The Service is gone, or has no address any more: what held its old one is given up.
+    fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
+        let old = candidate.old_address;
+        let edits = self.give_up(candidate);
+        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
+        let guard = found.map_or(Guard::Absent(key), as_seen);
+        let what = if found.is_some() { "has no address any more" } else { "is gone" };
+        let done = [format!("{what}; `{old}` is held no longer")];
+        mend(candidate, "hold-given-up", &done, edits, vec![guard])
+    }
+}
+
+/// Why a Service cannot hold its old address, or not again, in the way in which it did.
+fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
+    let own = service.spec.external_ips.len().saturating_sub(usize::from(holds));
+    if own > 0 {
+        return Some("it has external IPs of its own, whose traffic policy must not change".to_string());
+    }
+    let mut without = service.clone();
+    without.spec.external_ips.clear();
+    match choose(&without, Some(Hold::ExternalIp), None) {
+        Choice::Hold(Hold::ExternalIp, _) => None,
+        Choice::Hold(Hold::Shadow, reason) | Choice::Refuse(reason) => Some(reason.to_string()),
+    }
+}
+
+/// As much of a shadow's spec as decides where traffic goes. What a client writes in another way than the API
+/// server stores it is the same.
+fn decides(spec: &serde_json::Value) -> serde_json::Value {
+    let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
+    serde_json::json!([
+        part("selector"),
+        part("ports"),
+        part("sessionAffinity"),
+        part("publishNotReadyAddresses")
+    ])
+}
+
+fn as_seen(service: &ServiceRecord) -> Guard {
+    Guard::Unchanged(service.key.clone(), service.mod_revision)
+}
+
+fn mend(
+    candidate: &Move,
+    code: &'static str,
+    done: &[String],
+    edits: Vec<KeyEdit>,
+    guards: Vec<Guard>,
+) -> Seen {
+    if edits.is_empty() {
+        return Seen::Fine;
+    }
+    Seen::Mend(Box::new(Mend {
+        subject: candidate.subject(),
+        code,
+        says: done.join("; "),
+        swap: Swap { edits, checks: Vec::new() },
+        steps: vec![step_of("flip", candidate), step_of("retire", candidate), no_return()],
+        guards,
+    }))
+}
+
+fn about(candidate: &Move) -> String {
+    format!("Service {}", candidate.subject())
+}
+
+fn wrong(finding: Finding, says: String) -> Seen {
+    Seen::Wrong(Box::new(finding.says(says)))
+}
+
+fn taken(candidate: &Move) -> Seen {
+    let old = candidate.old_address;
+    wrong(
+        Finding::error("held-address-taken", about(candidate)),
+        format!("its old address `{old}` is somebody else's by now"),
+    )
+}

@@ -1,0 +1,406 @@
+//! `netsurgeon lock`: who is locked out is refused by the API servers themselves, with the holder's words; the
+//! cluster goes on; `unlock` leaves nothing behind.
+
+use std::process::Command;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::rig::api::Api;
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+/// May do everything, so it is admission that refuses.
+const MASTERS: Option<&str> = Some("system:masters");
+
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        self
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
+    }
+}
+
+/// Runs the program as the administrator, typed by some person.
+fn run_by(person: &str, cluster: &Cluster, arguments: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().current_dir("/").args(arguments);
+    command.env("KUBECONFIG", cluster.kubeconfig()).env("USER", person);
+    let output = command.output().unwrap();
+    let run = Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    println!("{person}$ netsurgeon {}\n{}{}[{}]", arguments.join(" "), run.out, run.err, run.code);
+    run
+}
+
+fn run(cluster: &Cluster, words: &str) -> Run {
+    run_by("ops", cluster, &words.split_whitespace().collect::<Vec<_>>())
+}
+
+async fn start(era: Era, api_servers: u8) -> Cluster {
+    let options =
+        ClusterOptions { nodes: 1, api_servers, controllers_as_themselves: true, ..ClusterOptions::new(era) };
+    let cluster = Cluster::start(options).await;
+    wait_until("every API server has entered itself", DEADLINE, async || {
+        let slice =
+            cluster.api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await;
+        let found = slice["endpoints"].as_array().map_or(0, |list| {
+            list.iter().map(|endpoint| endpoint["addresses"].as_array().map_or(0, Vec::len)).sum()
+        });
+        if found == usize::from(api_servers) { Ok(()) } else { Err(slice.to_string()) }
+    })
+    .await;
+    cluster
+}
+
+fn service(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ports": [{"port": 80}], "selector": {"app": name}},
+    })
+}
+
+fn path(name: &str) -> String {
+    format!("/api/v1/namespaces/default/services/{name}")
+}
+
+async fn refused(api: &Api, method: Method, path: &str, body: Option<&Value>) -> String {
+    let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let outcome = api.request(method.clone(), path, content, body).await;
+    outcome.err().unwrap_or_else(|| panic!("{method} {path} went through")).to_string()
+}
+
+/// Lets a group or service account do everything, as far as RBAC is concerned.
+async fn let_all(cluster: &Cluster, name: &str, subject: Value) {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name}, "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    });
+    cluster.api.create(&binding).await;
+}
+
+async fn service_account(cluster: &Cluster, name: &str) -> Api {
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "ci"}});
+    cluster.api.create(&account).await;
+    let_all(cluster, name, json!({"kind": "ServiceAccount", "name": name, "namespace": "ci"})).await;
+    cluster.api_as_service_account("ci", name).await
+}
+
+/// Nothing that carries our label is left, of whatever kind we make.
+async fn assert_nothing_left(cluster: &Cluster) {
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
+    for path in [
+        format!("{policies}ies"),
+        format!("{policies}ybindings"),
+        "/api/v1/resourcequotas".to_string(),
+        "/api/v1/services".to_string(),
+        "/apis/apps/v1/deployments".to_string(),
+    ] {
+        let list = cluster
+            .api
+            .list(&format!("{path}?labelSelector=app.kubernetes.io/managed-by%3Dnetsurgeon"))
+            .await;
+        assert_eq!(list, Vec::<Value>::new(), "{path}");
+    }
+    assert_eq!(cluster.api.find(&path("netsurgeon-lock-probe")).await, None);
+}
+
+#[tokio::test]
+async fn two_api_servers_of_1_36_refuse() {
+    locked_out(Era::Objects, 2).await;
+}
+
+#[tokio::test]
+async fn an_api_server_of_1_32_refuses() {
+    locked_out(Era::Bitmap, 1).await;
+}
+
+async fn locked_out(era: Era, api_servers: u8) {
+    let cluster = start(era, api_servers).await;
+    let mut held = service("default", "web");
+    held["spec"]["externalIPs"] = json!(["203.0.113.9"]);
+    cluster.api.create(&held).await;
+    cluster.api.create_namespace("ci").await;
+    let deployer = service_account(&cluster, "deployer").await;
+    let other = service_account(&cluster, "other").await;
+    let_all(
+        &cluster,
+        "sre",
+        json!({"kind": "Group", "name": "sre", "apiGroup": "rbac.authorization.k8s.io"}),
+    )
+    .await;
+
+    let lock = [
+        "lock",
+        "--reason",
+        "Services \"move\"; nobody can wait\n",
+        "--operation",
+        "op-7",
+        "--exempt-user",
+        "robot",
+        "--exempt-group",
+        "sre",
+        "--exempt-service-account",
+        "ci/deployer",
+        "-o",
+        "json",
+    ];
+    let locked = run_by("ops", &cluster, &lock).expect(0).json();
+    assert_eq!((&locked["version"], &locked["status"]), (&json!(1), &json!("locked")));
+    assert_eq!(locked["api_servers"].as_array().map(Vec::len), Some(api_servers.into()), "{locked}");
+    for number in 0..usize::from(api_servers) {
+        assert_refuses(&cluster.api_as(number, "dev", MASTERS).await, &locked).await;
+    }
+    let words =
+        refused(&other, Method::POST, "/api/v1/namespaces/default/services", Some(&service("default", "x")))
+            .await;
+    assert!(words.contains("system:serviceaccount:ci:other may not create services"), "{words}");
+
+    assert_lets_through(&cluster, &deployer).await;
+    the_same_person_changes_it_another_may_not(&cluster, &lock, &locked).await;
+
+    let unlocked = run(&cluster, "unlock -o json").expect(0).json();
+    assert_eq!(unlocked["status"], "unlocked");
+    assert_eq!(unlocked["api_servers"].as_array().map(Vec::len), Some(api_servers.into()), "{unlocked}");
+    for number in 0..usize::from(api_servers) {
+        let dev = cluster.api_as(number, "dev", MASTERS).await;
+        dev.create(&service("default", &format!("after-{number}"))).await;
+    }
+    assert_nothing_left(&cluster).await;
+    run(&cluster, "unlock").expect(0);
+}
+
+/// Who is exempt passes, and so does what is harmless, and what is in the namespace that is left out.
+async fn assert_lets_through(cluster: &Cluster, deployer: &Api) {
+    for (name, api) in [
+        ("by-robot", &cluster.api_as(0, "robot", MASTERS).await),
+        ("by-sre", &cluster.api_as(0, "alice", Some("sre")).await),
+        ("by-deployer", deployer),
+        ("by-holder", &cluster.api),
+    ] {
+        api.create(&service("default", name)).await;
+        api.merge(&path(name), &json!({"spec": {"selector": {"app": "y"}}})).await;
+        api.delete(&path(name)).await;
+    }
+    let dev = cluster.api_as(0, "dev", MASTERS).await;
+    dev.merge(&path("web"), &json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["x.io/y"]}}))
+        .await;
+    dev.merge(&path("web"), &json!({"metadata": {"finalizers": null}})).await;
+    dev.create(&service("kube-system", "other")).await;
+}
+
+/// What a deploy pipeline would do is refused, in words that say what to do.
+async fn assert_refuses(dev: &Api, locked: &Value) {
+    let all = "/api/v1/namespaces/default/services";
+    let created = refused(dev, Method::POST, all, Some(&service("default", "new"))).await;
+    let since = locked["lock"]["since"].as_i64().expect("a time");
+    let since = time::OffsetDateTime::from_unix_timestamp(since).expect("a time");
+    for words in [
+        "user dev may not create services in namespace default",
+        "Services \"move\"; nobody can wait (operation op-7)",
+        "locked by ops@",
+        " as admin since ",
+        &since.date().to_string(),
+        "netsurgeon unlock",
+    ] {
+        assert!(created.contains(words), "{words}: {created}");
+    }
+    let changed =
+        refused(dev, Method::PATCH, &path("web"), Some(&json!({"spec": {"selector": {"app": "z"}}}))).await;
+    assert!(changed.contains("dev may not update services"), "{changed}");
+    // As `kubectl replace` sends it, from a file that names no external IP.
+    let mut replaced = service("default", "web");
+    replaced["metadata"]["resourceVersion"] =
+        dev.get(&path("web")).await["metadata"]["resourceVersion"].clone();
+    refused(dev, Method::PUT, &path("web"), Some(&replaced)).await;
+    let deleted = refused(dev, Method::DELETE, &path("web"), None).await;
+    assert!(deleted.contains("dev may not delete services"), "{deleted}");
+    refused(dev, Method::DELETE, all, None).await;
+    let same = dev.get(&path("web")).await;
+    assert_eq!(dev.replace(&same).await["spec"], same["spec"], "what is as it was goes through");
+}
+
+async fn the_same_person_changes_it_another_may_not(cluster: &Cluster, lock: &[&str], locked: &Value) {
+    for words in [["lock"], ["unlock"]] {
+        let second = run_by("eve", cluster, &words).expect(1);
+        assert!(second.err.contains("locked by ops@") && second.err.contains("--force"), "{}", second.err);
+    }
+    let again = run_by("ops", cluster, lock).expect(0).json();
+    assert_eq!(again["lock"], locked["lock"], "nothing is changed");
+    let shown = run(cluster, "lock status -o json").expect(0).json();
+    assert_eq!((&shown["lock"], &shown["status"]), (&locked["lock"], &json!("locked")));
+    let wider = [lock, &["--exempt-user", "dev"]].concat();
+    run_by("ops", cluster, &wider).expect(0);
+    cluster.api_as(0, "dev", MASTERS).await.create(&service("default", "allowed")).await;
+    run_by("eve", cluster, &["lock", "--force"]).expect(0);
+    let words =
+        refused(&cluster.api_as(0, "dev", MASTERS).await, Method::DELETE, &path("allowed"), None).await;
+    assert!(words.contains("locked by eve@"), "{words}");
+    run_by("ops", cluster, &["lock", "--force"]).expect(0);
+}
+
+/// EndpointSlices follow, namespaces and what belongs to something else go, load balancers get their addresses.
+#[tokio::test]
+async fn the_cluster_goes_on_while_it_is_locked() {
+    let cluster = start(Era::Objects, 1).await;
+    let balanced = json!({"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}});
+    cluster.api.create_service("default", "web", balanced).await;
+    cluster.api.create_namespace("going").await;
+    cluster.api.create(&service("going", "web")).await;
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map", "namespace": "default"}});
+    let map = cluster.api.create(&map).await;
+    let mut owned = service("default", "owned");
+    let uid = &map["metadata"]["uid"];
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "map", "uid": uid}]);
+    cluster.api.create(&owned).await;
+
+    run(&cluster, "lock --what services").expect(0);
+    let dev = cluster.api_as(0, "dev", MASTERS).await;
+    let pod = cluster.create_pod(0, "web-1", &json!({"app": "web"})).await;
+    wait_until("the EndpointSlice has the pod", DEADLINE, async || {
+        let all = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+        let slices = dev.list(&format!("{all}?labelSelector=kubernetes.io/service-name%3Dweb")).await;
+        let address = pod.address().to_string();
+        let has = slices.iter().any(|slice| slice["endpoints"].to_string().contains(&address));
+        if has { Ok(()) } else { Err(format!("{slices:?}")) }
+    })
+    .await;
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.77"}]}}});
+    dev.merge(&format!("{}/status", path("web")), &status).await;
+    dev.delete("/api/v1/namespaces/default/configmaps/map").await;
+    dev.delete("/api/v1/namespaces/going").await;
+    for gone in [path("owned"), "/api/v1/namespaces/going".to_string()] {
+        wait_until(&format!("{gone} is gone"), DEADLINE, async || {
+            dev.find(&gone).await.map_or(Ok(()), |found| Err(found.to_string()))
+        })
+        .await;
+    }
+    refused(&dev, Method::DELETE, &path("web"), None).await;
+    run(&cluster, "unlock").expect(0);
+    assert_nothing_left(&cluster).await;
+}
+
+fn deployment(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "none"}]},
+            },
+        },
+    })
+}
+
+async fn pods_of(api: &Api, name: &str, count: usize) -> Vec<Value> {
+    let all = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{name}");
+    wait_until(&format!("{count} pods of {name}"), DEADLINE, async || {
+        let pods = api.list(&all).await;
+        if pods.len() == count { Ok(pods) } else { Err(format!("{} pods", pods.len())) }
+    })
+    .await
+}
+
+/// With workloads locked, what controllers and autoscalers do goes on: scaling, replacing evicted pods.
+#[tokio::test]
+async fn workloads_are_locked_and_still_scale() {
+    let cluster = start(Era::Objects, 1).await;
+    cluster.api.create(&deployment("shop")).await;
+    pods_of(&cluster.api, "shop", 1).await;
+    run(&cluster, "lock --what deploys --namespace default").expect(0);
+    let dev = cluster.api_as(0, "dev", MASTERS).await;
+    let all = "/apis/apps/v1/namespaces/default/deployments";
+    refused(&dev, Method::POST, all, Some(&deployment("new"))).await;
+    let image = json!({"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}});
+    refused(&dev, Method::PATCH, &format!("{all}/shop"), Some(&image)).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hand", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "none"}]},
+    });
+    refused(&dev, Method::POST, "/api/v1/namespaces/default/pods", Some(&pod)).await;
+    dev.create(&service("default", "free")).await;
+
+    dev.merge(&format!("{all}/shop/scale"), &json!({"spec": {"replicas": 2}})).await;
+    let pods = pods_of(&dev, "shop", 2).await;
+    let evicted = pods[0]["metadata"]["name"].as_str().expect("a name");
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted, "namespace": "default"},
+    });
+    let path = format!("/api/v1/namespaces/default/pods/{evicted}/eviction");
+    dev.request(Method::POST, &path, "application/json", Some(&eviction)).await.expect("an eviction");
+    wait_until("another pod is there instead", DEADLINE, async || {
+        let pods = pods_of(&dev, "shop", 2).await;
+        let names: Vec<_> =
+            pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default()).collect();
+        if names.contains(&evicted) { Err(format!("{names:?}")) } else { Ok(()) }
+    })
+    .await;
+    run(&cluster, "unlock").expect(0);
+    assert_nothing_left(&cluster).await;
+}
+
+/// What is left for API servers without policies: quotas, which say themselves how little they cover.
+#[tokio::test]
+async fn quotas_refuse_what_is_new() {
+    let cluster = start(Era::Bitmap, 1).await;
+    cluster.api.create(&service("default", "web")).await;
+    cluster.api.create_namespace("shop").await;
+    let locked = run(&cluster, "lock --with quota -o json").expect(0).json();
+    assert!(locked["not_covered"].to_string().contains("changes and deletions"), "{locked}");
+    let dev = cluster.api_as(0, "dev", MASTERS).await;
+    for (namespace, api) in [("default", &dev), ("shop", &dev), ("default", &cluster.api)] {
+        let all = format!("/api/v1/namespaces/{namespace}/services");
+        let words = refused(api, Method::POST, &all, Some(&service(namespace, "new"))).await;
+        assert!(words.contains("netsurgeon-lock"), "{words}");
+    }
+    dev.create(&service("kube-system", "other")).await;
+    dev.merge(&path("web"), &json!({"spec": {"selector": {"app": "z"}}})).await;
+    // From quotas to the policy without a moment in between.
+    run(&cluster, "lock").expect(0);
+    assert_eq!(cluster.api.list("/api/v1/resourcequotas").await, Vec::<Value>::new());
+    refused(&dev, Method::DELETE, &path("web"), None).await;
+    run(&cluster, "lock --with quota -n shop").expect(0);
+    dev.delete(&path("web")).await;
+    let shown = run(&cluster, "lock status").expect(0).out;
+    assert!(shown.contains("ResourceQuota `shop/netsurgeon-lock`") && shown.contains("but not"), "{shown}");
+    run(&cluster, "unlock").expect(0);
+    dev.create(&service("shop", "new")).await;
+    assert_nothing_left(&cluster).await;
+}
+
+/// Half a lock, as a kill leaves it, is told from a whole one, and goes like one.
+#[tokio::test]
+async fn half_a_lock_is_seen_and_mended() {
+    let cluster = start(Era::Objects, 1).await;
+    let planned = run(&cluster, "lock --dry-run -o json").expect(0).json();
+    assert_nothing_left(&cluster).await;
+    cluster.api.create(&planned["items"][0]).await;
+    assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "incomplete");
+    let missing = run(&cluster, "lock -n nowhere").expect(1);
+    assert!(missing.err.contains("there is no namespace `nowhere`"), "{}", missing.err);
+    run(&cluster, "lock").expect(0);
+    assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "locked");
+    run(&cluster, "unlock").expect(0);
+    assert_nothing_left(&cluster).await;
+    let yaml = run(&cluster, "lock --dry-run").expect(0).out;
+    assert!(yaml.matches("---").count() == 2 && yaml.contains("failurePolicy: Fail"), "{yaml}");
+}

@@ -1,0 +1,370 @@
+//! The soak's guard: silent while everything stands, and what clients undo is put right, once, by whoever comes
+//! first, and never while somebody carries the operation out.
+
+use std::borrow::Cow;
+
+use netsurgeon::operation::{self, Mend, Mended, mend};
+use netsurgeon::renumber::guard::{Watched, strays, watch};
+use netsurgeon::renumber::verify::verify;
+use netsurgeon::renumber::{Hold, Move};
+use netsurgeon::store::{Action, Change, Expected, Guard, Key, ReadStore as _, Transaction, WriteStore as _};
+use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::field::{FieldKind, Segment};
+use netsurgeon::wire::objects::MANAGED_BY;
+use netsurgeon::wire::{Field, FieldEdit, Value};
+
+use crate::harness::{Bench, Constant, Saboteur, keys};
+
+async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let journal = bench.journal(store).await;
+    watch(&bench.plan.work, &survey, journal.is_being_undone(), |step| journal.state(step))
+}
+
+async fn carry_out(bench: &Bench, store: &Saboteur, one: &Mend) -> Mended {
+    let journal = bench.journal(store).await;
+    mend(store, &bench.plan.header.cluster, &journal, one, &Constant).await.expect("a mend")
+}
+
+fn codes(watched: &Watched) -> Vec<String> {
+    let mends = watched.mends.iter().map(|one| format!("{} {}", one.code, one.subject));
+    mends.chain(watched.findings.iter().map(|found| format!("{} {}", found.code, found.subject))).collect()
+}
+
+/// Everything has moved and is held.
+async fn soaking(bench: &Bench) -> Saboteur {
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    store
+}
+
+async fn objects() -> Bench {
+    Bench::of("objects", "10.200.0.0/16").await
+}
+
+fn held_by(bench: &Bench, hold: Hold) -> &Move {
+    bench.plan.work.moves.iter().find(|m| m.hold == hold && m.turn.is_any()).expect("such a move")
+}
+
+fn service_of(one: &Move) -> Key {
+    Layout::default().service(&one.namespace, &one.name)
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+/// Changes an object as somebody else would.
+async fn set(store: &Saboteur, key: &Key, fields: &[(Field, Value)]) {
+    let value = store.get(key).await.expect("a read").unwrap_or_else(|| panic!("no `{key}`")).value;
+    let edits: Vec<FieldEdit> = fields
+        .iter()
+        .map(|(field, value)| FieldEdit { field: field.clone(), change: FieldChange::Set(value.clone()) })
+        .collect();
+    store.meddle(key, edit::apply(&value, &edits).expect("an edit")).await;
+}
+
+async fn commit(store: &Saboteur, key: &Key, expected: Expected, action: Action) {
+    let change = Change { key: key.clone(), expected, action };
+    store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.expect("a commit");
+}
+
+async fn delete(store: &Saboteur, key: &Key) {
+    let entry = store.get(key).await.expect("a read").unwrap_or_else(|| panic!("no `{key}`"));
+    commit(store, key, Expected::At(entry.mod_revision), Action::Delete).await;
+}
+
+fn dropped() -> [(Field, Value); 2] {
+    [(Field::external_ips(), Value::Absent), (Field::external_traffic_policy(), Value::Absent)]
+}
+
+fn kind() -> Field {
+    let path = [(2, "spec"), (4, "type")].map(|(number, name)| Segment::Member(number, Cow::Borrowed(name)));
+    Field { path: path.to_vec(), kind: FieldKind::Text }
+}
+
+/// Mends until there is nothing more; returns what was done and what is left.
+async fn settle(bench: &Bench, store: &Saboteur) -> (Vec<String>, Vec<String>) {
+    let mut done = Vec::new();
+    for _ in 0..5 {
+        let found = watched(bench, store).await;
+        if found.mends.is_empty() {
+            return (done, codes(&found));
+        }
+        for one in &found.mends {
+            assert_eq!(carry_out(bench, store, one).await, Mended::Done, "{one:?}");
+            done.push(format!("{} {}", one.code, one.subject));
+        }
+    }
+    panic!("there is no end to it: {done:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_done_wherever_a_renumbering_stops() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        let stages = netsurgeon::operation::Work::stages(&bench.plan.work).len();
+        let mut most = 0;
+        for until in 0..=stages {
+            bench.run(&store, Some(until)).await.expect("a run");
+            let found = watched(&bench, &store).await;
+            assert_eq!(codes(&found), Vec::<String>::new(), "{}, before stage {until}", bench.name);
+            most = most.max(found.held);
+        }
+        assert_eq!(most, bench.plan.work.moves.len(), "{}", bench.name);
+        assert_eq!(watched(&bench, &store).await.held, 0, "{}: retired", bench.name);
+    }
+}
+
+/// A `replace` without an address drops the hold and its policy; what comes back is what was there, to the byte.
+#[tokio::test]
+async fn a_dropped_hold_comes_back() {
+    for bench in Bench::all().await {
+        let one = held_by(&bench, Hold::ExternalIp);
+        let store = soaking(&bench).await;
+        let before = keys(&store, "/registry/").await;
+        set(&store, &service_of(one), &dropped()).await;
+        assert_eq!(settle(&bench, &store).await, (vec![format!("hold-put-back {}", one.subject())], vec![]));
+        assert_eq!(keys(&store, "/registry/").await, before, "{}", bench.name);
+        set(&store, &service_of(one), &[(Field::external_traffic_policy(), text("Cluster"))]).await;
+        settle(&bench, &store).await;
+        assert_eq!(keys(&store, "/registry/").await, before, "{}", bench.name);
+        let record = format!("/netsurgeon/{}/loops/mended/{}", bench.plan.header.cluster, one.subject());
+        let record = store.get(&Key::from(record)).await.expect("a read").expect("it is in the journal");
+        let record: serde_json::Value = serde_json::from_slice(&record.value).expect("JSON");
+        assert_eq!((&record["count"], &record["last"][1][1]), (&2.into(), &"hold-put-back".into()));
+        bench.unwind(&store).await.expect("a rollback");
+        bench.assert_as_at_the_start(&store, "after two mends").await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reservation_is_made_again() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let key = Layout::default().ip_address(one.old_address);
+    let store = soaking(&bench).await;
+    delete(&store, &key).await;
+    set(&store, &service_of(one), &dropped()).await;
+    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-put-back {}", one.subject())], vec![]));
+    set(&store, &key, &[(Field::label(MANAGED_BY), text("ipallocator.k8s.io"))]).await;
+    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-put-back {}", one.subject())], vec![]));
+    let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+    let journal = bench.journal(&store).await;
+    let verified = verify(&bench.plan.work, &survey, |step| journal.state(step));
+    assert_eq!(verified.findings, []);
+    set(&store, &key, &[(Field::parent_name(), text("thief"))]).await;
+    let about = format!("held-address-taken Service {}", one.subject());
+    assert_eq!(settle(&bench, &store).await, (vec![], vec![about]));
+}
+
+/// `replace --force`: deleted, refused because of our reservation, and after that is given up made again, by
+/// whichever uid and address; then held again by its name.
+#[tokio::test]
+async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let (layout, name) = (Layout::default(), one.subject());
+    let (service, old) = (service_of(one), layout.ip_address(one.old_address));
+    let store = soaking(&bench).await;
+    let value = store.get(&service).await.unwrap().unwrap().value;
+    delete(&store, &service).await;
+    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-given-up {name}")], vec![]));
+    assert_eq!(store.get(&old).await.unwrap(), None, "it can be made anew at its old address");
+
+    commit(&store, &service, Expected::Absent, Action::Put(value)).await;
+    let elsewhere = [
+        (Field::uid(), text("another")),
+        (Field::cluster_ip(), text("10.96.77.77")),
+        (Field::cluster_ips(), Value::Texts(vec!["10.96.77.77".into()])),
+    ];
+    set(&store, &service, &elsewhere).await;
+    set(&store, &service, &dropped()).await;
+    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-by-name {name}")], vec![]));
+    let held = store.get(&service).await.unwrap().unwrap().value;
+    let address = one.old_address.to_string();
+    assert_eq!(edit::read(&held, &Field::external_ips()).unwrap(), Value::Texts(vec![address.clone()]));
+    assert!(store.get(&old).await.unwrap().is_some(), "and reserved");
+
+    // Made anew with the old address pinned: it is its own, and somebody must know.
+    let pinned =
+        [(Field::cluster_ip(), text(&address)), (Field::cluster_ips(), Value::Texts(vec![address.clone()]))];
+    set(&store, &service, &pinned).await;
+    let told = format!("held-service-at-old-address Service {name}");
+    assert_eq!(settle(&bench, &store).await, (vec![], vec![told]));
+}
+
+#[tokio::test]
+async fn an_external_name_gives_its_old_address_up() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let store = soaking(&bench).await;
+    let named = [
+        (kind(), text("ExternalName")),
+        (Field::cluster_ip(), Value::Absent),
+        (Field::cluster_ips(), Value::Absent),
+    ];
+    set(&store, &service_of(one), &named).await;
+    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-given-up {}", one.subject())], vec![]));
+    assert_eq!(store.get(&Layout::default().ip_address(one.old_address)).await.unwrap(), None);
+}
+
+/// What a client has decided otherwise is named, and stays.
+#[tokio::test]
+async fn what_a_client_wants_is_left_alone() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let told = |code: &str| (Vec::<String>::new(), vec![format!("{code} Service {}", one.subject())]);
+    let own = (Field::external_ips(), Value::Texts(vec!["203.0.113.7".into()]));
+    let policy = (Field::external_traffic_policy(), text("Cluster"));
+    for (code, changes) in
+        [("hold-missing", vec![own]), ("hold-masquerades", vec![(kind(), text("NodePort")), policy])]
+    {
+        let store = soaking(&bench).await;
+        set(&store, &service_of(one), &changes).await;
+        let before = keys(&store, "/").await;
+        assert_eq!(settle(&bench, &store).await, told(code), "{changes:?}");
+        assert_eq!(keys(&store, "/").await, before, "nothing is written");
+    }
+    let store = soaking(&bench).await;
+    let elsewhere = Value::Texts(vec!["10.200.77.77".into()]);
+    set(
+        &store,
+        &service_of(one),
+        &[(Field::cluster_ip(), text("10.200.77.77")), (Field::cluster_ips(), elsewhere)],
+    )
+    .await;
+    assert_eq!(settle(&bench, &store).await, told("moved-service-elsewhere"));
+}
+
+/// A shadow that was deleted through the API, which releases its address, comes back in two transactions: the
+/// address first, dated ahead, then the Service.
+#[tokio::test]
+async fn a_shadow_comes_back_and_goes_with_its_service() {
+    for bench in Bench::all().await {
+        let Some(one) = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow) else { continue };
+        let shadow = one.shadow.as_ref().expect("a shadow");
+        let (layout, store) = (Layout::default(), soaking(&bench).await);
+        let (key, old) =
+            (layout.service(&one.namespace, &shadow.hold_name), layout.ip_address(one.old_address));
+        let with_objects = store.get(&old).await.unwrap().is_some();
+        delete(&store, &key).await;
+        if with_objects {
+            delete(&store, &old).await;
+        }
+        let (done, left) = settle(&bench, &store).await;
+        assert_eq!(done.len(), 1 + usize::from(with_objects), "{}: {done:?}", bench.name);
+        assert_eq!(left, Vec::<String>::new(), "{}", bench.name);
+        let survey = Survey::read(&store, &layout, None).await.expect("a survey");
+        let journal = bench.journal(&store).await;
+        let verified = verify(&bench.plan.work, &survey, |step| journal.state(step));
+        assert_eq!(verified.findings, [], "{}", bench.name);
+
+        delete(&store, &service_of(one)).await;
+        assert_eq!(settle(&bench, &store).await.0, [format!("hold-given-up {}", one.subject())]);
+        assert_eq!(store.get(&key).await.unwrap(), None, "{}", bench.name);
+        assert_eq!(store.get(&old).await.unwrap(), None, "{}", bench.name);
+    }
+}
+
+/// Whoever carries the operation out, even if he came after the look, is not interfered with.
+#[tokio::test]
+async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let store = soaking(&bench).await;
+    set(&store, &service_of(one), &dropped()).await;
+    let found = watched(&bench, &store).await;
+    let journal = bench.journal(&store).await;
+    let cluster = &bench.plan.header.cluster;
+    let attempt = async || mend(&store, cluster, &journal, &found.mends[0], &Constant).await.expect("a mend");
+
+    let lock = Key::from(format!("/netsurgeon/{cluster}/lock"));
+    commit(&store, &lock, Expected::Absent, Action::Put(b"{}".to_vec())).await;
+    let before = keys(&store, "/").await;
+    assert_eq!(attempt().await, Mended::Locked);
+    assert_eq!(keys(&store, "/").await, before);
+    delete(&store, &lock).await;
+
+    // Between look and mend the client comes again: its change is not overwritten unseen.
+    set(&store, &service_of(one), &[(Field::label("release"), text("2026.4"))]).await;
+    assert_eq!(attempt().await, Mended::Moved);
+    let again = watched(&bench, &store).await;
+    // Or the client puts it back itself, and the whole operation is undone.
+    let held = Value::Texts(vec![one.old_address.to_string()]);
+    let put_back = [(Field::external_ips(), held), (Field::external_traffic_policy(), text("Local"))];
+    set(&store, &service_of(one), &put_back).await;
+    assert_eq!(bench.unwind(&store).await.expect("a rollback").stuck, []);
+    let before = keys(&store, "/").await;
+    for late in &again.mends {
+        assert_eq!(mend(&store, cluster, &journal, late, &Constant).await.expect("a mend"), Mended::Moved);
+    }
+    assert_eq!(keys(&store, "/").await, before);
+    assert_eq!(watched(&bench, &store).await, Watched::default(), "what is being undone is left alone");
+}
+
+/// Two guards mend the same thing once.
+#[tokio::test]
+async fn two_guards_mend_once() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let store = soaking(&bench).await;
+    set(&store, &service_of(one), &dropped()).await;
+    let (first, second) = (watched(&bench, &store).await, watched(&bench, &store).await);
+    assert_eq!(carry_out(&bench, &store, &first.mends[0]).await, Mended::Done);
+    assert_eq!(carry_out(&bench, &store, &second.mends[0]).await, Mended::Moved);
+}
+
+/// Retires what belongs to nobody any more, as `renumber retire` does first.
+async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> Vec<String> {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let mut journal = bench.journal(store).await;
+    let found = strays(&bench.plan.work, &survey, |step| journal.state(step));
+    let mut subjects = Vec::new();
+    for (step, one) in found {
+        let settled = operation::settle(store, &mut journal, &step, &one, guards, &Constant).await;
+        assert_eq!(settled.expect("it is settled"), Mended::Done);
+        subjects.push(one.subject);
+    }
+    subjects
+}
+
+/// Services that are gone, or were made anew, do not keep the rest from being retired, and nothing of theirs is
+/// left.
+#[tokio::test]
+async fn a_week_of_deletions_can_be_retired() {
+    for bench in Bench::all().await {
+        let layout = Layout::default();
+        let [gone, anew] = [0, 1].map(|index| {
+            let mut by_itself =
+                bench.plan.work.moves.iter().filter(|m| m.hold == Hold::ExternalIp && m.turn.is_any());
+            by_itself.nth(index).expect("such a move")
+        });
+        let shadowed = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow);
+        let store = soaking(&bench).await;
+        for one in [Some(gone), shadowed].into_iter().flatten() {
+            delete(&store, &service_of(one)).await;
+        }
+        set(&store, &service_of(anew), &[(Field::uid(), text("another"))]).await;
+        let guard = store.take_lock("alice@cp-1").await;
+        let mut expected: Vec<String> =
+            [Some(gone), Some(anew), shadowed].into_iter().flatten().map(Move::subject).collect();
+        let mut settled = settle_strays(&bench, &store, std::slice::from_ref(&guard)).await;
+        expected.sort();
+        settled.sort();
+        assert_eq!(settled, expected, "{}", bench.name);
+        assert_eq!(settle_strays(&bench, &store, &[guard]).await, Vec::<String>::new());
+        bench.run(&store, None).await.expect("the rest is retired");
+        let left = keys(&store, "/registry/").await;
+        for one in [Some(gone), Some(anew), shadowed].into_iter().flatten() {
+            assert!(!left.contains_key(&layout.ip_address(one.old_address)), "{}", one.subject());
+        }
+        let is_shadow = |key: &Key| key.to_string().contains("/netsurgeon-hold-");
+        assert!(!left.keys().any(is_shadow), "{}", bench.name);
+        let value = &left[&service_of(anew)];
+        for field in [Field::external_ips(), Field::external_traffic_policy()] {
+            assert_eq!(edit::read(value, &field).unwrap(), Value::Absent, "{}", bench.name);
+        }
+    }
+}

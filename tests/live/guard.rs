@@ -1,0 +1,262 @@
+//! What clients do to a Service whose old address is held, as they do it, and what the guard then does
+//! (`renumber guard`), on a cluster that has moved.
+
+use std::process::{Child, Command, Stdio};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::rig::cluster::Era;
+use super::rig::echo::PORT;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::rig::report::Target;
+use super::serving::{DEADLINE, Serving};
+
+fn path(name: &str) -> String {
+    format!("/api/v1/namespaces/default/services/{name}")
+}
+
+/// A manifest as people keep it: no address, nothing of netsurgeon's.
+fn manifest(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "tcp", "port": 80, "targetPort": PORT}]},
+    })
+}
+
+/// Holds of a Service: external IPs and the policy.
+async fn hold(serving: &Serving, name: &str) -> (Value, Value) {
+    let spec = serving.cluster.api.get(&path(name)).await["spec"].clone();
+    (spec["externalIPs"].clone(), spec["externalTrafficPolicy"].clone())
+}
+
+fn held(old: &str) -> (Value, Value) {
+    (json!([old]), json!("Local"))
+}
+
+async fn reservation(serving: &Serving, old: &str) -> Option<Value> {
+    serving.cluster.api.find(&format!("/apis/networking.k8s.io/v1/ipaddresses/{old}")).await
+}
+
+/// One pass of the guard; returns the events that it told of.
+fn guard(serving: &Serving, words: &str, code: i32) -> Vec<Value> {
+    let run = serving.netsurgeon(&format!("renumber guard --once -o json {words}")).expect(code);
+    run.out.lines().map(|line| serde_json::from_str(line).expect("a JSON document a line")).collect()
+}
+
+fn told(events: &[Value]) -> Vec<String> {
+    let word = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_string();
+    events
+        .iter()
+        .map(|e| format!("{} {} {}", word(e, "event"), word(e, "code"), word(e, "subject")))
+        .collect()
+}
+
+/// Protocol, section 8, row by row; each Service is one client's.
+#[tokio::test]
+async fn what_clients_do_to_a_held_service() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.apply("").await;
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "everything is held");
+    pinned_to_the_old_address(&serving).await;
+    replaced_without_an_address(&serving).await;
+    external_ips_cleared_by_a_patch(&serving).await;
+    deleted_and_made_anew(&serving).await;
+    replaced_by_force_with_the_old_address_pinned(&serving).await;
+    turned_into_an_external_name(&serving).await;
+    external_ips_of_its_own(&serving).await;
+    retired_with_all_that(&serving).await;
+}
+
+/// Services that are gone, made anew, or no longer of a kind with addresses do not keep the rest from being
+/// retired.
+async fn retired_with_all_that(serving: &Serving) {
+    let words = "renumber retire --yes --confirm soak --confirm kubeadm-config --confirm certificates-after";
+    let refused = serving.netsurgeon(words).expect(1);
+    assert!(refused.err.contains("default/web-7"), "{}", refused.err);
+    serving.cluster.api.merge(&path("web-7"), &json!({"spec": {"externalIPs": ["10.96.1.8"]}})).await;
+    assert_eq!(guard(serving, "", 0), Vec::<Value>::new());
+    serving.netsurgeon(words).expect(0);
+    for name in ["web-1", "web-4", "web-7"] {
+        assert_eq!(hold(serving, name).await, (Value::Null, Value::Null), "{name}");
+    }
+    serving.assert_clean();
+    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
+    // What the API server thinks of the Services as they are left.
+    for name in ["web-2", "web-4"] {
+        serving.cluster.api.merge(&path(name), &json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+    }
+}
+
+/// `replace` and `apply` of a manifest that pins the old address are refused; the hold stays.
+async fn pinned_to_the_old_address(serving: &Serving) {
+    let api = &serving.cluster.api;
+    let mut pinned = manifest("web-1");
+    pinned["spec"]["clusterIP"] = json!("10.96.1.2");
+    let put = api.request(Method::PUT, &path("web-1"), "application/json", Some(&pinned)).await;
+    let refused = put.expect_err("it is refused").to_string();
+    assert!(refused.contains("may not change once set"), "{refused}");
+    let url = format!("{}?fieldManager=pipeline&force=true", path("web-1"));
+    let applied = api.request(Method::PATCH, &url, "application/apply-patch+yaml", Some(&pinned)).await;
+    assert!(applied.is_err(), "{applied:?}");
+    assert_eq!(hold(serving, "web-1").await, held("10.96.1.2"));
+    assert_eq!(guard(serving, "", 0), Vec::<Value>::new());
+}
+
+/// `replace` without an address: accepted, hold and policy dropped, the reservation stays; the guard puts both
+/// back.
+async fn replaced_without_an_address(serving: &Serving) {
+    serving.cluster.api.replace(&manifest("web-2")).await;
+    assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null));
+    assert!(reservation(serving, "10.96.1.3").await.is_some());
+    let would = guard(serving, "--dry-run", 3);
+    assert_eq!(told(&would), ["would-mend hold-put-back default/web-2"]);
+    assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null), "a dry run writes nothing");
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-2"]);
+    assert_eq!(hold(serving, "web-2").await, held("10.96.1.3"));
+    // The API server takes the Service as the guard has left it.
+    let path = path("web-2");
+    serving.cluster.api.merge(&path, &json!({"metadata": {"labels": {"after": "the-guard"}}})).await;
+    serving.netsurgeon("renumber verify").expect(0);
+}
+
+/// A merge patch `externalIPs: null`: the API server clears the policy itself.
+async fn external_ips_cleared_by_a_patch(serving: &Serving) {
+    serving.cluster.api.merge(&path("web-3"), &json!({"spec": {"externalIPs": null}})).await;
+    assert_eq!(hold(serving, "web-3").await.0, Value::Null);
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-3"]);
+    assert_eq!(hold(serving, "web-3").await, held("10.96.1.4"));
+    // An IPAddress that somebody deletes is reserved again.
+    serving.cluster.api.delete("/apis/networking.k8s.io/v1/ipaddresses/10.96.1.4").await;
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-3"]);
+    assert!(reservation(serving, "10.96.1.4").await.is_some());
+}
+
+/// Deleted: the old address is given up. Made anew without one: held again, by name.
+async fn deleted_and_made_anew(serving: &Serving) {
+    let api = &serving.cluster.api;
+    api.delete(&path("web-4")).await;
+    assert!(reservation(serving, "10.96.1.5").await.is_some(), "it is reserved for nobody");
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-4"]);
+    assert_eq!(reservation(serving, "10.96.1.5").await, None);
+    // In the new range, as it will be once the old one is closed.
+    let mut anew = manifest("web-4");
+    anew["spec"]["clusterIP"] = json!("10.200.50.4");
+    api.create(&anew).await;
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-by-name default/web-4"]);
+    assert_eq!(hold(serving, "web-4").await, held("10.96.1.5"));
+    assert!(reservation(serving, "10.96.1.5").await.is_some());
+    serves(serving, "10.96.1.5").await;
+}
+
+/// `replace --force` with the old address pinned: deleted, and refused because of our reservation, which is an
+/// outage; once the guard has given it up, the next attempt goes through, and people are told.
+async fn replaced_by_force_with_the_old_address_pinned(serving: &Serving) {
+    let api = &serving.cluster.api;
+    let mut pinned = manifest("web-5");
+    pinned["spec"]["clusterIP"] = json!("10.96.1.6");
+    api.delete(&path("web-5")).await;
+    let refused = api.try_create(&pinned).await.expect_err("it is reserved");
+    assert!(refused.to_string().contains("allocated"), "{refused}");
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-5"]);
+    api.create(&pinned).await;
+    assert_eq!(told(&guard(serving, "", 3)), ["wrong held-service-at-old-address default/web-5"]);
+    serves(serving, "10.96.1.6").await;
+    api.delete(&path("web-5")).await;
+    assert_eq!(guard(serving, "", 0), Vec::<Value>::new(), "nothing is held, and nobody to hold it");
+}
+
+async fn turned_into_an_external_name(serving: &Serving) {
+    let change = json!({"spec": {"type": "ExternalName", "externalName": "web.example.com", "clusterIP": null,
+        "clusterIPs": null, "selector": null, "externalIPs": null, "externalTrafficPolicy": null}});
+    serving.cluster.api.merge(&path("web-6"), &change).await;
+    assert!(reservation(serving, "10.96.1.7").await.is_some(), "it is reserved for nobody");
+    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-6"]);
+    assert_eq!(reservation(serving, "10.96.1.7").await, None);
+}
+
+/// What a client wants for itself is left alone, and told.
+async fn external_ips_of_its_own(serving: &Serving) {
+    serving.cluster.api.merge(&path("web-7"), &json!({"spec": {"externalIPs": ["203.0.113.7"]}})).await;
+    let before = serving.cluster.api.get(&path("web-7")).await;
+    assert_eq!(told(&guard(serving, "", 3)), ["wrong hold-missing default/web-7"]);
+    assert_eq!(serving.cluster.api.get(&path("web-7")).await, before);
+}
+
+/// An address answers from the client's pod.
+async fn serves(serving: &Serving, address: &str) {
+    let target = Target::tcp(address, 80);
+    let probe = serving.client.probe(&[target]);
+    probe.wait_for_success(target, DEADLINE).await;
+}
+
+/// Runs the guard in the foreground, its lines in a file.
+fn foreground(serving: &Serving, file: &str) -> Child {
+    let log = std::fs::File::create(serving.cluster.directory().join(file)).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().current_dir("/").args(["renumber", "guard", "--interval", "1", "-o", "json"]);
+    command.env("ETCDCTL_ENDPOINTS", serving.cluster.etcd.endpoint()).stdin(Stdio::null()).stdout(log);
+    command.spawn().expect("the guard starts")
+}
+
+async fn wait_for(serving: &Serving, file: &str, words: &str) {
+    let file = serving.cluster.directory().join(file);
+    wait_until(&format!("the guard says {words}"), DEADLINE, async || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        if text.contains(words) { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
+/// In the foreground, two of them: a dropped hold comes back, and traffic with it; while another process has the
+/// lock nothing is written; both end with the renumbering, whose rollback is whole.
+#[tokio::test]
+async fn guards_in_the_foreground_until_the_renumbering_ends() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.apply("").await;
+    let mut guards = ["one.log", "two.log"].map(|file| (file, foreground(&serving, file)));
+    for (file, _) in &guards {
+        wait_for(&serving, file, "\"watching\"").await;
+    }
+    serving.cluster.api.replace(&manifest("web-2")).await;
+    wait_until("the hold is back", DEADLINE, async || {
+        let found = hold(&serving, "web-2").await;
+        if found == held("10.96.1.3") { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    serves(&serving, "10.96.1.3").await;
+
+    let cluster = serving.cluster.api.get("/api/v1/namespaces/kube-system").await;
+    let lock = format!("/netsurgeon/{}/lock", cluster["metadata"]["uid"].as_str().expect("a uid"));
+    let claim =
+        json!({"holder": "alice@host-2", "pid": 7, "operation": "x", "purpose": "a test", "since": 0});
+    serving.cluster.etcd.put(&lock, claim.to_string().into_bytes()).await;
+    for (file, _) in &guards {
+        wait_for(&serving, file, "alice@host-2").await;
+    }
+    serving.cluster.api.replace(&manifest("web-3")).await;
+    assert_eq!(told(&guard(&serving, "", 6)), ["busy  "]);
+    assert_eq!(hold(&serving, "web-3").await, (Value::Null, Value::Null), "nothing is written");
+    serving.cluster.etcd.delete(&lock).await;
+    wait_until("the hold is back", DEADLINE, async || {
+        let found = hold(&serving, "web-3").await;
+        if found == held("10.96.1.4") { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --confirm flags").expect(0);
+    for (file, child) in &mut guards {
+        wait_for(&serving, file, "\"ended\"").await;
+        assert!(child.wait().expect("a child").success(), "{file}");
+    }
+    assert_eq!(serving.cluster_ip("web-3").await, "10.96.1.4");
+    assert_eq!(hold(&serving, "web-3").await, (Value::Null, Value::Null));
+    wait_until("one ServiceCIDR is left", DEADLINE, async || {
+        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+    })
+    .await;
+    serving.assert_clean();
+}
