@@ -2,6 +2,8 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod watchers;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -11,10 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::Args;
 
+use self::watchers::Watchers;
 use super::Context;
 use super::failure::{Failure, Kind};
+use super::metrics::{Counted, Metrics};
 use super::output::Output;
-use super::progress::Progress;
 use super::source::EtcdArgs;
 use crate::cluster::{Cluster, ClusterOptions, Reach};
 use crate::operation::{
@@ -74,6 +77,12 @@ pub struct LiveArgs {
     /// How long the lock outlives a process that was killed, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
     lock_ttl: u64,
+    /// Answer `GET /metrics` here, for Prometheus, while it runs; docs/metrics.md lists what there is
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<String>,
+    /// Write no Kubernetes event about each Service that moves
+    #[arg(long)]
+    no_events: bool,
     #[command(flatten)]
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]
@@ -114,6 +123,7 @@ pub struct Session {
     pub cluster: Cluster,
     /// The uid of the namespace `kube-system`.
     pub id: String,
+    metrics: Option<Metrics>,
 }
 
 /// Where to go.
@@ -154,7 +164,11 @@ impl Session {
             return Err(Failure::refused(text)
                 .hint("check `--etcd-endpoints`, `--etcd-prefix`, `--kubeconfig` and `--context`"));
         }
-        Ok(Self { store, cluster, id: served })
+        let metrics = match &args.metrics_listen {
+            Some(address) => Some(Metrics::listen(address).await?),
+            None => None,
+        };
+        Ok(Self { store, cluster, id: served, metrics })
     }
 
     /// Returns the renumberings of this cluster that have not come to an end.
@@ -201,20 +215,24 @@ impl Session {
             approver: &approver,
             options,
         };
-        let mut progress = Progress::new();
+        let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
+        let about = (ongoing.operation.as_str(), work, &*journal);
+        let mut watchers = Watchers::new(&context.output, self, args, about, way);
+        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
+        let store = Counted { store: self.store.as_ref(), writes };
         let mut executor = Executor {
             guards: vec![lock.guard()],
             parallel: args.parallel.into(),
             stop,
             rate: args.rate,
-            ..Executor::new(self.store.as_ref(), &world, &SystemAmbient, &mut progress, &mut ongoing.journal)
+            ..Executor::new(&store, &world, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = match way {
-            Way::Forward(until) => executor.run(&ongoing.plan.work, until).await,
-            Way::Back => executor.unwind(&ongoing.plan.work).await,
+            Way::Forward(until) => executor.run(work, until).await,
+            Way::Back => executor.unwind(work).await,
         };
-        drop(progress);
         listener.abort();
+        watchers.finish().await;
         self.note(ongoing, lock, way, &outcome).await?;
         outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))
     }

@@ -12,6 +12,7 @@
 mod barrier;
 mod connection;
 mod error;
+mod event;
 mod health;
 mod node;
 mod options;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 
 pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode};
 pub use error::ClusterError;
+pub use event::ServiceEvent;
 pub use node::Node;
 pub use options::ClusterOptions;
 pub use resource::{Collection, ObjectRef};

@@ -22,6 +22,7 @@ mod cli_renumber;
 mod codegen;
 mod findings;
 mod harness;
+mod logging;
 mod loops;
 mod meddling;
 mod parallel;

@@ -24,4 +24,5 @@ mod renumber;
 mod sentinel;
 mod serving;
 mod trouble;
+mod watched;
 mod world;

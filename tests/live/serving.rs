@@ -1,8 +1,10 @@
 //! A cluster that serves traffic, and netsurgeon run beside it as its operators do: what the tests of whole
 //! operations share.
 
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::pods::Pod;
 use super::rig::probe::Probe;
+use super::rig::process::wait_until;
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::report::{Report, Target};
 
@@ -35,6 +38,62 @@ impl Run {
         assert_eq!(self.code, code, "{}{}", self.out, self.err);
         self
     }
+}
+
+/// A program that runs, and the lines that it has printed so far.
+pub struct Running {
+    child: Child,
+    pub out: Lines,
+    pub err: Lines,
+}
+
+pub type Lines = Arc<Mutex<Vec<String>>>;
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
+        let out = collect(child.stdout.take().expect("a pipe"));
+        let err = collect(child.stderr.take().expect("a pipe"));
+        Self { child, out, err }
+    }
+
+    /// The exit status, once it has ended.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("a child").map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Waits for its end.
+    pub async fn end(&mut self) -> i32 {
+        wait_until("netsurgeon ends", DEADLINE, async || {
+            self.ended().ok_or_else(|| format!("{:?}", lines_of(&self.err).last()))
+        })
+        .await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, or the test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn lines_of(lines: &Lines) -> Vec<String> {
+    lines.lock().expect("nobody panics").clone()
+}
+
+fn collect(pipe: impl Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let collected = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            println!("| {line}");
+            collected.lock().expect("nobody panics").push(line);
+        }
+    });
+    lines
 }
 
 /// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
@@ -84,6 +143,12 @@ impl Serving {
         };
         println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
         run
+    }
+
+    /// Starts the program, to be listened to while it runs.
+    pub fn start_netsurgeon(&self, words: &str) -> Running {
+        println!("$ netsurgeon {words} &");
+        Running::start(self.command(words))
     }
 
     /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended

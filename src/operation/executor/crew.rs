@@ -123,6 +123,7 @@ impl Crew<'_> {
                 Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
                 Ok(outcome) => self.count(step, &outcome, report),
                 Err(source) => {
+                    self.carrier.tell(Event::StepFailed { step, error: &source });
                     let later = Failure { step: step.id.clone(), source };
                     if failure.is_some() {
                         tracing::warn!(%later, "another step under way failed, too");
@@ -142,6 +143,10 @@ impl Crew<'_> {
     ) -> (usize, &'s Step, Result<Outcome, OperationError>) {
         let outcome = match way {
             Way::Forward => {
+                let is_for_the_way_back = matches!(step.action, Action::WayBack { .. });
+                if !is_for_the_way_back && self.is_to_be_carried_out(step, way) {
+                    self.carrier.tell(Event::StepStarted { step });
+                }
                 let done = self.carrier.forward(step).await;
                 done.map(|done| if done { Outcome::Done } else { Outcome::Skipped })
             }
@@ -193,6 +198,7 @@ impl Crew<'_> {
         if lock(unwinding).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
+        self.carrier.tell(Event::StepStarted { step });
         match self.carrier.backward(step).await {
             Ok(()) => {
                 lock(unwinding).undone(step);

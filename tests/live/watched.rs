@@ -1,0 +1,191 @@
+//! What is seen of a renumbering from outside while it runs: its log, its metrics, the events of the Services,
+//! and somebody else who watches.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::serving::{DEADLINE, Running, SERVICES, Serving, lines_of};
+
+/// Services that move: those of the cluster, `web` and `kubernetes`.
+const MOVED: u64 = SERVICES as u64 + 2;
+
+#[tokio::test]
+async fn an_operation_is_seen_from_outside() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let seen = "--log-format json --metrics-listen 127.0.0.1:0 --rate 40";
+    let mut apply = serving.start_netsurgeon(&format!("{} {seen}", serving.apply_words()));
+    let url = wait_until("the metrics have an address", DEADLINE, async || {
+        let lines = lines_of(&apply.err);
+        let url = lines.iter().find_map(|line| json(line)["fields"]["url"].as_str().map(str::to_string));
+        url.ok_or_else(|| format!("{lines:?}"))
+    })
+    .await;
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics").to_string();
+    let mut watch = serving.start_netsurgeon("renumber status --watch 1");
+    let pages = scrape_until_the_end(&mut apply, &address).await;
+    assert_eq!(apply.end().await, 6, "it pauses where the flag must change");
+    check_pages(&pages);
+    let operation = serving.journals().remove(0);
+    check_log(&lines_of(&apply.err), &operation);
+    check_events(&serving, &operation).await;
+
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --confirm flags --no-events").expect(0);
+    assert_eq!(watch.end().await, 0, "whoever watches sees the end");
+    let said = lines_of(&watch.out);
+    assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");
+    assert!(said.last().is_some_and(|line| line.contains(": rolled-back, ")), "{said:?}");
+    assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "as asked for");
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn ask(address: &str, path: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.to_string(), body.to_string()))
+}
+
+async fn scrape_until_the_end(apply: &mut Running, address: &str) -> Vec<Page> {
+    let (mut pages, mut others) = (Vec::new(), 0);
+    while apply.ended().is_none() {
+        if let Some((head, body)) = ask(address, "/metrics") {
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+            assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
+            pages.push(Page::parse(&body));
+        }
+        others += usize::from(ask(address, "/").is_some_and(|(head, _)| head.starts_with("HTTP/1.1 404 ")));
+        // A scraper's pause, so that the operation has the processor.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(others > 0, "only the metrics are there");
+    pages
+}
+
+/// A page of metrics: samples by name and labels.
+struct Page(BTreeMap<String, f64>);
+
+impl Page {
+    /// Checks what `promtool check metrics` does: HELP and TYPE before the samples of a family, once, valid names
+    /// and numbers, counters that end with `_total`.
+    fn parse(text: &str) -> Self {
+        let (mut types, mut samples) = (BTreeMap::new(), BTreeMap::new());
+        let mut helped = None;
+        assert!(text.ends_with('\n'), "{text}");
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, words) = help.split_once(' ').expect("a text");
+                assert!(!words.is_empty(), "{line}");
+                helped = Some(name.to_string());
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').expect("a type");
+                assert_eq!(helped.as_deref(), Some(name), "{line}");
+                assert!(["counter", "gauge", "summary"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                assert!(types.insert(name.to_string(), kind.to_string()).is_none(), "{line}");
+            } else {
+                let (series, value) = line.rsplit_once(' ').expect("a value");
+                let name = series.split('{').next().expect("a name");
+                let fits = |c: char| c.is_ascii_lowercase() || c == '_';
+                assert!(name.starts_with("netsurgeon_") && name.chars().all(fits), "{line}");
+                let base = name.strip_suffix("_sum").or(name.strip_suffix("_count")).unwrap_or(name);
+                assert!(
+                    types.contains_key(name) || types.get(base).is_some_and(|kind| kind == "summary"),
+                    "{line}"
+                );
+                let value = value.parse().unwrap_or_else(|error| panic!("{error}: {line}"));
+                assert!(samples.insert(series.to_string(), value).is_none(), "twice: {line}");
+            }
+        }
+        Self(samples)
+    }
+
+    fn get(&self, series: &str) -> Option<f64> {
+        self.0.get(series).copied()
+    }
+
+    /// Services that wait, are held, are retired.
+    fn services(&self) -> Option<[u64; 3]> {
+        let of =
+            |state: &str| self.get(&format!("netsurgeon_services{{state=\"{state}\"}}")).map(|n| n as u64);
+        Some([of("waiting")?, of("held")?, of("retired")?])
+    }
+}
+
+fn check_pages(pages: &[Page]) {
+    let services: Vec<[u64; 3]> = pages.iter().filter_map(Page::services).collect();
+    for (one, next) in services.iter().zip(services.iter().skip(1)) {
+        assert_eq!(one.iter().sum::<u64>(), MOVED, "{services:?}");
+        assert!(next[0] <= one[0] && next[1] >= one[1], "forward: {services:?}");
+    }
+    assert!(services.iter().any(|[waiting, held, _]| *waiting > 0 && *held > 0), "midway: {services:?}");
+    let last = pages.last().expect("a page");
+    let value = |series: &str| last.get(series).unwrap_or_else(|| panic!("`{series}` in {:?}", last.0));
+    let steps = value("netsurgeon_steps_total{outcome=\"done\"}");
+    assert!(value("netsurgeon_writes_total") >= steps && steps > MOVED as f64, "{steps}");
+    assert_eq!(value("netsurgeon_steps_total{outcome=\"failed\"}") as u64, 0);
+    let (count, sum) = (value("netsurgeon_barrier_seconds_count"), value("netsurgeon_barrier_seconds_sum"));
+    assert!(count >= 2.0 && sum > 0.0 && value("netsurgeon_barrier_last_seconds") <= sum, "{count} {sum}");
+    assert!(value("netsurgeon_batches") >= 4.0);
+    let stages = pages.iter().flat_map(|page| page.0.keys()).filter(|name| name.contains("_stage_info{"));
+    assert!(stages.into_iter().any(|name| name.contains("stage=\"flip\"")), "{:?}", last.0);
+}
+
+fn check_log(lines: &[String], operation: &str) {
+    let lines: Vec<Value> = lines.iter().map(|line| json(line)).collect();
+    let of_batches: Vec<&Value> =
+        lines.iter().map(|line| &line["fields"]).filter(|fields| fields["batch"].is_u64()).collect();
+    let there: Vec<u64> = of_batches.iter().filter_map(|fields| fields["services_there"].as_u64()).collect();
+    let batches: Vec<u64> = of_batches.iter().filter_map(|fields| fields["batch"].as_u64()).collect();
+    assert!(there.is_sorted() && there.last() == Some(&MOVED), "{there:?}");
+    assert_eq!(
+        batches,
+        Vec::from_iter(1..=of_batches[0]["batches"].as_u64().expect("a number")),
+        "one line a batch"
+    );
+    assert!(
+        of_batches.iter().all(|fields| fields["operation"] == *operation && fields["kind"] == "progress")
+    );
+    assert!(of_batches.iter().all(|fields| fields["services_per_second"].is_number()), "{of_batches:?}");
+    let error = lines.iter().find(|line| line["level"] == "error").expect("it says why it stops");
+    assert_eq!(error["fields"]["exit_status"], 6, "{error}");
+    assert_eq!(error["fields"]["step"], "external/flags", "{error}");
+}
+
+async fn events(serving: &Serving, reason: &str) -> Vec<Value> {
+    let mut events = serving.cluster.api.list("/apis/events.k8s.io/v1/events").await;
+    events.retain(|event| event["reason"] == reason);
+    events
+}
+
+/// Each Service that moved has one event, which names both of its addresses.
+async fn check_events(serving: &Serving, operation: &str) {
+    let events = events(serving, "Renumbered").await;
+    assert_eq!(events.len() as u64, MOVED, "{events:?}");
+    let services = serving.cluster.api.list("/api/v1/services").await;
+    for event in events {
+        let regarding = &event["regarding"];
+        let service = services.iter().find(|service| service["metadata"]["uid"] == regarding["uid"]);
+        let service = service.unwrap_or_else(|| panic!("{event}"));
+        assert_eq!(service["metadata"]["name"], regarding["name"], "{event}");
+        let (new, old) = (&service["spec"]["clusterIP"], &service["spec"]["externalIPs"][0]);
+        let note = event["note"].as_str().expect("a note");
+        for address in [new, old] {
+            let address = address.as_str().expect("an address");
+            assert!(note.contains(address), "{address}: {note}");
+        }
+        assert_eq!(event["metadata"]["annotations"]["netsurgeon.io/operation"], *operation, "{event}");
+    }
+}
