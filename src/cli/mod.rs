@@ -8,6 +8,7 @@
 
 pub mod failure;
 pub mod output;
+pub mod report;
 pub mod source;
 
 mod announce;

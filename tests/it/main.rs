@@ -29,6 +29,7 @@ mod parallel;
 mod planning;
 mod program;
 mod rehearsal;
+mod report;
 mod store_contract;
 mod verifying;
 mod wire_fixtures;
