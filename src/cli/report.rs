@@ -139,13 +139,13 @@ fn allocation(html: &mut Html, subject: &Subject<'_>) {
     let new = |what: &str, addresses| Allocation { range: work.to, what: what.to_string(), addresses };
     html.section("allocation", "The ranges before and after");
     html.add(format_args!("<div class=\"ranges\">"));
-    let mut before = old("addresses of Services that move", addresses(&|m| Some(m.old_address)));
-    before.push(new("none of the Services that move", Vec::new()));
+    let mut before = old("had by Services that move", addresses(&|m| Some(m.old_address)));
+    before.push(new("had by none of them", Vec::new()));
     ranges::column(html, "Before", &before);
     let is_left = |m: &Move| (phase(m) != Phase::Retired).then_some(m.old_address);
-    let mut after = old("addresses that Services have, or that are held for them", addresses(&is_left));
+    let mut after = old("had by Services, or held for them", addresses(&is_left));
     let has_moved = |m: &Move| (phase(m) != Phase::Waiting).then_some(m.new_address);
-    after.push(new("addresses of Services that have moved", addresses(&has_moved)));
+    after.push(new("had by Services that have moved", addresses(&has_moved)));
     ranges::column(html, "After, as the journal says", &after);
     html.add(format_args!("</div>"));
     sections::legend(html, &ranges::LEGEND);

@@ -21,6 +21,7 @@ mod cluster_ip;
 mod external_ip;
 mod promises;
 mod renumber;
+mod report;
 mod sentinel;
 mod serving;
 mod trouble;

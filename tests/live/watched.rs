@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -75,7 +76,7 @@ async fn scrape_until_the_end(apply: &mut Running, address: &str) -> Vec<Page> {
 }
 
 /// A page of metrics: samples by name and labels.
-struct Page(BTreeMap<String, f64>);
+struct Page(BTreeMap<String, String>);
 
 impl Page {
     /// Checks what `promtool check metrics` does: HELP and TYPE before the samples of a family, once, valid names
@@ -105,22 +106,24 @@ impl Page {
                     types.contains_key(name) || types.get(base).is_some_and(|kind| kind == "summary"),
                     "{line}"
                 );
-                let value = value.parse().unwrap_or_else(|error| panic!("{error}: {line}"));
-                assert!(samples.insert(series.to_string(), value).is_none(), "twice: {line}");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert!(samples.insert(series.to_string(), value.to_string()).is_none(), "twice: {line}");
             }
         }
         Self(samples)
     }
 
-    fn get(&self, series: &str) -> Option<f64> {
-        self.0.get(series).copied()
+    /// A sample that must be there.
+    fn get<T: FromStr>(&self, series: &str) -> T {
+        let value = self.0.get(series).and_then(|value| value.parse().ok());
+        value.unwrap_or_else(|| panic!("`{series}` in {:?}", self.0))
     }
 
-    /// Services that wait, are held, are retired.
+    /// Services that wait, are held, are retired; `None` before the operation is under way.
     fn services(&self) -> Option<[u64; 3]> {
-        let of =
-            |state: &str| self.get(&format!("netsurgeon_services{{state=\"{state}\"}}")).map(|n| n as u64);
-        Some([of("waiting")?, of("held")?, of("retired")?])
+        let series =
+            ["waiting", "held", "retired"].map(|state| format!("netsurgeon_services{{state=\"{state}\"}}"));
+        self.0.contains_key(&series[0]).then(|| series.map(|series| self.get(&series)))
     }
 }
 
@@ -132,13 +135,14 @@ fn check_pages(pages: &[Page]) {
     }
     assert!(services.iter().any(|[waiting, held, _]| *waiting > 0 && *held > 0), "midway: {services:?}");
     let last = pages.last().expect("a page");
-    let value = |series: &str| last.get(series).unwrap_or_else(|| panic!("`{series}` in {:?}", last.0));
-    let steps = value("netsurgeon_steps_total{outcome=\"done\"}");
-    assert!(value("netsurgeon_writes_total") >= steps && steps > MOVED as f64, "{steps}");
-    assert_eq!(value("netsurgeon_steps_total{outcome=\"failed\"}") as u64, 0);
-    let (count, sum) = (value("netsurgeon_barrier_seconds_count"), value("netsurgeon_barrier_seconds_sum"));
-    assert!(count >= 2.0 && sum > 0.0 && value("netsurgeon_barrier_last_seconds") <= sum, "{count} {sum}");
-    assert!(value("netsurgeon_batches") >= 4.0);
+    let count = |series: &str| last.get::<u64>(series);
+    let steps = count("netsurgeon_steps_total{outcome=\"done\"}");
+    assert!(count("netsurgeon_writes_total") >= steps && steps > MOVED, "{steps}");
+    assert_eq!(count("netsurgeon_steps_total{outcome=\"failed\"}"), 0);
+    assert!(count("netsurgeon_barrier_seconds_count") >= 2 && count("netsurgeon_batches") >= 4);
+    let (sum, longest) =
+        (last.get::<f64>("netsurgeon_barrier_seconds_sum"), "netsurgeon_barrier_last_seconds");
+    assert!(sum > 0.0 && last.get::<f64>(longest) <= sum, "{sum}");
     let stages = pages.iter().flat_map(|page| page.0.keys()).filter(|name| name.contains("_stage_info{"));
     assert!(stages.into_iter().any(|name| name.contains("stage=\"flip\"")), "{:?}", last.0);
 }
@@ -152,7 +156,7 @@ fn check_log(lines: &[String], operation: &str) {
     assert!(there.is_sorted() && there.last() == Some(&MOVED), "{there:?}");
     assert_eq!(
         batches,
-        Vec::from_iter(1..=of_batches[0]["batches"].as_u64().expect("a number")),
+        (1..=of_batches[0]["batches"].as_u64().expect("a number")).collect::<Vec<_>>(),
         "one line a batch"
     );
     assert!(

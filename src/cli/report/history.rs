@@ -19,6 +19,8 @@ pub struct Span {
     pub stage: usize,
     /// Whether it was undone then.
     pub back: bool,
+    /// Whether others did it, and it was waited for.
+    pub others: bool,
     /// From when.
     pub from: i64,
     /// Until when.
@@ -177,8 +179,11 @@ impl History {
             let is_still = pause.as_ref().is_some_and(|pause| pause.external.is_none());
             let from = if is_still { to } else { last };
             match self.spans.last_mut() {
-                Some(span) if span.stage == stage && span.back == back && pause.is_none() => span.to = to,
-                _ => self.spans.push(Span { stage, back, from, to }),
+                Some(span) if pause.is_none() && goes_on(span, stage, back) => span.to = to,
+                _ => {
+                    let others = pause.as_ref().is_some_and(|pause| pause.external.is_some());
+                    self.spans.push(Span { stage, back, others, from, to });
+                }
             }
             if let Some(pause) = pause {
                 let name = pause.external.as_ref();
@@ -205,6 +210,11 @@ impl History {
         let to = self.spans.iter().filter(of).map(|span| span.to).max()?;
         Some((from, to))
     }
+}
+
+/// Whether a span is still going on with a moment of a stage.
+fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
+    span.stage == stage && span.back == back && !span.others
 }
 
 fn pause_before(moment: &Moment, last: i64, gap: i64) -> Option<Pause> {

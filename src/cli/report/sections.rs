@@ -105,8 +105,8 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
         (
             "Plan",
             format!(
-                "{} in {}, {} stay; storage era {}, revision {}, {}",
-                counted(work.moves.len(), "Service", "Services"),
+                "{} Services in {}, {} stay; storage era {}, revision {}, {}",
+                thousands(work.moves.len()),
                 counted(work.batches().len(), "batch", "batches"),
                 work.skipped.len(),
                 work.era,
@@ -130,18 +130,14 @@ pub fn timeline(html: &mut Html, history: &History) {
     if !history.pauses.is_empty() {
         let rows = history.pauses.iter().enumerate().take(MOST_ROWS).map(|(index, pause)| {
             let lasted = pause.to.saturating_sub(pause.from);
-            let name = pause.external.as_deref().map_or_else(|| "–".to_string(), code);
             let number = index.saturating_add(1).to_string();
-            [
-                number,
-                moment(pause.from),
-                moment(pause.to),
-                lasting(lasted),
-                name,
-                esc(&pause.what).to_string(),
-            ]
+            let why = match &pause.external {
+                Some(name) => format!("others were waited for: {}", code(name)),
+                None => esc(&pause.what).to_string(),
+            };
+            [number, moment(pause.from), moment(pause.to), lasting(lasted), why]
         });
-        html.table("pauses", ["#", "Paused from", "to", "for", "Waiting for", "What it waited for"], rows);
+        html.table("pauses", ["#", "Paused from", "to", "for", "Why"], rows);
     }
     html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
     html.end_section();
@@ -221,10 +217,10 @@ pub fn troubles(html: &mut Html, history: &History) {
     html.section("steps", "Steps that are open, failed or stuck");
     if history.troubles.is_empty() {
         html.add(format_args!(
-            "<p class=\"good\">None: {} done{}.</p>",
-            counted(history.done, "step is", "steps are"),
+            "<p class=\"good\">None; done: {}{}.</p>",
+            thousands(history.done),
             if history.undone > 0 {
-                format!(", {} undone", thousands(history.undone))
+                format!(", undone: {}", thousands(history.undone))
             } else {
                 String::new()
             }

@@ -185,20 +185,35 @@ impl Row {
             }
         }
         rows.retain(|row| !row.spans.is_empty());
-        let (mut y, mut free) = (TOP, 0.0);
+        let mut y = TOP;
         for row in &mut rows {
             row.y = y;
-            row.has_label = y >= free;
-            if row.has_label {
-                free = y + row.height.max(LEAST_LABEL);
-            }
             y += row.height;
         }
+        Self::label_some(&mut rows);
         rows
     }
 
+    /// Takes labels away that would lie on others; rows of full height keep theirs.
+    fn label_some(rows: &mut [Self]) {
+        let full: Vec<f64> = rows.iter().filter(|row| row.height >= LEAST_LABEL).map(Self::middle).collect();
+        let mut last = f64::NEG_INFINITY;
+        for row in rows {
+            let middle = row.middle();
+            let is_free = || full.iter().all(|other| (other - middle).abs() >= LEAST_LABEL);
+            row.has_label = row.height >= LEAST_LABEL || (middle - last >= LEAST_LABEL && is_free());
+            if row.has_label {
+                last = middle;
+            }
+        }
+    }
+
+    fn middle(&self) -> f64 {
+        self.y + self.height / 2.0
+    }
+
     fn draw(&self, history: &History, axis: &Axis, svg: &mut String) {
-        let (y, middle) = (self.y, self.y + self.height / 2.0);
+        let (y, middle) = (self.y, self.middle());
         if self.has_label {
             let label = esc(&self.label);
             let _ = writeln!(
@@ -215,7 +230,11 @@ impl Row {
         for span in &spans {
             let Some(stage) = history.stages.get(span.stage) else { continue };
             let (from, to) = (axis.x(span.from, true), axis.x(span.to, false));
-            let class = if span.back { "back" } else { class(&stage.name) };
+            let class = match () {
+                () if span.others => "others",
+                () if span.back => "back",
+                () => class(&stage.name),
+            };
             let width = (to - from).max(2.5);
             let (begun, ended) = (clock(span.from).0, clock(span.to).0);
             let _ = writeln!(
@@ -248,7 +267,6 @@ fn class(stage: &str) -> &'static str {
     match stage {
         "barrier" | "verify" => "wait",
         "flip" => "flip",
-        "prepare" | "flags" | "close" => "others",
         "no-return" | "retire" => "retire",
         _ => "write",
     }
