@@ -27,8 +27,8 @@ use crate::operation::{
 use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
 use crate::renumber::plan::KIND;
-use crate::store::ReadStore;
 use crate::store::etcd::EtcdStore;
+use crate::store::{ReadStore, Revision};
 use crate::survey::Survey;
 
 /// How to reach the Kubernetes API.
@@ -178,7 +178,7 @@ impl Session {
 
     /// Opens an operation by its id, or the one that has not come to an end.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
-        open_operation(self.store.as_ref(), &self.id, operation).await
+        open_operation(self.store.as_ref(), &self.id, operation, None).await
     }
 
     /// Takes the cluster's lock for an operation.
@@ -270,11 +270,13 @@ async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>,
     Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
 }
 
-/// Opens a renumbering by its id, or the one of the cluster that has not come to an end.
+/// Opens a renumbering by its id, or the one of the cluster that has not come to an end; `at` is the revision at
+/// which everything else was read that it is compared with.
 pub async fn open_operation(
     store: &dyn ReadStore,
     cluster: &str,
     operation: Option<&str>,
+    at: Option<Revision>,
 ) -> Result<Ongoing, Failure> {
     let operation = match operation {
         Some(id) => id.to_string(),
@@ -291,7 +293,7 @@ pub async fn open_operation(
             }
         },
     };
-    let (journal, summary, text) = Journal::open(store, cluster, &operation).await?;
+    let (journal, summary, text) = Journal::open_at(store, cluster, &operation, at).await?;
     if summary.kind != KIND {
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }

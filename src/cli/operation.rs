@@ -168,7 +168,7 @@ struct ShownStep {
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
     let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
-    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation)).await?;
+    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation), None).await?;
     let work = &ongoing.plan.work;
     let mut steps = Vec::new();
     for stage in work.stages() {

@@ -125,11 +125,11 @@ impl<'a> Progress<'a> {
         }
         self.unsaid = 0;
         let (tally, now) = (lock(&self.tally), Instant::now());
-        let batch = match tally.stage.batch {
-            0 => String::new(),
-            batch => format!("batch {batch} of {}: ", tally.batches),
+        let stage = match tally.stage.batch {
+            0 => tally.stage.name.clone(),
+            batch => format!("batch {batch} of {}, {}", tally.batches, tally.stage.name),
         };
-        let text = format!("{batch}{}; {}", tally.words(now), tally.stage.name);
+        let text = format!("{}; {stage}", tally.words(now));
         self.output.say(Kind::Progress, &text, &tally.fields(now));
     }
 }

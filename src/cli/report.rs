@@ -65,7 +65,8 @@ pub async fn run(context: &Context, args: &ReportArgs) -> Result<Outcome, Failur
     let store = args.etcd.connect().await?;
     let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
     let cluster = survey.cluster_id.clone().unwrap_or_default();
-    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation)).await?;
+    let ongoing =
+        open_operation(store.as_ref(), &cluster, Some(&args.operation), Some(survey.revision)).await?;
     let page = page(&Subject {
         operation: &ongoing.operation,
         plan: &ongoing.plan,

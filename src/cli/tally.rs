@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::operation::{Action, Event, Journal, OperationError, Step};
+use crate::operation::{Action, Event, Journal, OperationError, Stage, State, Step, Work};
 use crate::renumber::Renumbering;
 use crate::renumber::verify::Phase;
 
@@ -281,5 +281,97 @@ pub fn in_words(time: Duration) -> String {
         (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (hours, 0, _) => format!("{hours} h"),
         (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Names the stage that is under way, or comes next.
+pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
+    let stages = work.stages();
+    let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
+    if journal.is_being_undone() {
+        let is_open =
+            |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
+        let stage = stages.iter().rev().find(|stage| has(stage, &is_open))?;
+        return Some(format!("back: {}", stage.title));
+    }
+    let is_open = |step: &Step| {
+        !matches!(step.action, Action::WayBack { .. }) && journal.state(&step.id) != Some(State::Done)
+    };
+    stages.iter().find(|stage| has(stage, &is_open)).map(|stage| stage.title.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{StepId, Swap, Wait, WorldError};
+
+    fn tally(now: Instant) -> Tally {
+        Tally {
+            operation: "op".into(),
+            goal: Goal::Move,
+            services: 100,
+            batches: 4,
+            phases: Phases { waiting: 80, held: 20, retired: 0 },
+            steps: Outcomes::default(),
+            barriers: Waits::default(),
+            stage: Current::default(),
+            paused: false,
+            begun: now,
+            before: 20,
+            waiting_since: None,
+        }
+    }
+
+    fn step(id: &str, action: Action) -> Step {
+        Step { id: StepId(id.into()), about: String::new(), action }
+    }
+
+    fn flip() -> Step {
+        step("flip/default/web", Action::Swap { forward: Swap::default(), backward: None })
+    }
+
+    #[test]
+    fn what_was_there_before_counts_for_the_share_but_not_for_the_pace() {
+        let begun = Instant::now();
+        let mut tally = tally(begun);
+        assert_eq!(tally.words(begun), "20 of 100 Services moved (20 %)");
+        assert_eq!(tally.pace(begun), None);
+        for _ in 0..10 {
+            assert!(tally.note(&Event::StepDone { step: &flip() }, begun));
+        }
+        let now = begun + Duration::from_secs(4);
+        assert_eq!(tally.words(now), "30 of 100 Services moved (30 %), 2.5 a second, 28 s left");
+        assert_eq!(tally.phases, Phases { waiting: 70, held: 30, retired: 0 });
+    }
+
+    #[test]
+    fn on_the_way_back_it_counts_the_other_way_round() {
+        let now = Instant::now();
+        let mut tally = Tally { goal: Goal::Back, before: 80, ..tally(now) };
+        let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
+        tally.note(&Event::StageStarted { stage: &stage, steps: 1, back: true }, now);
+        assert!(tally.note(&Event::StepDone { step: &flip() }, now));
+        assert_eq!((tally.there(), tally.steps.undone, tally.steps.done), (81, 1, 0));
+        assert_eq!(tally.stage.batch, 1);
+    }
+
+    #[test]
+    fn barriers_are_timed_and_pauses_seen() {
+        let begun = Instant::now();
+        let mut tally = tally(begun);
+        let wait = Wait { name: "barrier".into(), batch: Some(0), until: String::new() };
+        let barrier = step("barrier/00000", Action::Wait(wait));
+        for seconds in [3, 1] {
+            tally.note(&Event::StepStarted { step: &barrier }, begun);
+            tally.note(&Event::StepDone { step: &barrier }, begun + Duration::from_secs(seconds));
+        }
+        let Waits { count, sum, last } = tally.barriers;
+        assert_eq!((count, sum.as_secs(), last.as_secs()), (2, 4, 1));
+        let paused = OperationError::Paused { name: "flags".into(), what: String::new(), why: String::new() };
+        tally.note(&Event::StepFailed { step: &barrier, error: &paused }, begun);
+        assert!(tally.paused && tally.steps.failed == 0, "a pause is no failure");
+        let failed = OperationError::World(WorldError("no".into()));
+        tally.note(&Event::StepFailed { step: &barrier, error: &failed }, begun);
+        assert!(!tally.paused && tally.steps.failed == 1);
     }
 }

@@ -54,7 +54,7 @@ pub struct Fit {
     /// Services of the plan that are not as it says: it must be made anew.
     pub drifts: Vec<Drift>,
     /// Services with an address of a range that is left, of which the plan knows nothing: they were born since,
-    /// and stay where they are until they are swept.
+    /// and stay where they are until they are swept. What netsurgeon made itself is none of them.
     pub newcomers: Vec<String>,
 }
 
@@ -78,6 +78,7 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
         !known.contains(&(service.namespace.as_str(), service.name.as_str()))
+            && !service.is_shadow()
             && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();

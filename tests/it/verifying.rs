@@ -2,7 +2,7 @@
 //! stop, and clear about what others did to it.
 
 use netsurgeon::renumber::verify::{Verified, verify};
-use netsurgeon::renumber::{Hold, Move};
+use netsurgeon::renumber::{Hold, Move, current};
 use netsurgeon::store::Key;
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
@@ -100,4 +100,19 @@ fn elsewhere_for_shadow() -> [(Field, Value); 2] {
         (Field::cluster_ip(), text("10.200.77.78")),
         (Field::cluster_ips(), Value::Texts(vec!["10.200.77.78".into()])),
     ]
+}
+
+/// Shadows hold addresses of the range that is left: they are the plan's, and no Services born meanwhile.
+#[tokio::test]
+async fn what_was_made_to_hold_an_address_is_no_newcomer() {
+    let mut shadows = 0;
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
+        let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+        shadows += survey.services.iter().filter(|service| service.is_shadow()).count();
+        let newcomers = current::compare(&bench.plan.work, &survey).newcomers;
+        assert_eq!(newcomers, Vec::<String>::new(), "{}", bench.name);
+    }
+    assert!(shadows > 0, "there are cases with shadows");
 }

@@ -151,6 +151,26 @@ impl Serving {
         Running::start(self.command(words))
     }
 
+    /// Runs the program on a terminal of its own (`script`), 120 columns wide, and returns what is written on it.
+    pub fn on_a_terminal(&self, words: &str) -> Run {
+        let command = self.command(words);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut terminal = Command::new("script");
+        terminal
+            .env_clear()
+            .current_dir("/")
+            .env("TERM", "xterm")
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+        for (name, value) in command.get_envs() {
+            terminal.env(name, value.unwrap_or_default());
+        }
+        terminal.args(["-qec", &format!("stty cols 120 rows 40; {program} {words}"), "/dev/null"]);
+        let output = terminal.stdin(Stdio::null()).output().expect("script runs");
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        println!("$ netsurgeon {words}\n{out}");
+        Run { code: output.status.code().unwrap_or(-1), out, err: String::new() }
+    }
+
     /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
     /// by itself before.
     pub async fn kill_after(&self, words: &str, records: usize) -> bool {

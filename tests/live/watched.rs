@@ -38,11 +38,16 @@ async fn an_operation_is_seen_from_outside() {
     check_events(&serving, &operation).await;
 
     serving.restart_with("10.96.0.0/16").await;
-    serving.netsurgeon("renumber rollback --yes --confirm flags --no-events").expect(0);
+    let screen = serving.on_a_terminal("renumber rollback --yes --confirm flags --no-events").expect(0).out;
+    assert!(screen.contains(&format!(" of {MOVED} Services moved back (")), "{screen}");
+    assert!(screen.contains("back: move batch 1 of 4"), "the stage: {screen}");
     assert_eq!(watch.end().await, 0, "whoever watches sees the end");
     let said = lines_of(&watch.out);
     assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");
     assert!(said.last().is_some_and(|line| line.contains(": rolled-back, ")), "{said:?}");
+    let screen =
+        serving.on_a_terminal(&format!("renumber status --watch --operation {operation}")).expect(0).out;
+    assert!(screen.starts_with("\u{1b}[H\u{1b}[2J") && screen.contains(": rolled-back, "), "{screen:?}");
     assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "as asked for");
 }
 

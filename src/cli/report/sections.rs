@@ -7,6 +7,7 @@ use super::history::{History, Outside, Trouble};
 use super::html::{Html, code, esc, lasting, moment, prose, thousands};
 use super::{Subject, timeline};
 use crate::cli::output::counted;
+use crate::cli::tally::stage_now;
 use crate::operation::State;
 use crate::renumber::verify::Verified;
 use crate::survey::{Finding, Severity};
@@ -93,12 +94,17 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
         Some(ended) => format!("{} ({})", moment(ended), esc(&summary.status)),
         None => "not yet".to_string(),
     };
+    let next = match stage_now(work, subject.journal) {
+        Some(stage) if summary.status != "rolled-back" => prose(&stage),
+        _ => "–".to_string(),
+    };
     let rows = [
         ("From", code(&from)),
         ("To", code(&work.to.to_string())),
         ("Begun by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
         ("Begun", moment(summary.started)),
         ("Last step", moment(history.to)),
+        ("Under way, or next", next),
         ("Ended", ended),
         ("Cluster", code(&header.cluster)),
         ("Plan digest", code(&subject.plan.digest)),

@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
 use crate::cli::output::counted;
-use crate::operation::{Action, Journal, Lock, Stage, State, Step, Work};
-use crate::renumber::{Renumbering, current, verify};
+use crate::cli::tally::stage_now;
+use crate::operation::Lock;
+use crate::renumber::{current, verify};
 use crate::store::etcd::EtcdStore;
 use crate::survey::{Finding, Layout, Survey};
 
@@ -47,7 +48,7 @@ impl Look {
     ) -> Result<Self, Failure> {
         let survey = Survey::read(store.as_ref(), layout, None).await?;
         let cluster = survey.cluster_id.clone().unwrap_or_default();
-        let ongoing = open_operation(store.as_ref(), &cluster, operation).await?;
+        let ongoing = open_operation(store.as_ref(), &cluster, operation, Some(survey.revision)).await?;
         let holder = Lock::holder(store.as_ref(), &cluster).await?;
         let work = &ongoing.plan.work;
         let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
@@ -94,20 +95,4 @@ impl fmt::Display for Look {
             None => Ok(()),
         }
     }
-}
-
-/// Names the stage that is under way, or comes next.
-fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
-    let stages = work.stages();
-    let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
-    if journal.is_being_undone() {
-        let is_open =
-            |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
-        let stage = stages.iter().rev().find(|stage| has(stage, &is_open))?;
-        return Some(format!("back: {}", stage.title));
-    }
-    let is_open = |step: &Step| {
-        !matches!(step.action, Action::WayBack { .. }) && journal.state(&step.id) != Some(State::Done)
-    };
-    stages.iter().find(|stage| has(stage, &is_open)).map(|stage| stage.title.clone())
 }
