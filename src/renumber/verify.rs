@@ -61,7 +61,13 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Retired => retired,
         };
         *count = count.saturating_add(1);
-        cluster.check(candidate, phase, &mut verified.findings);
+        let handed_back = StepId(format!("hand-back/{}", candidate.subject()));
+        // On the way back the old address is the allocator's before the Service has it again.
+        let manager = match state(&handed_back) {
+            Some(State::UndoDone) => Manager::Allocator,
+            _ => Manager::Netsurgeon,
+        };
+        cluster.check(candidate, phase, &manager, &mut verified.findings);
     }
     verified
 }
@@ -84,7 +90,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn check(&self, candidate: &Move, phase: Phase, findings: &mut Vec<Finding>) {
+    /// `manager` is whose the IPAddress of the old address is while a Service itself holds it.
+    fn check(&self, candidate: &Move, phase: Phase, manager: &Manager, findings: &mut Vec<Finding>) {
         let subject = format!("Service {}", candidate.subject());
         let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
         let Some(service) = found.filter(|service| service.uid == candidate.uid) else {
@@ -110,7 +117,7 @@ impl<'a> Cluster<'a> {
         }
         self.check_new(candidate, findings);
         if phase == Phase::Held {
-            self.check_held(candidate, service, findings);
+            self.check_held(candidate, service, manager, findings);
         } else {
             self.check_retired(candidate, service, findings);
         }
@@ -149,7 +156,13 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn check_held(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
+    fn check_held(
+        &self,
+        candidate: &Move,
+        service: &ServiceRecord,
+        manager: &Manager,
+        findings: &mut Vec<Finding>,
+    ) {
         let old = candidate.old_address;
         let missing = |what: String, findings: &mut Vec<Finding>| {
             findings.push(
@@ -163,7 +176,7 @@ impl<'a> Cluster<'a> {
             if !self.services.get(&key).is_some_and(|shadow| shadow.addresses.contains(&old)) {
                 missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
             }
-            (shadow.hold_name.as_str(), Manager::Allocator)
+            (shadow.hold_name.as_str(), &Manager::Allocator)
         } else {
             let policy = service.spec.external_traffic_policy.as_deref().unwrap_or("none");
             if !holds(service, old) {
@@ -171,9 +184,9 @@ impl<'a> Cluster<'a> {
             } else if policy != "Local" {
                 findings.push(masquerades(candidate, policy));
             }
-            (candidate.name.as_str(), Manager::Netsurgeon)
+            (candidate.name.as_str(), manager)
         };
-        self.check_object(candidate, old, parent, &manager, findings);
+        self.check_object(candidate, old, parent, manager, findings);
     }
 
     fn check_retired(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {

@@ -9,7 +9,7 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::objects::MANAGED_BY;
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Saboteur, keys};
+use crate::harness::{Bench, Fault, Saboteur, keys};
 
 async fn verified(bench: &Bench, store: &Saboteur) -> Verified {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
@@ -38,6 +38,26 @@ async fn nothing_is_found_wherever_a_renumbering_stops() {
         assert_eq!(phases.first(), Some(&[moves, 0, 0]), "{}", bench.name);
         assert!(phases.contains(&[0, moves, 0]), "{}: {phases:?}", bench.name);
         assert_eq!(phases.last(), Some(&[0, 0, moves]), "{}", bench.name);
+    }
+}
+
+/// On the way back, too, however many of the steps of a stage were undone.
+#[tokio::test]
+async fn nothing_is_found_wherever_a_rollback_stops() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.no_return()).await.expect("a run");
+        loop {
+            store.arm(Fault::Stop(4));
+            let stopped = bench.unwind(&store).await.err();
+            store.arm(Fault::None);
+            let found = verified(&bench, &store).await;
+            assert_eq!(codes(&found), Vec::<String>::new(), "{}, at {stopped:?}", bench.name);
+            if stopped.is_none() {
+                assert_eq!(found.counts, [bench.plan.work.moves.len(), 0, 0]);
+                break;
+            }
+        }
     }
 }
 
