@@ -46,7 +46,8 @@ th{text-align:left;font-weight:600;color:var(--faint);font-size:12.5px;white-spa
 th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}
 td:last-child,th:last-child{padding-right:0}
 .services code,.findings code{white-space:nowrap}
-.services td:first-child{overflow-wrap:anywhere;min-width:180px;width:34%}
+.services td:first-child{overflow-wrap:anywhere;min-width:180px;width:28%}
+.services td:last-child{min-width:170px}
 .services td:nth-child(4),.outside td:first-child,.pauses td{white-space:nowrap}
 .outside td:nth-child(3),.outside td:last-child{white-space:nowrap}
 .pauses td:last-child{white-space:normal;width:50%}
