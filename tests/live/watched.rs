@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
@@ -38,7 +38,13 @@ async fn an_operation_is_seen_from_outside() {
     check_events(&serving, &operation).await;
 
     serving.restart_with("10.96.0.0/16").await;
-    let screen = serving.on_a_terminal("renumber rollback --yes --confirm flags --no-events").expect(0).out;
+    refuse_events(&serving, "RenumberingUndone").await;
+    let screen = serving.on_a_terminal("renumber rollback --yes --confirm flags").expect(0).out;
+    assert!(
+        screen.contains(&format!("{MOVED} Kubernetes events")) && screen.contains("not be written"),
+        "{screen}"
+    );
+    assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "refused, and nothing came of it");
     assert!(screen.contains(&format!(" of {MOVED} Services moved back (")), "{screen}");
     assert!(screen.contains("back: move batch 1 of 4"), "the stage: {screen}");
     assert_eq!(watch.end().await, 0, "whoever watches sees the end");
@@ -48,7 +54,14 @@ async fn an_operation_is_seen_from_outside() {
     let screen =
         serving.on_a_terminal(&format!("renumber status --watch --operation {operation}")).expect(0).out;
     assert!(screen.starts_with("\u{1b}[H\u{1b}[2J") && screen.contains(": rolled-back, "), "{screen:?}");
-    assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "as asked for");
+    wait_until("the new range's ServiceCIDR is gone", DEADLINE, async || {
+        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+    })
+    .await;
+    let words = serving.apply_words().replace("before.db", "again.db");
+    serving.netsurgeon(&format!("{words} --no-events")).expect(6);
+    assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more, as asked for");
 }
 
 fn json(line: &str) -> Value {
@@ -177,6 +190,46 @@ async fn events(serving: &Serving, reason: &str) -> Vec<Value> {
     let mut events = serving.cluster.api.list("/apis/events.k8s.io/v1/events").await;
     events.retain(|event| event["reason"] == reason);
     events
+}
+
+/// Lets the API server refuse events of a reason.
+async fn refuse_events(serving: &Serving, reason: &str) {
+    let rules = json!([{
+        "apiGroups": ["events.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["events"],
+    }]);
+    let deny = json!({"expression": format!("object.reason != '{reason}'"), "message": "not here"});
+    let api_version = "admissionregistration.k8s.io/v1";
+    let spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [deny]});
+    let name = json!({"name": "no-events"});
+    for object in [
+        json!({"apiVersion": api_version, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": spec}),
+        json!({
+            "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name,
+            "spec": {"policyName": "no-events", "validationActions": ["Deny"]},
+        }),
+    ] {
+        serving.cluster.api.create(&object).await;
+    }
+    wait_until("the policy is in force", DEADLINE, async || {
+        let trial = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"generateName": "trial-", "namespace": "default"},
+            "eventTime": "2026-11-21T00:00:00.000000Z", "type": "Normal", "reason": reason, "action": "Try",
+            "reportingController": "test.io/test", "reportingInstance": "test",
+            "regarding": {"kind": "Service", "namespace": "default", "name": "web"},
+        });
+        match serving.cluster.api.try_create(&trial).await {
+            Ok(made) => {
+                let name = made["metadata"]["name"].as_str().expect("a name");
+                let path = format!("/apis/events.k8s.io/v1/namespaces/default/events/{name}");
+                serving.cluster.api.delete(&path).await;
+                Err("it was made".to_string())
+            }
+            Err(error) if error.to_string().contains("not here") => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
 }
 
 /// Each Service that moved has one event, which names both of its addresses.
