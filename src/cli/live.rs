@@ -61,6 +61,9 @@ pub struct LiveArgs {
     /// Writes a second, at most
     #[arg(long, value_name = "N")]
     rate: Option<NonZeroU32>,
+    /// Services that may be left alone because someone else changed or deleted them; with one more it stops
+    #[arg(long, value_name = "N", default_value = "0")]
+    max_failures: u32,
     /// How every kube-proxy is asked whether it has applied what was written: `auto`, `direct`, `node-proxy`
     /// (through the API server), or so many seconds of waiting, which prove nothing
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
@@ -181,6 +184,11 @@ impl Session {
         open_operation(self.store.as_ref(), &self.id, operation, None).await
     }
 
+    /// Returns who holds the cluster's lock, `None` if nobody does.
+    pub async fn holder(&self) -> Result<Option<operation::Held>, Failure> {
+        Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
+    }
+
     /// Takes the cluster's lock for an operation.
     pub async fn lock(&self, args: &LiveArgs, operation: &str, purpose: &str) -> Result<Lock, Failure> {
         let claim = Claim::of_this_process(operation, purpose, SystemAmbient.now());
@@ -225,6 +233,7 @@ impl Session {
             parallel: args.parallel.into(),
             stop,
             rate: args.rate,
+            max_failures: usize::try_from(args.max_failures).unwrap_or(usize::MAX),
             ..Executor::new(&store, &world, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = match way {
@@ -329,6 +338,9 @@ fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
         Failure::from(failure).hint(format!("when it is done: `{go_on} --confirm {name}`"))
     } else if pause {
         Failure::from(failure).hint(format!("to go on: `{go_on}`"))
+    } else if matches!(way, Way::Forward(_)) && failure.source.is_about_one_object() {
+        let text = format!("to leave what is about it alone and go on: `{go_on} --max-failures N`");
+        Failure::from(failure).hint(text)
     } else {
         Failure::from(failure).hint(format!(
             "everything before it is done and in the journal; the old addresses answer. To go on: `{go_on}`"

@@ -222,5 +222,10 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
         counted(report.done, "step", "steps"),
         report.skipped
     ));
+    if let Some(first) = report.stuck.first() {
+        let count = counted(report.stuck.len(), "Service was", "Services were");
+        context.output.warn(&format!("{count} left alone, the first at `{}`: {}", first.step, first.reason));
+        return Ok(Outcome::Findings);
+    }
     Ok(Outcome::Done)
 }

@@ -69,6 +69,7 @@ impl State {
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
+                | (Some(Failed), Failed)
                 | (None, UndoDone | UndoFailed)
                 | (
                     Some(Started | Done | Failed | UndoStarted | UndoFailed),
@@ -379,7 +380,7 @@ mod tests {
             (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(Done), &[UndoStarted, UndoDone, UndoFailed]),
-            (Some(Failed), &[Started, Done, UndoStarted, UndoDone, UndoFailed]),
+            (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoDone), &[Started, Done]),
             (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed]),

@@ -137,7 +137,7 @@ pub enum Event<'a> {
         /// Why.
         error: &'a OperationError,
     },
-    /// A step could not be undone and was left alone.
+    /// A step could not be carried out, or undone, and was left alone.
     LeftAlone {
         /// The step.
         step: &'a StepId,

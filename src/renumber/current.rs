@@ -71,15 +71,16 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
         known.insert(name);
+        let shadows = candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]);
+        known.extend(shadows.map(|shadow| (name.0, shadow.as_str())));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
     }
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
-        !known.contains(&(service.namespace.as_str(), service.name.as_str()))
-            && !service.is_shadow()
-            && service.addresses.iter().any(leaves)
+        let name = (service.namespace.as_str(), service.name.as_str());
+        !known.contains(&name) && !service.is_shadow() && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();
     fit
@@ -97,7 +98,7 @@ fn drift(candidate: &Move, service: Option<&ServiceRecord>, in_use: &HashSet<IpA
     if in_use.contains(&candidate.new_address) {
         return Some(Change::Taken(candidate.new_address));
     }
-    let hold = super::hold::choose(service);
+    let hold = super::hold::choose(service, Some(candidate.hold), None);
     let same = matches!(hold, super::hold::Choice::Hold(hold, _) if hold == candidate.hold)
         && service.spec.external_traffic_policy == candidate.traffic_policy;
     (!same).then_some(Change::Kind)

@@ -22,6 +22,9 @@ pub const SERVICES: usize = 24;
 /// Where they go.
 pub const NEW_RANGE: &str = "10.200.0.0/16";
 
+/// What everything has to confirm that a person would do, from the soak on.
+const ENDING: &str = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
+
 /// A run of the program.
 pub struct Run {
     pub code: i32,
@@ -40,8 +43,8 @@ impl Run {
     }
 }
 
-/// A program that runs, and the lines that it has printed so far.
-pub struct Running {
+/// A program that is listened to, and the lines that it has printed so far.
+pub struct Watched {
     child: Child,
     pub out: Lines,
     pub err: Lines,
@@ -49,7 +52,7 @@ pub struct Running {
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
-impl Running {
+impl Watched {
     fn start(mut command: Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
@@ -69,6 +72,37 @@ impl Running {
             self.ended().ok_or_else(|| format!("{:?}", lines_of(&self.err).last()))
         })
         .await
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program while it runs. Killed on drop.
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+    words: String,
+}
+
+impl Running {
+    fn output(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until it has ended, and returns its exit status.
+    pub async fn end(&mut self) -> i32 {
+        let status = wait_until("netsurgeon ends", DEADLINE, async || {
+            let status = self.child.try_wait().expect("a child");
+            status.ok_or_else(|| self.output())
+        })
+        .await;
+        println!("$ netsurgeon {}\n{}[{status}]", self.words, self.output());
+        status.code().unwrap_or(-1)
     }
 }
 
@@ -106,7 +140,12 @@ pub struct Serving {
 
 impl Serving {
     pub async fn start(era: Era, mode: ProxyMode) -> Self {
-        let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(era) }).await;
+        Self::start_on(ClusterOptions::new(era), mode).await
+    }
+
+    /// Starts one on a cluster of two nodes that is otherwise as given.
+    pub async fn start_on(options: ClusterOptions, mode: ProxyMode) -> Self {
+        let cluster = Cluster::start(ClusterOptions { nodes: 2, ..options }).await;
         let proxies = cluster.start_proxies(mode).await;
         let web = json!({"app": "web"});
         let pods =
@@ -128,7 +167,7 @@ impl Serving {
     fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
         command.env_clear().current_dir("/").args(words.split_whitespace());
-        command.env("ETCDCTL_ENDPOINTS", self.cluster.etcd.endpoint());
+        command.env("ETCDCTL_ENDPOINTS", self.cluster.etcd.endpoints().join(","));
         command.env("KUBECONFIG", self.cluster.kubeconfig());
         command
     }
@@ -146,9 +185,9 @@ impl Serving {
     }
 
     /// Starts the program, to be listened to while it runs.
-    pub fn start_netsurgeon(&self, words: &str) -> Running {
+    pub fn start_netsurgeon(&self, words: &str) -> Watched {
         println!("$ netsurgeon {words} &");
-        Running::start(self.command(words))
+        Watched::start(self.command(words))
     }
 
     /// Runs the program on a terminal of its own (`script`), 120 columns wide, and returns what is written on it.
@@ -169,6 +208,27 @@ impl Serving {
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         println!("$ netsurgeon {words}\n{out}");
         Run { code: output.status.code().unwrap_or(-1), out, err: String::new() }
+    }
+
+    /// Starts the program, which goes on while the test does something else; its output goes to a file.
+    pub fn spawn(&self, words: &str) -> Running {
+        let log = self.cluster.directory().join("netsurgeon.log");
+        let file = std::fs::File::create(&log).expect("the workspace can be written to");
+        let mut command = self.command(words);
+        command.stdout(Stdio::null()).stderr(file);
+        Running { child: command.spawn().expect("netsurgeon starts"), log, words: words.to_owned() }
+    }
+
+    /// Waits until the journal has so many records of a kind of step, while the program runs.
+    pub async fn wait_for_records(&self, running: &mut Running, step: &str, count: usize) {
+        let what = format!("{count} records of {step}");
+        wait_until(&what, DEADLINE, async || {
+            assert_eq!(running.child.try_wait().expect("a child"), None, "{}", running.output());
+            let keys = self.cluster.etcd.keys("/netsurgeon/").await;
+            let found = keys.iter().filter(|key| key.contains(&format!("/steps/{step}/"))).count();
+            if found >= count { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
     }
 
     /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
@@ -208,6 +268,11 @@ impl Serving {
         self.cluster.directory().join("before.db")
     }
 
+    /// Gives up the old range.
+    pub fn retire(&self) {
+        self.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(0);
+    }
+
     /// The words of an apply that needs no person until the API servers' flag must change.
     pub fn apply_words(&self) -> String {
         let snapshot = self.snapshot().display().to_string();
@@ -217,8 +282,8 @@ impl Serving {
     }
 
     /// Applies until the API servers' flag must change, changes it, and goes on. Returns the operation's id.
-    pub async fn apply(&mut self) -> String {
-        let paused = self.netsurgeon(&self.apply_words()).expect(6);
+    pub async fn apply(&mut self, more: &str) -> String {
+        let paused = self.netsurgeon(&format!("{} {more}", self.apply_words())).expect(6);
         assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
         let status = self.netsurgeon("renumber status -o json").expect(0).json();
         let operation = status["operation"].as_str().expect("an id").to_string();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, Running, SERVICES, Serving, lines_of};
+use super::serving::{DEADLINE, SERVICES, Serving, Watched, lines_of};
 
 /// Services that move: those of the cluster, `web` and `kubernetes`.
 const MOVED: u64 = SERVICES as u64 + 2;
@@ -77,7 +77,7 @@ fn ask(address: &str, path: &str) -> Option<(String, String)> {
     Some((head.to_string(), body.to_string()))
 }
 
-async fn scrape_until_the_end(apply: &mut Running, address: &str) -> Vec<Page> {
+async fn scrape_until_the_end(apply: &mut Watched, address: &str) -> Vec<Page> {
     let (mut pages, mut others) = (Vec::new(), 0);
     while apply.ended().is_none() {
         if let Some((head, body)) = ask(address, "/metrics") {

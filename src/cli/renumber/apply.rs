@@ -40,7 +40,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest
     #[arg(long, value_name = "DIGEST")]
@@ -71,6 +71,8 @@ struct Applied<'a> {
     moved: usize,
     skipped: usize,
     steps: usize,
+    /// Steps that were left alone because someone else changed or deleted an object, each with the reason.
+    left_alone: Vec<String>,
     /// Services born in the old range meanwhile.
     newcomers: Vec<String>,
     snapshot: Option<Backup>,
@@ -91,7 +93,9 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
 
 async fn refuse_beside_another(session: &Session) -> Result<(), Failure> {
     let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
-    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way"))
+    let holder = session.holder().await?.filter(|held| held.claim.operation == other);
+    let by = holder.map_or_else(String::new, |held| format!(": {held}"));
+    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way{by}"))
         .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
         .hint(format!("or go back: `netsurgeon operation rollback {other}`")))
 }
@@ -152,6 +156,13 @@ async fn decide(
         .hint("review the plan, and approve its digest"));
     }
     refuse_changed(&plan, &survey)?;
+    if let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) {
+        return Err(Failure::refused(format!(
+            "whether every node can hold old addresses is not known: {gap}"
+        ))
+        .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
+        .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"));
+    }
     context.output.progress(&summary(&plan, &session.store.describe()));
     let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));
     args.live.ask(&context.output, &question)?;
@@ -193,9 +204,10 @@ async fn conclude(
         operation: &ongoing.operation,
         digest: &ongoing.plan.digest,
         status: &ongoing.summary.status,
-        moved: work.moves.len(),
+        moved: work.moves.len().saturating_sub(report.stuck.len()),
         skipped: work.skipped.len(),
         steps: report.done,
+        left_alone: report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect(),
         newcomers,
         snapshot,
     };
@@ -204,9 +216,15 @@ async fn conclude(
     }
     context.output.progress(&format!(
         "{} to {}; every old address is held and goes on answering",
-        counted(work.moves.len(), "Service moved", "Services moved"),
+        counted(applied.moved, "Service moved", "Services moved"),
         work.to
     ));
+    if let Some(first) = applied.left_alone.first() {
+        context.output.warn(&format!(
+            "{} left alone, the first is `{first}`",
+            counted(applied.left_alone.len(), "Service was", "Services were")
+        ));
+    }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
             "{} made in the old range meanwhile, the first is `{first}`{}: make them anew, or move them by a \
@@ -219,5 +237,5 @@ async fn conclude(
         "look with `netsurgeon renumber verify`; when nothing uses an old address any more, `netsurgeon renumber \
          retire`; until then `netsurgeon renumber rollback` goes back",
     );
-    Ok(Outcome::Done)
+    Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
 }

@@ -20,7 +20,15 @@ const FEW_ROWS: usize = 12;
 /// Writes the head: the verdict, the figures, and what the operation is.
 pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
     let summary = subject.summary;
-    let (class, word) = status(&summary.status);
+    let [waiting, ..] = verified.counts;
+    let (class, word) = match summary.status.as_str() {
+        "held" if waiting > 0 => (
+            "warn",
+            "Some Services were left alone and have their old address, as the steps below say; every other one has \
+             moved, with its old address held.",
+        ),
+        other => status(other),
+    };
     html.add(format_args!(
         "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
          {class}\">{}</span> {}</p>",
