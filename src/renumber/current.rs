@@ -54,7 +54,7 @@ pub struct Fit {
     /// Services of the plan that are not as it says: it must be made anew.
     pub drifts: Vec<Drift>,
     /// Services with an address of a range that is left, of which the plan knows nothing: they were born since,
-    /// and stay where they are until they are swept.
+    /// and stay where they are until they are swept. What netsurgeon made itself is none of them.
     pub newcomers: Vec<String>,
 }
 
@@ -68,13 +68,9 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let in_use: HashSet<IpAddr> = super::plan::in_use(survey, &work.to);
     let mut fit = Fit::default();
     let mut known = HashSet::with_capacity(work.moves.len());
-    let mut shadows = HashSet::new();
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
         known.insert((name, candidate.uid.as_str()));
-        shadows.extend(candidate.shadow.iter().flat_map(|shadow| {
-            [&shadow.hold_name, &shadow.warm_name].map(|shadow| (name.0, shadow.as_str()))
-        }));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
@@ -83,7 +79,7 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let is_new = |service: &&ServiceRecord| {
         let name = (service.namespace.as_str(), service.name.as_str());
         !known.contains(&(name, service.uid.as_str()))
-            && !shadows.contains(&name)
+            && !service.is_shadow()
             && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();

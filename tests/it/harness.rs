@@ -119,6 +119,11 @@ impl Bench {
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }
     }
 
+    /// Returns the fixture's store, as it was before.
+    pub fn base(&self) -> &MemoryStore {
+        &self.base
+    }
+
     /// The same with an executor that is set in another way.
     pub fn with(&self, settings: Settings) -> Self {
         Self { settings, ..self.clone() }

@@ -34,7 +34,8 @@ const SHOWN: usize = 10;
 Examples:
   netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db       # on a control-plane host
   netsurgeon renumber apply --plan plan.json --approve 3f2a... --yes --snapshot-to before.db
-  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates")]
+  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates
+  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --log-format json --metrics-listen 127.0.0.1:9464")]
 pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,

@@ -126,6 +126,7 @@ impl Crew<'_> {
                 Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
                 Ok(outcome) => self.count(step, &outcome, report),
                 Err(source) => {
+                    self.carrier.tell(Event::StepFailed { step, error: &source });
                     let later = Failure { step: step.id.clone(), source };
                     if failure.is_some() {
                         tracing::warn!(%later, "another step under way failed, too");
@@ -154,6 +155,10 @@ impl Crew<'_> {
     async fn carry(&self, step: &Step, failed: &Mutex<HashSet<String>>) -> Result<Outcome, OperationError> {
         if lock(failed).contains(&step.about) {
             return Ok(Outcome::Nothing);
+        }
+        let is_for_the_way_back = matches!(step.action, Action::WayBack { .. });
+        if !is_for_the_way_back && self.carrier.state(&step.id) != Some(State::Done) {
+            self.carrier.tell(Event::StepStarted { step });
         }
         match self.carrier.forward(step).await {
             Ok(true) => Ok(Outcome::Done),
@@ -230,6 +235,7 @@ impl Crew<'_> {
         if lock(unwinding).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
+        self.carrier.tell(Event::StepStarted { step });
         match self.carrier.backward(step).await {
             Ok(()) => {
                 lock(unwinding).undone(step);
