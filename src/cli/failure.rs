@@ -344,7 +344,11 @@ impl From<PlanError> for Failure {
             PlanError::UnknownPin { .. } => "`renumber plan` without the pin lists the Services that move",
             PlanError::KubernetesPin { .. } => "leave that pin out",
             PlanError::CannotHold { .. } => {
-                "give it a selector, or remove its external IPs, or move it by hand (delete and create) before"
+                "give it a selector, or remove its external IPs, or move it by hand (delete and create) before; where \
+                 kube-proxy is the reason, `--accept-gap` goes on all the same"
+            }
+            PlanError::DataPlane { .. } => {
+                "`--accept-gap` goes on all the same; connections to old addresses may then fail"
             }
             PlanError::NoRoomForShadows { .. } => {
                 "choose a larger range, or smaller batches with `--batch-size`"

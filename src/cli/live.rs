@@ -167,6 +167,11 @@ impl Session {
         open_operation(self.store.as_ref(), &self.id, operation).await
     }
 
+    /// Returns who holds the cluster's lock, `None` if nobody does.
+    pub async fn holder(&self) -> Result<Option<operation::Held>, Failure> {
+        Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
+    }
+
     /// Takes the cluster's lock for an operation.
     pub async fn lock(&self, args: &LiveArgs, operation: &str, purpose: &str) -> Result<Lock, Failure> {
         let claim = Claim::of_this_process(operation, purpose, SystemAmbient.now());

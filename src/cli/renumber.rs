@@ -122,11 +122,11 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
         reasons(work),
     )];
     lines.push(format!("digest {}", plan.digest));
-    lines.push(
-        "The holds assume kube-proxy in mode iptables or nftables with a local-traffic detector; a snapshot \
-         cannot tell, check it on the cluster."
-            .to_string(),
-    );
+    lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
+    lines.extend(work.gap.iter().map(|gap| {
+        let accepted = if work.gap_accepted { " (accepted)" } else { "; give `--kube-proxy-config FILE`" };
+        format!("Whether every node can hold old addresses is not known: {gap}{accepted}")
+    }));
     lines.join("\n")
 }
 

@@ -9,6 +9,7 @@ use clap::Args;
 use super::failure::Failure;
 use crate::ip::ServiceCidr;
 use crate::renumber::PlanOptions;
+use crate::renumber::hold::Hold;
 
 /// Where to, and how.
 #[derive(Debug, Args)]
@@ -22,6 +23,23 @@ pub struct TargetArgs {
     /// Services moved together between two waits for the data plane
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
+    /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` takes one for every
+    /// Service with a selector [default: by the Service]
+    #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
+    pub hold: Option<Hold>,
+    /// kube-proxy's configuration file, where the cluster does not say how Services are routed
+    #[arg(long, value_name = "FILE")]
+    pub kube_proxy_config: Option<PathBuf>,
+    /// Go on where what routes Services is not known or was not tested: connections to old addresses may fail
+    #[arg(long)]
+    pub accept_gap: bool,
+}
+
+fn parse_hold(text: &str) -> Result<Hold, String> {
+    [Hold::ExternalIp, Hold::Shadow]
+        .into_iter()
+        .find(|hold| hold.to_string() == text)
+        .ok_or_else(|| "give `external-ip` or `shadow`".to_string())
 }
 
 impl TargetArgs {
@@ -32,13 +50,19 @@ impl TargetArgs {
             Some(path) => read_pins(path)?,
             None => BTreeMap::new(),
         };
-        Ok(PlanOptions { to, pins, batch_size: usize::try_from(self.batch_size).unwrap_or(50) })
+        let batch_size = usize::try_from(self.batch_size).unwrap_or(50);
+        let proxy_config = self.kube_proxy_config.as_deref().map(read).transpose()?;
+        Ok(PlanOptions { to, pins, batch_size, hold: self.hold, proxy_config, accept_gap: self.accept_gap })
     }
 }
 
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))
+}
+
 fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))?;
+    let text = read(path)?;
     let mut pins = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();

@@ -67,10 +67,13 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
         .collect();
     let in_use: HashSet<IpAddr> = super::plan::in_use(survey, &work.to);
     let mut fit = Fit::default();
-    let mut known = HashSet::with_capacity(work.moves.len());
+    let mut known = HashMap::with_capacity(work.moves.len());
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
-        known.insert((name, candidate.uid.as_str()));
+        // One that was made anew under a known name is none that the plan knows.
+        known.insert(name, Some(candidate.uid.as_str()));
+        let shadows = candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]);
+        known.extend(shadows.map(|shadow| ((name.0, shadow.as_str()), None)));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
@@ -78,7 +81,8 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
         let name = (service.namespace.as_str(), service.name.as_str());
-        !known.contains(&(name, service.uid.as_str())) && service.addresses.iter().any(leaves)
+        let is_known = known.get(&name).is_some_and(|uid| uid.is_none_or(|uid| uid == service.uid));
+        !is_known && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();
     fit
@@ -96,7 +100,7 @@ fn drift(candidate: &Move, service: Option<&ServiceRecord>, in_use: &HashSet<IpA
     if in_use.contains(&candidate.new_address) {
         return Some(Change::Taken(candidate.new_address));
     }
-    let hold = super::hold::choose(service);
+    let hold = super::hold::choose(service, Some(candidate.hold), None);
     let same = matches!(hold, super::hold::Choice::Hold(hold, _) if hold == candidate.hold)
         && service.spec.external_traffic_policy == candidate.traffic_policy;
     (!same).then_some(Change::Kind)

@@ -315,7 +315,7 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
     let mut without = service.clone();
     without.spec.external_ips.clear();
-    match choose(&without) {
+    match choose(&without, None, None) {
         Choice::Hold(Hold::ExternalIp, _) => None,
         Choice::Hold(Hold::Shadow, reason) | Choice::Refuse(reason) => Some(reason.to_string()),
     }

@@ -35,9 +35,11 @@ pub enum Choice {
     Refuse(&'static str),
 }
 
-/// Chooses the hold for a Service by what it is. That the cluster's data plane can do it must be checked on
-/// the live cluster.
-pub fn choose(service: &ServiceRecord) -> Choice {
+/// Chooses the hold for a Service by what it is, and by what the operator asks for. That the cluster's data plane
+/// can do it must be checked on the live cluster.
+///
+/// `no_external_ip`: why the cluster's data plane can hold nothing by an external IP.
+pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {
     let spec = &service.spec;
     let has_selector = !spec.selector.is_empty();
     let shadow_because = if service.kind() != "ClusterIP" {
@@ -47,9 +49,14 @@ pub fn choose(service: &ServiceRecord) -> Choice {
     } else if spec.internal_traffic_policy.as_deref() == Some("Local") {
         Some("`internalTrafficPolicy: Local` does not apply to external IPs")
     } else {
-        None
+        no_external_ip
     };
     match shadow_because {
+        None if asked == Some(Hold::Shadow) && has_selector => Choice::Hold(Hold::Shadow, "asked for"),
+        None if asked == Some(Hold::Shadow) => {
+            Choice::Hold(Hold::ExternalIp, "it has no selector for a shadow Service to copy")
+        }
+        Some(reason) if asked == Some(Hold::ExternalIp) => Choice::Refuse(reason),
         None => Choice::Hold(Hold::ExternalIp, "a ClusterIP Service without external IPs"),
         Some(reason) if has_selector => Choice::Hold(Hold::Shadow, reason),
         Some(_) => Choice::Refuse(

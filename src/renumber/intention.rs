@@ -40,6 +40,15 @@ pub struct Renumbering {
     /// kubeadm's own record of the range, before and after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeadm: Option<(String, String)>,
+    /// What routes Services, in words; `None` where nothing tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_plane: Option<String>,
+    /// Why old addresses may not be held everywhere; `None` where they will be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<String>,
+    /// Whether the operator accepts that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gap_accepted: bool,
     /// The Services that move, in the order in which they do.
     pub moves: Vec<Move>,
     /// The Services that do not.

@@ -7,6 +7,7 @@
 //! The order and the rules are those of `docs/renumber.md`, measured on real clusters.
 
 pub mod current;
+pub mod data_plane;
 pub mod guard;
 pub mod hold;
 mod intention;

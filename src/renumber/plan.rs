@@ -1,14 +1,19 @@
 //! From a survey and a target range to what is to be done with every Service: a pure function.
 
+mod error;
+
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use compact_str::format_compact;
 
+pub use error::PlanError;
+
+use super::data_plane::{DataPlane, judge};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
-use super::target::{self, TargetError};
-use crate::ip::remap::{Rank, RemapError, Wanted, remap};
+use super::target;
+use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
 use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
@@ -27,68 +32,19 @@ pub struct PlanOptions {
     pub pins: BTreeMap<String, IpAddr>,
     /// Services moved together, between two waits for the data plane.
     pub batch_size: usize,
+    /// The hold for every Service that can be held so; by default it depends on the Service.
+    pub hold: Option<Hold>,
+    /// A KubeProxyConfiguration to go by, instead of what the cluster says.
+    pub proxy_config: Option<String>,
+    /// Whether to plan where what routes Services was not tested: then old addresses may not be held everywhere.
+    pub accept_gap: bool,
 }
 
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The range cannot be the target.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// There is no such mapping.
-    #[error(transparent)]
-    Remap(#[from] RemapError),
-    /// A pin names no Service that moves.
-    #[error("the pin for `{subject}` fits no Service that moves")]
-    UnknownPin {
-        /// As given.
-        subject: String,
-    },
-    /// `default/kubernetes` is pinned to another address than the first.
-    #[error("`default/kubernetes` cannot be pinned to `{pin}`: the API server gives it the first address{}", first.map(|a| format!(", `{a}`")).unwrap_or_default())]
-    KubernetesPin {
-        /// The pin.
-        pin: IpAddr,
-        /// The first address.
-        first: Option<IpAddr>,
-    },
-    /// Services whose old address cannot be held.
-    #[error("the old address of {count} Services cannot be held; the first is `{first}`: {reason}")]
-    CannotHold {
-        /// How many.
-        count: usize,
-        /// The first.
-        first: String,
-        /// Why.
-        reason: &'static str,
-    },
-    /// The new range has too few addresses left for shadow Services to be made under.
-    #[error("the shadow Services of a batch need {needed} more addresses of the new range, {free} are left")]
-    NoRoomForShadows {
-        /// Addresses needed.
-        needed: usize,
-        /// Addresses left.
-        free: usize,
-    },
-    /// The survey has no cluster identity.
-    #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
-    NoIdentity,
-    /// The allocations are not in order.
-    #[error("Service `{subject}` cannot be moved before it is repaired: {reason}")]
-    Broken {
-        /// The Service.
-        subject: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The bitmap cannot be read.
-    #[error("the RangeAllocation for {family} cannot be used: {reason}")]
-    Bitmap {
-        /// The family.
-        family: Family,
-        /// What is wrong.
-        reason: String,
-    },
+impl PlanOptions {
+    /// Returns the usual ones.
+    pub fn new(to: ServiceCidr) -> Self {
+        Self { to, pins: BTreeMap::new(), batch_size: 50, hold: None, proxy_config: None, accept_gap: false }
+    }
 }
 
 /// Makes the plan.
@@ -100,7 +56,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     leaving.sort_by(|a, b| order(a).cmp(&order(b)));
     check_movers(&leaving)?;
     let with_object = with_object(survey, family, &leaving)?;
-    let holds = choose_holds(&leaving)?;
+    let (data_plane, gap, no_external_ip) = routing(survey, options)?;
+    let holds = choose_holds(&leaving, options.hold, no_external_ip)?;
     let taken = in_use(survey, &options.to);
     let addresses = map_addresses(survey, options, &leaving, &taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
@@ -125,11 +82,30 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
         kubeadm: kubeadm_change(survey, family, &options.to),
+        data_plane,
+        gap_accepted: gap.is_some() && options.accept_gap,
+        gap,
         moves,
         skipped,
     };
     give_temporaries(&mut work, taken, capacity(survey, &options.to))?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// What routes Services, the gap where that is not known or was not tested, and why nothing can be held by an
+/// external IP.
+type Routes = (Option<String>, Option<String>, Option<&'static str>);
+
+fn routing(survey: &Survey, options: &PlanOptions) -> Result<Routes, PlanError> {
+    match judge(survey, options.proxy_config.as_deref()) {
+        DataPlane::KubeProxy { about, no_external_ip } if options.accept_gap => {
+            Ok((Some(about), no_external_ip.map(str::to_string), None))
+        }
+        DataPlane::KubeProxy { about, no_external_ip } => Ok((Some(about), None, no_external_ip)),
+        DataPlane::Unknown(reason) => Ok((None, Some(reason), None)),
+        DataPlane::Unsupported(reason) if options.accept_gap => Ok((None, Some(reason), None)),
+        DataPlane::Unsupported(reason) => Err(PlanError::DataPlane { reason }),
+    }
 }
 
 /// Gives every shadow Service an address of the new range to be made under. It is free again within the
@@ -243,11 +219,15 @@ fn with_object(survey: &Survey, family: Family, movers: &[&ServiceRecord]) -> Re
     Ok(with_object)
 }
 
-fn choose_holds(movers: &[&ServiceRecord]) -> Result<Vec<(Hold, &'static str)>, PlanError> {
+fn choose_holds(
+    movers: &[&ServiceRecord],
+    asked: Option<Hold>,
+    no_external_ip: Option<&'static str>,
+) -> Result<Vec<(Hold, &'static str)>, PlanError> {
     let mut holds = Vec::with_capacity(movers.len());
     let mut refused: Vec<(String, &'static str)> = Vec::new();
     for service in movers {
-        match choose(service) {
+        match choose(service, asked, no_external_ip) {
             Choice::Hold(hold, reason) => holds.push((hold, reason)),
             Choice::Refuse(reason) => refused.push((service.subject(), reason)),
         }

@@ -245,7 +245,7 @@ impl Work for Renumbering {
             Part::OpenRange => vec![compiler.open_range(), compiler.range_is_ready()],
             Part::Shadows => compiler.shadows(batch, moves),
             Part::Prewarm => some(&|m| compiler.prewarm(m)),
-            Part::HandOver => each(&|m| compiler.hand_over(m)),
+            Part::HandOver => some(&|m| compiler.hand_over(m)),
             Part::SettleOld => some(&|m| compiler.settle_old(m)),
             Part::Barrier => vec![steps::barrier("barrier", batch)],
             Part::Flip => each(&|m| compiler.flip(m)),
@@ -256,7 +256,12 @@ impl Work for Renumbering {
             }
             Part::Verify => vec![steps::barrier("verify", batch)],
             Part::Settle => each(&|m| compiler.settle(m)),
-            Part::Unwarm => some(&|m| compiler.unwarm(m)),
+            Part::Unwarm => {
+                let mut steps = vec![steps::seen("returned", batch)];
+                steps.extend(moves.iter().flat_map(|m| compiler.free_temporaries(m)));
+                steps.extend(some(&|m| compiler.unwarm(m)));
+                steps
+            }
             Part::Close => Compiler::close(),
             Part::NoReturn => vec![steps::no_return()],
             Part::Retire => each(&|m| compiler.retire(m)),

@@ -21,9 +21,9 @@ use crate::wire::objects::{ALLOCATOR, NETSURGEON, NewIpAddress};
 use crate::wire::{Field, FieldEdit, Text, Value};
 
 /// How far ahead of now an address is dated that is handed to the allocator before its Service has it: the
-/// repair loop leaves younger ones alone (`repairip.go`, 1.33.6 and later). Long enough for a batch, whatever
-/// stalls.
-const AHEAD_SECONDS: i64 = 120;
+/// repair loop leaves younger ones alone (`repairip.go`, 1.33.6 and later). Long enough for a batch, its shadows
+/// included, whatever stalls.
+const AHEAD_SECONDS: i64 = 300;
 
 /// Compiles the steps of one renumbering.
 pub(super) struct Compiler<'a> {
@@ -51,6 +51,7 @@ fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
 pub(super) mod word {
     pub(in crate::renumber) const BARRIER: &str = "barrier";
     pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
+    pub(in crate::renumber) const SEEN: &str = "seen";
     pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
     pub(in crate::renumber) const RANGE_REPLACED: &str = "range-replaced";
     pub(in crate::renumber) const TEMPORARY_GONE: &str = "temporary-gone";
@@ -67,6 +68,12 @@ pub(super) fn barrier(name: &str, batch: usize) -> Step {
 fn wait_for(name: &str, batch: usize, what: &str, until: &str) -> Step {
     let wait = Wait { name: what.to_string(), batch: Some(batch), until: until.to_string() };
     step(name, &format!("{batch:05}"), Action::Wait(wait))
+}
+
+/// Waiting for every API server to know what its repair loop must not misunderstand.
+pub(super) fn seen(name: &str, batch: usize) -> Step {
+    let until = "every API server is ready and has seen the addresses and shadow Services of the batch";
+    wait_for(name, batch, word::SEEN, until)
 }
 
 /// Waiting for shadow Services to have the endpoints of the Services that they stand in for.
@@ -135,11 +142,15 @@ impl Compiler<'_> {
     }
 
     /// Hands the new address to the allocator ahead of the flip; taken back on the way back.
-    pub(super) fn hand_over(&self, candidate: &Move) -> Step {
+    /// A shadow that warms the address up was lent it before.
+    pub(super) fn hand_over(&self, candidate: &Move) -> Option<Step> {
+        if candidate.hold != Hold::ExternalIp {
+            return None;
+        }
         let key = self.layout.ip_address(candidate.new_address);
         let forward = vec![relabel(key.clone(), NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))];
         let backward = vec![relabel(key, ALLOCATOR, NETSURGEON, None)];
-        step_of(candidate, "hand-over", both(forward, backward))
+        Some(step_of(candidate, "hand-over", both(forward, backward)))
     }
 
     /// The counterpart of [`Self::hand_over`] for the way back: the old address goes to the allocator ahead
@@ -168,19 +179,27 @@ impl Compiler<'_> {
         KeyCheck { key: self.layout.service(&candidate.namespace, &candidate.name), conditions }
     }
 
-    /// Dates the new address as made now, once its Service has it.
+    /// Dates the new address as made now, once its Service has it. The shadow that warmed it up gives it back.
     pub(super) fn settle(&self, candidate: &Move) -> Step {
-        let forward = swap(vec![date_now(self.layout.ip_address(candidate.new_address))]);
-        step_of(candidate, "settle", Action::Swap { forward, backward: None })
+        let key = self.layout.ip_address(candidate.new_address);
+        let (forward, backward) = match &candidate.shadow {
+            None => (date_now(key), None),
+            Some(shadow) => {
+                let (name, warm) = (&candidate.name, &shadow.warm_name);
+                (reparent(key.clone(), warm, name, 0), Some(reparent(key, name, warm, AHEAD_SECONDS)))
+            }
+        };
+        let backward = backward.map(|edit| swap(vec![edit]));
+        step_of(candidate, "settle", Action::Swap { forward: swap(vec![forward]), backward })
     }
 
     /// The same for the old address on the way back.
     pub(super) fn settle_old(&self, candidate: &Move) -> Option<Step> {
-        if candidate.hold != Hold::ExternalIp {
-            return None;
-        }
         let key = self.layout.ip_address(candidate.old_address);
         let edit = if candidate.old_object_missing {
+            if candidate.hold != Hold::ExternalIp {
+                return None;
+            }
             KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }
         } else {
             date_now(key)
@@ -254,8 +273,8 @@ impl Compiler<'_> {
             (None, false) => {
                 vec![relabel(self.layout.ip_address(candidate.new_address), ALLOCATOR, NETSURGEON, None)]
             }
-            (Some(shadow), true) => vec![reparent(old, &candidate.name, &shadow.hold_name)],
-            (Some(shadow), false) => vec![reparent(old, &shadow.hold_name, &candidate.name)],
+            (Some(shadow), true) => vec![reparent(old, &candidate.name, &shadow.hold_name, 0)],
+            (Some(shadow), false) => vec![reparent(old, &shadow.hold_name, &candidate.name, AHEAD_SECONDS)],
         }
     }
 

@@ -27,16 +27,17 @@ pub enum Phase {
 impl Phase {
     /// Tells the phase of a move from the states of its steps.
     pub fn of(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Self {
-        let is_done = |step: &str| {
-            let id = StepId(format!("{step}/{}", candidate.subject()));
-            matches!(state(&id), Some(State::Done | State::UndoStarted | State::UndoFailed))
-        };
         match () {
-            () if is_done("retire") => Self::Retired,
-            () if is_done("flip") => Self::Held,
+            () if is_done(candidate, "retire", &state) => Self::Retired,
+            () if is_done(candidate, "flip", &state) => Self::Held,
             () => Self::Waiting,
         }
     }
+}
+
+fn is_done(candidate: &Move, step: &str, state: &impl Fn(&StepId) -> Option<State>) -> bool {
+    let id = StepId(format!("{step}/{}", candidate.subject()));
+    matches!(state(&id), Some(State::Done | State::UndoStarted | State::UndoFailed))
 }
 
 /// What a verification found.
@@ -61,7 +62,8 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Retired => retired,
         };
         *count = count.saturating_add(1);
-        cluster.check(candidate, phase, &mut verified.findings);
+        let is_warm = candidate.shadow.is_some() && !is_done(candidate, "settle", &state);
+        cluster.check(candidate, phase, is_warm, &mut verified.findings);
     }
     verified
 }
@@ -84,7 +86,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn check(&self, candidate: &Move, phase: Phase, findings: &mut Vec<Finding>) {
+    /// `is_warm`: the new address is still lent to the shadow that warmed it up.
+    fn check(&self, candidate: &Move, phase: Phase, is_warm: bool, findings: &mut Vec<Finding>) {
         let subject = format!("Service {}", candidate.subject());
         let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
         let is_there =
@@ -110,17 +113,15 @@ impl<'a> Cluster<'a> {
         if phase == Phase::Waiting {
             return;
         }
-        self.check_new(candidate, findings);
+        // The IPAddress of the new address must be the allocator's and the Service's.
+        let warm = candidate.shadow.as_ref().filter(|_| is_warm).map(|shadow| shadow.warm_name.as_str());
+        let parent = warm.unwrap_or(&candidate.name);
+        self.check_object(candidate, candidate.new_address, parent, &Manager::Allocator, findings);
         if phase == Phase::Held {
             self.check_held(candidate, service, findings);
         } else {
             self.check_retired(candidate, service, findings);
         }
-    }
-
-    /// The IPAddress of the new address must be the allocator's and the Service's.
-    fn check_new(&self, candidate: &Move, findings: &mut Vec<Finding>) {
-        self.check_object(candidate, candidate.new_address, &candidate.name, &Manager::Allocator, findings);
     }
 
     fn check_object(

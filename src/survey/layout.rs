@@ -93,6 +93,21 @@ impl Layout {
         Key::from(format!("{}/configmaps/kube-system/kubeadm-config", self.prefix))
     }
 
+    /// The Pods of the cluster itself.
+    pub fn system_pods(&self) -> String {
+        format!("{}kube-system/", self.pods())
+    }
+
+    /// kube-proxy's configuration, where kubeadm keeps it.
+    pub fn kube_proxy_config(&self) -> Key {
+        Key::from(format!("{}/configmaps/kube-system/kube-proxy", self.prefix))
+    }
+
+    /// Cilium's configuration.
+    pub fn cilium_config(&self) -> Key {
+        Key::from(format!("{}/configmaps/kube-system/cilium-config", self.prefix))
+    }
+
     /// What a survey reads, and so what a snapshot must index for one.
     pub fn surveyed(&self) -> Vec<KeyRange> {
         let mut ranges: Vec<KeyRange> = [
@@ -108,6 +123,8 @@ impl Layout {
         .collect();
         ranges.push(KeyRange::exact(&self.kube_system()));
         ranges.push(KeyRange::exact(&self.kubeadm_config()));
+        ranges.push(KeyRange::exact(&self.kube_proxy_config()));
+        ranges.push(KeyRange::exact(&self.cilium_config()));
         ranges
     }
 }

@@ -4,15 +4,15 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ServiceRecord,
-    Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ProxyContainer,
+    Routing, ServiceRecord, Survey, Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
-    self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject,
+    self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
 };
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
@@ -93,6 +93,7 @@ struct Reader {
     pods: Vec<PodAddress>,
     cluster_id: Option<String>,
     kubeadm: Option<KubeadmConfig>,
+    routing: Routing,
     encoding: Encoding,
     unreadable: Vec<Unreadable>,
 }
@@ -120,6 +121,7 @@ impl Reader {
             pods: Vec::new(),
             cluster_id: None,
             kubeadm: None,
+            routing: Routing::default(),
             encoding: Encoding::Protobuf,
             unreadable: Vec::new(),
         }
@@ -140,6 +142,7 @@ impl Reader {
             nodes: self.nodes,
             pods: self.pods,
             kubeadm: self.kubeadm,
+            routing: self.routing,
             encoding: self.encoding,
             unreadable: self.unreadable,
         }
@@ -243,16 +246,23 @@ impl Reader {
         let mut pod_cidrs = parse_all(&cidrs);
         pod_cidrs.sort_unstable();
         pod_cidrs.dedup();
-        let addresses = node.status.unwrap_or_default().addresses;
+        let status = node.status.unwrap_or_default();
+        let info = status.node_info.unwrap_or_default();
+        let addresses = status.addresses;
         self.nodes.push(NodeRecord {
             name: node.metadata.and_then(|meta| meta.name).unwrap_or_default(),
             pod_cidrs,
             addresses: addresses.iter().filter_map(|a| a.address.as_deref()?.parse().ok()).collect(),
+            operating_system: info.operating_system.unwrap_or_default(),
+            kubelet_version: info.kubelet_version.unwrap_or_default(),
         });
         Ok(())
     }
 
     fn take_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        if record.key.starts_with(self.layout.system_pods().as_bytes()) {
+            self.take_system_pod(record)?;
+        }
         let pod: Pod = objects::decode(record.value)?;
         if pod.spec.is_some_and(|spec| spec.host_network == Some(true)) {
             return Ok(());
@@ -263,12 +273,33 @@ impl Reader {
         Ok(())
     }
 
+    /// A container of kube-proxy is named so by kubeadm and kOps alike, in a DaemonSet or as a static Pod.
+    fn take_system_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let pod: SystemPod = objects::decode(record.value)?;
+        let name = pod.metadata.and_then(|meta| meta.name).unwrap_or_default();
+        let containers = pod.spec.unwrap_or_default().containers;
+        let proxies =
+            containers.into_iter().filter(|container| container.name.as_deref() == Some("kube-proxy"));
+        self.routing.proxies.extend(proxies.map(|container| ProxyContainer {
+            pod: name.clone(),
+            image: container.image.unwrap_or_default(),
+            arguments: container.command.into_iter().chain(container.args).collect(),
+        }));
+        Ok(())
+    }
+
     fn take_single(&mut self, record: Record<'_>) -> Result<(), WireError> {
         if record.key == self.layout.kube_system().as_bytes() {
             let namespace: Namespace = objects::decode(record.value)?;
             self.cluster_id = namespace.metadata.and_then(|meta| meta.uid);
+            return Ok(());
+        }
+        let mut config: ConfigMap = objects::decode(record.value)?;
+        if record.key == self.layout.kube_proxy_config().as_bytes() {
+            self.routing.proxy_config = config.data.remove("config.conf");
+        } else if record.key == self.layout.cilium_config().as_bytes() {
+            self.routing.cilium_replacement = config.data.remove("kube-proxy-replacement");
         } else {
-            let config: ConfigMap = objects::decode(record.value)?;
             let text = config.data.get("ClusterConfiguration").map(String::as_str).unwrap_or_default();
             self.kubeadm = kubeadm_config(text);
         }

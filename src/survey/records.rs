@@ -36,6 +36,8 @@ pub struct Survey {
     pub pods: Vec<PodAddress>,
     /// kubeadm's own record of the ranges, if there is one.
     pub kubeadm: Option<KubeadmConfig>,
+    /// What tells how Services are routed.
+    pub routing: Routing,
     /// How the API server stores Services: new objects are stored in the same way.
     pub encoding: Encoding,
     /// What could not be read and is not needed to go on.
@@ -206,6 +208,32 @@ pub struct NodeRecord {
     pub pod_cidrs: Vec<ServiceCidr>,
     /// `status.addresses` that are addresses.
     pub addresses: Vec<IpAddr>,
+    /// `status.nodeInfo.operatingSystem`: `linux` or `windows`; empty if it does not say.
+    pub operating_system: String,
+    /// `status.nodeInfo.kubeletVersion`, as in `v1.36.3`; empty if it does not say.
+    pub kubelet_version: String,
+}
+
+/// What is stored about whatever routes Services.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routing {
+    /// The entry `config.conf` of the ConfigMap `kube-system/kube-proxy`, where kubeadm keeps the configuration.
+    pub proxy_config: Option<String>,
+    /// The containers of kube-proxy.
+    pub proxies: Vec<ProxyContainer>,
+    /// The entry `kube-proxy-replacement` of Cilium's ConfigMap.
+    pub cilium_replacement: Option<String>,
+}
+
+/// A container of kube-proxy in a Pod of `kube-system`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyContainer {
+    /// The Pod's name.
+    pub pod: String,
+    /// As in `registry.example/kube-proxy:v1.36.3`.
+    pub image: String,
+    /// Command and arguments.
+    pub arguments: Vec<String>,
 }
 
 /// The ConfigMap `kube-system/kubeadm-config`.

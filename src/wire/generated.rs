@@ -353,11 +353,26 @@ pub struct NodeAddress {
 #[derive(serde::Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeSystemInfo {
+    #[prost(string, optional, tag = "7")]
+    #[serde(rename = "kubeletVersion")]
+    pub kubelet_version: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "9")]
+    #[serde(rename = "operatingSystem")]
+    pub operating_system: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeStatus {
     #[prost(message, repeated, tag = "5")]
     #[serde(rename = "addresses")]
     pub addresses: ::prost::alloc::vec::Vec<NodeAddress>,
+    #[prost(message, optional, tag = "7")]
+    #[serde(rename = "nodeInfo")]
+    pub node_info: ::core::option::Option<NodeSystemInfo>,
 }
 #[derive(serde::Deserialize)]
 #[serde(default)]
@@ -419,6 +434,46 @@ pub struct Pod {
     #[serde(rename = "status")]
     pub status: ::core::option::Option<PodStatus>,
 }
+/// A Pod of the cluster's own, read for how its containers are started.
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SystemPod {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "spec")]
+    pub spec: ::core::option::Option<SystemPodSpec>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SystemPodSpec {
+    #[prost(message, repeated, tag = "2")]
+    #[serde(rename = "containers")]
+    pub containers: ::prost::alloc::vec::Vec<Container>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Container {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "name")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "2")]
+    #[serde(rename = "image")]
+    pub image: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "3")]
+    #[serde(rename = "command")]
+    pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "4")]
+    #[serde(rename = "args")]
+    pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 #[derive(serde::Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, clippy::pedantic)]
@@ -470,6 +525,12 @@ pub static SCHEMA: &[Message] = &[
     ("ConfigMap", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "data", FieldType::MapOfText),
+    ]),
+    ("Container", &[
+        (1, "name", FieldType::Text),
+        (2, "image", FieldType::Text),
+        (3, "command", FieldType::List(&FieldType::Text)),
+        (4, "args", FieldType::List(&FieldType::Text)),
     ]),
     ("FieldsV1", &[
         (1, "raw", FieldType::Text),
@@ -531,6 +592,11 @@ pub static SCHEMA: &[Message] = &[
     ]),
     ("NodeStatus", &[
         (5, "addresses", FieldType::List(&FieldType::Message("NodeAddress"))),
+        (7, "nodeInfo", FieldType::Message("NodeSystemInfo")),
+    ]),
+    ("NodeSystemInfo", &[
+        (7, "kubeletVersion", FieldType::Text),
+        (9, "operatingSystem", FieldType::Text),
     ]),
     ("ObjectMeta", &[
         (1, "name", FieldType::Text),
@@ -645,6 +711,13 @@ pub static SCHEMA: &[Message] = &[
     ]),
     ("SessionAffinityConfig", &[
         (1, "clientIP", FieldType::Message("ClientIPConfig")),
+    ]),
+    ("SystemPod", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("SystemPodSpec")),
+    ]),
+    ("SystemPodSpec", &[
+        (2, "containers", FieldType::List(&FieldType::Message("Container"))),
     ]),
     ("Time", &[
         (1, "seconds", FieldType::Int),

@@ -13,7 +13,7 @@ use crate::ip::Family;
 
 pub use generated::{
     ConfigMap, IpAddress as IpAddressObject, Namespace, Node, ObjectMeta, ParentReference, Pod,
-    RangeAllocation, Service, ServiceCidr as ServiceCidrObject,
+    RangeAllocation, Service, ServiceCidr as ServiceCidrObject, SystemPod,
 };
 
 /// The label by which the API server's allocator and repair loop know their own IPAddress objects
@@ -47,6 +47,7 @@ macro_rules! kinds {
 kinds! {
     ConfigMap = "ConfigMap", IpAddressObject = "IPAddress", Namespace = "Namespace", Node = "Node", Pod = "Pod",
     RangeAllocation = "RangeAllocation", Service = "Service", ServiceCidrObject = "ServiceCIDR",
+    SystemPod = "Pod",
 }
 
 /// Reads a stored value as this kind.

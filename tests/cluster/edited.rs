@@ -126,7 +126,7 @@ pub(crate) async fn store_of(etcd: &Etcd) -> EtcdStore {
 
 pub(crate) fn options() -> PlanOptions {
     let to = TO.parse().expect("a range");
-    PlanOptions { to, pins: std::collections::BTreeMap::new(), batch_size: 7 }
+    PlanOptions { batch_size: 7, ..PlanOptions::new(to) }
 }
 
 /// Carries the renumbering out in etcd.

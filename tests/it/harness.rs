@@ -112,7 +112,7 @@ impl Bench {
         let base = Arc::new(MemoryStore::from_entries(entries(fixture).await));
         let survey = Survey::read(base.as_ref(), &Layout::default(), None).await.expect("a survey");
         let options =
-            PlanOptions { to: to.parse().expect("a range"), pins: BTreeMap::new(), batch_size: BATCH_SIZE };
+            PlanOptions { batch_size: BATCH_SIZE, ..PlanOptions::new(to.parse().expect("a range")) };
         let plan = plan(&survey, &options).expect("a plan");
         let before = keys(base.as_ref(), "/registry/").await;
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }

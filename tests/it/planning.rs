@@ -50,7 +50,7 @@ async fn put_service(store: &MemoryStore, name: &str, spec: Value) {
 async fn plan_of(store: &MemoryStore, to: &str, pins: &[(&str, &str)]) -> Result<Renumbering, PlanError> {
     let survey = Survey::read(store, &Layout::default(), None).await.unwrap();
     let pins: BTreeMap<_, _> = pins.iter().map(|(s, a)| ((*s).to_string(), a.parse().unwrap())).collect();
-    let options = PlanOptions { to: to.parse().unwrap(), pins, batch_size: 10 };
+    let options = PlanOptions { pins, batch_size: 10, ..PlanOptions::new(to.parse().unwrap()) };
     plan(&survey, &options).map(|plan| plan.work)
 }
 
@@ -110,7 +110,7 @@ async fn an_object_from_before_the_list_of_addresses_moves_and_comes_back() {
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
     let ancient = find(&work, "default/ancient");
     assert_eq!((&ancient.old[..], &ancient.new[..]), (&["10.96.9.9".into()][..], &["10.200.9.9".into()][..]));
-    let options = PlanOptions { to: work.to, pins: BTreeMap::new(), batch_size: 100 };
+    let options = PlanOptions { batch_size: 100, ..PlanOptions::new(work.to) };
     let ambient = netsurgeon::operation::SystemAmbient;
     let silent = &mut netsurgeon::operation::Silent;
     let (_, rehearsal) =

@@ -1,6 +1,5 @@
 //! The whole operation on snapshots of real clusters, one of every storage era and encoding.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ fn fixture(name: &str) -> Arc<dyn ReadStore> {
 }
 
 fn options(to: &str, batch_size: usize) -> PlanOptions {
-    PlanOptions { to: to.parse().unwrap(), pins: BTreeMap::new(), batch_size }
+    PlanOptions { batch_size, ..PlanOptions::new(to.parse().unwrap()) }
 }
 
 async fn run(name: &str, to: &str, batch_size: usize) -> Rehearsal {

@@ -57,7 +57,7 @@ fn told(events: &[Value]) -> Vec<String> {
 #[tokio::test]
 async fn what_clients_do_to_a_held_service() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    serving.apply().await;
+    serving.apply("").await;
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "everything is held");
     pinned_to_the_old_address(&serving).await;
     replaced_without_an_address(&serving).await;
@@ -214,7 +214,7 @@ async fn wait_for(serving: &Serving, file: &str, words: &str) {
 #[tokio::test]
 async fn guards_in_the_foreground_until_the_renumbering_ends() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    serving.apply().await;
+    serving.apply("").await;
     let mut guards = ["one.log", "two.log"].map(|file| (file, foreground(&serving, file)));
     for (file, _) in &guards {
         wait_for(&serving, file, "\"watching\"").await;

@@ -2,7 +2,7 @@
 //! operations share.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::pods::Pod;
 use super::rig::probe::Probe;
+use super::rig::process::wait_until;
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::report::{Report, Target};
 
@@ -18,6 +19,9 @@ pub const DEADLINE: Duration = Duration::from_mins(2);
 pub const SERVICES: usize = 24;
 /// Where they go.
 pub const NEW_RANGE: &str = "10.200.0.0/16";
+
+/// What everything has to confirm that a person would do, from the soak on.
+const ENDING: &str = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
 
 /// A run of the program.
 pub struct Run {
@@ -37,6 +41,37 @@ impl Run {
     }
 }
 
+/// The program while it runs. Killed on drop.
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+    words: String,
+}
+
+impl Running {
+    fn output(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until it has ended, and returns its exit status.
+    pub async fn end(&mut self) -> i32 {
+        let status = wait_until("netsurgeon ends", DEADLINE, async || {
+            let status = self.child.try_wait().expect("a child");
+            status.ok_or_else(|| self.output())
+        })
+        .await;
+        println!("$ netsurgeon {}\n{}[{status}]", self.words, self.output());
+        status.code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
 pub struct Serving {
     pub cluster: Cluster,
@@ -47,7 +82,12 @@ pub struct Serving {
 
 impl Serving {
     pub async fn start(era: Era, mode: ProxyMode) -> Self {
-        let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(era) }).await;
+        Self::start_on(ClusterOptions::new(era), mode).await
+    }
+
+    /// Starts one on a cluster of two nodes that is otherwise as given.
+    pub async fn start_on(options: ClusterOptions, mode: ProxyMode) -> Self {
+        let cluster = Cluster::start(ClusterOptions { nodes: 2, ..options }).await;
         let proxies = cluster.start_proxies(mode).await;
         let web = json!({"app": "web"});
         let pods =
@@ -69,7 +109,7 @@ impl Serving {
     fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
         command.env_clear().current_dir("/").args(words.split_whitespace());
-        command.env("ETCDCTL_ENDPOINTS", self.cluster.etcd.endpoint());
+        command.env("ETCDCTL_ENDPOINTS", self.cluster.etcd.endpoints().join(","));
         command.env("KUBECONFIG", self.cluster.kubeconfig());
         command
     }
@@ -84,6 +124,27 @@ impl Serving {
         };
         println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
         run
+    }
+
+    /// Starts the program, which goes on while the test does something else; its output goes to a file.
+    pub fn spawn(&self, words: &str) -> Running {
+        let log = self.cluster.directory().join("netsurgeon.log");
+        let file = std::fs::File::create(&log).expect("the workspace can be written to");
+        let mut command = self.command(words);
+        command.stdout(Stdio::null()).stderr(file);
+        Running { child: command.spawn().expect("netsurgeon starts"), log, words: words.to_owned() }
+    }
+
+    /// Waits until the journal has so many records of a kind of step, while the program runs.
+    pub async fn wait_for_records(&self, running: &mut Running, step: &str, count: usize) {
+        let what = format!("{count} records of {step}");
+        wait_until(&what, DEADLINE, async || {
+            assert_eq!(running.child.try_wait().expect("a child"), None, "{}", running.output());
+            let keys = self.cluster.etcd.keys("/netsurgeon/").await;
+            let found = keys.iter().filter(|key| key.contains(&format!("/steps/{step}/"))).count();
+            if found >= count { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
     }
 
     /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
@@ -123,6 +184,11 @@ impl Serving {
         self.cluster.directory().join("before.db")
     }
 
+    /// Gives up the old range.
+    pub fn retire(&self) {
+        self.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(0);
+    }
+
     /// The words of an apply that needs no person until the API servers' flag must change.
     pub fn apply_words(&self) -> String {
         let snapshot = self.snapshot().display().to_string();
@@ -132,8 +198,8 @@ impl Serving {
     }
 
     /// Applies until the API servers' flag must change, changes it, and goes on. Returns the operation's id.
-    pub async fn apply(&mut self) -> String {
-        let paused = self.netsurgeon(&self.apply_words()).expect(6);
+    pub async fn apply(&mut self, more: &str) -> String {
+        let paused = self.netsurgeon(&format!("{} {more}", self.apply_words())).expect(6);
         assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
         let status = self.netsurgeon("renumber status -o json").expect(0).json();
         let operation = status["operation"].as_str().expect("an id").to_string();

@@ -29,6 +29,14 @@ pub enum KubernetesVersion {
 }
 
 impl KubernetesVersion {
+    /// As components print it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::V1_36_3 => "v1.36.3",
+            Self::V1_32_2 => "v1.32.2",
+        }
+    }
+
     /// Returns the multi-call program of this version.
     pub fn program(self) -> PathBuf {
         built(match self {

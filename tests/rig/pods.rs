@@ -146,7 +146,13 @@ impl Cluster {
         let addresses = of_family(node.addresses().map(|address| address.to_string()));
         let addresses: Vec<_> =
             addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
-        let status = json!({"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]});
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let info = json!({
+            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeProxyVersion": "", "kubeletVersion": self.version().text(),
+            "operatingSystem": "linux", "architecture": "amd64",
+        });
+        let status = json!({"addresses": addresses, "conditions": conditions, "nodeInfo": info});
         let path = format!("{}/status", super::api::object_path(&object));
         self.api.merge(&path, &json!({"status": status})).await;
     }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::namespace::Namespace;
 
@@ -154,9 +154,12 @@ impl Process {
         }
     }
 
-    /// Stops the process in its tracks (SIGSTOP): its connections stay open, and it says nothing.
+    /// Stops the process in its tracks (SIGSTOP): its connections stay open, and it says nothing. Returns when
+    /// all of its threads have stopped.
     pub fn pause(&mut self) {
         self.signal(Signal::STOP);
+        let id = WaitId::Pid(self.pid());
+        waitid(id, WaitIdOptions::STOPPED).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
     /// Lets a paused process go on (SIGCONT).
@@ -164,11 +167,15 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    fn pid(&self) -> Pid {
+        i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id")
+    }
+
     /// Sends a signal, unless the process has ended: then its id may be somebody else's.
     fn signal(&mut self, signal: Signal) {
         if self.exited().is_none() {
-            let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id");
-            kill_process(id, signal).unwrap_or_else(|error| panic!("{}: {signal:?}: {error}", self.name));
+            kill_process(self.pid(), signal)
+                .unwrap_or_else(|error| panic!("{}: {signal:?}: {error}", self.name));
         }
     }
 

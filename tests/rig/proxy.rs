@@ -159,11 +159,17 @@ impl Cluster {
         proxy
     }
 
-    /// Starts a kube-proxy of that mode on every node.
+    /// Starts a kube-proxy of that mode on every node, and keeps their configuration where kubeadm does.
     pub async fn start_proxies(&self, mode: ProxyMode) -> Vec<KubeProxy> {
         let mut proxies = Vec::new();
         for node in 0..self.nodes.len() {
             proxies.push(self.start_proxy(node, &ProxyOptions::new(mode)).await);
+        }
+        if let Some(proxy) = proxies.first() {
+            let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});
+            let data = json!({"config.conf": proxy.config.to_string()});
+            let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+            self.api.create(&config).await;
         }
         proxies
     }

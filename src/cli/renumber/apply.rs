@@ -39,7 +39,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest
     #[arg(long, value_name = "DIGEST")]
@@ -90,7 +90,9 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
 
 async fn refuse_beside_another(session: &Session) -> Result<(), Failure> {
     let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
-    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way"))
+    let holder = session.holder().await?.filter(|held| held.claim.operation == other);
+    let by = holder.map_or_else(String::new, |held| format!(": {held}"));
+    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way{by}"))
         .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
         .hint(format!("or go back: `netsurgeon operation rollback {other}`")))
 }
@@ -151,6 +153,13 @@ async fn decide(
         .hint("review the plan, and approve its digest"));
     }
     refuse_changed(&plan, &survey)?;
+    if let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) {
+        return Err(Failure::refused(format!(
+            "whether every node can hold old addresses is not known: {gap}"
+        ))
+        .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
+        .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"));
+    }
     context.output.progress(&summary(&plan, &session.store.describe()));
     let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));
     args.live.ask(&context.output, &question)?;

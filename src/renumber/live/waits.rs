@@ -12,7 +12,7 @@ use crate::ip::Family;
 use crate::operation::{Wait, WorldError};
 use crate::renumber::intention::Move;
 use crate::renumber::steps::word;
-use crate::store::{Revision, StoreError};
+use crate::store::{Key, Revision, StoreError};
 use crate::survey::{Era, Layout};
 
 /// A look costs a few requests to every API server.
@@ -64,7 +64,7 @@ impl LiveWorld<'_> {
     async fn look(&self, wait: &Wait) -> Result<(), NotYet> {
         let moves = wait.batch.map(|batch| self.work.batch(batch)).unwrap_or_default();
         match wait.name.as_str() {
-            word::BARRIER => self.api_servers_have_seen(moves).await,
+            word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
             word::ENDPOINTS => self.shadows_have_endpoints(moves).await,
             word::RANGE_READY => self.range_is_ready().await,
             word::RANGE_REPLACED => self.range_is_replaced().await,
@@ -84,9 +84,9 @@ impl LiveWorld<'_> {
         Ok(clients)
     }
 
-    /// Whether every API server is ready, and has in its cache the IPAddress objects of these moves as they are
-    /// in etcd now. A repair loop that is told of a Service before it is told that the address was handed over
-    /// would take the address for a broken one, delete it and make it again (`syncService`,
+    /// Whether every API server is ready, and has in its cache the Services of these moves, their shadows and their
+    /// IPAddress objects as they are in etcd now. A repair loop that is told of a Service before it is told what
+    /// became of its address would take the address for a broken one, delete it and make it again (`syncService`,
     /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
     async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), NotYet> {
         let clients = self.ready_api_servers().await?;
@@ -94,32 +94,42 @@ impl LiveWorld<'_> {
             return Ok(());
         }
         let layout = Layout::new(&self.work.prefix);
-        let mut stored = Vec::new();
-        for address in moves.iter().flat_map(|candidate| [candidate.old_address, candidate.new_address]) {
-            if let Some(entry) = self.store.get(&layout.ip_address(address)).await? {
-                stored.push((address.to_string(), entry.mod_revision));
+        let (mut services, mut addresses) = (Vec::new(), Vec::new());
+        for candidate in moves {
+            let shadow = candidate.shadow.as_ref();
+            let temporary = shadow.iter().flat_map(|shadow| shadow.temporary);
+            for address in [candidate.old_address, candidate.new_address].into_iter().chain(temporary) {
+                let name = address.to_string();
+                addresses.push((layout.ip_address(address), (None, name)));
+            }
+            let names = shadow.iter().flat_map(|shadow| [shadow.hold_name.as_str(), &shadow.warm_name]);
+            for name in names.chain([candidate.name.as_str()]) {
+                let key = layout.service(&candidate.namespace, name);
+                services.push((key, (Some(candidate.namespace.as_str()), name.to_string())));
             }
         }
-        for client in &clients {
-            for (name, revision) in &stored {
-                self.has_seen(client, name, *revision).await?;
+        let kinds = [("v1", "Service", services), (&self.work.api_version, "IPAddress", addresses)];
+        for (api_version, kind, objects) in kinds {
+            let Some(((namespace, name), revision)) = self.newest(objects).await? else { continue };
+            let object = ObjectRef::new(api_version, kind, namespace, &name);
+            for client in &clients {
+                has_seen(client, &object, revision).await?;
             }
         }
         Ok(())
     }
 
-    async fn has_seen(&self, client: &ApiServerClient, name: &str, revision: Revision) -> Result<(), NotYet> {
-        let object = ObjectRef::new(&self.work.api_version, "IPAddress", None, name);
-        let found = client.get_not_older(&object, revision.0).await?;
-        let version = found.as_ref().and_then(|found| found.pointer("/metadata/resourceVersion"));
-        let version = version.and_then(Value::as_str);
-        // The API's resourceVersion is etcd's mod_revision.
-        if version.and_then(|text| text.parse::<i64>().ok()).is_some_and(|seen| seen >= revision.0) {
-            return Ok(());
+    /// Returns which of these objects of a kind was changed last, and when: a cache that has got there has seen
+    /// all the others.
+    async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, NotYet> {
+        let mut newest: Option<(T, Revision)> = None;
+        for (key, object) in objects {
+            let Some(entry) = self.store.get(&key).await? else { continue };
+            if newest.as_ref().is_none_or(|(_, revision)| *revision < entry.mod_revision) {
+                newest = Some((object, entry.mod_revision));
+            }
         }
-        let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
-        let server = client.server();
-        Err(NotYet::Seen(format!("to the API server `{server}` {object} {seen}, in etcd it has {revision}")))
+        Ok(newest)
     }
 
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
@@ -185,6 +195,23 @@ impl LiveWorld<'_> {
         }
         Ok(())
     }
+}
+
+async fn has_seen(
+    client: &ApiServerClient,
+    object: &ObjectRef<'_>,
+    revision: Revision,
+) -> Result<(), NotYet> {
+    let found = client.get_not_older(object, revision.0).await?;
+    let version = found.as_ref().and_then(|found| found.pointer("/metadata/resourceVersion"));
+    let version = version.and_then(Value::as_str);
+    // The API's resourceVersion is etcd's mod_revision.
+    if version.and_then(|text| text.parse::<i64>().ok()).is_some_and(|seen| seen >= revision.0) {
+        return Ok(());
+    }
+    let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
+    let server = client.server();
+    Err(NotYet::Seen(format!("to the API server `{server}` {object} {seen}, in etcd it has {revision}")))
 }
 
 fn of_slice(slice: &Value, family: Family) -> Vec<String> {

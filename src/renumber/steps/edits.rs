@@ -46,9 +46,10 @@ pub(super) fn relabel(key: Key, from: &str, to: &str, ahead: Option<i64>) -> Key
     KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill } }
 }
 
-pub(super) fn reparent(key: Key, from: &str, to: &str) -> KeyEdit {
+/// Changes whose address an IPAddress is, as made anew, so far ahead of now.
+pub(super) fn reparent(key: Key, from: &str, to: &str, ahead: i64) -> KeyEdit {
     let edits = vec![FieldEdit::replace(Field::parent_name(), text(from), text(to))];
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: fresh(0) } }
+    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: fresh(ahead) } }
 }
 
 pub(super) fn date_now(key: Key) -> KeyEdit {

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::edits::{both, create, inverse, one, swap, text};
-use super::{Compiler, endpoints, step, step_of};
+use super::edits::{both, create, fresh, inverse, one, swap, text};
+use super::{AHEAD_SECONDS, Compiler, endpoints, seen, step, step_of};
 use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap};
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::Condition;
-use crate::wire::objects::ALLOCATOR;
+use crate::wire::objects::{ALLOCATOR, MANAGED_BY, NETSURGEON};
 use crate::wire::{Field, FieldEdit};
 
 impl Compiler<'_> {
@@ -21,7 +21,11 @@ impl Compiler<'_> {
                 steps.push(Self::make_shadow(candidate, shadow, name, temporary));
             }
         }
+        if self.work.era != Era::Bitmap {
+            steps.extend(with_shadow().map(|(candidate, shadow)| self.lend(candidate, shadow)));
+        }
         steps.push(endpoints("endpoints", batch));
+        steps.push(seen("lent", batch));
         for (candidate, shadow) in with_shadow() {
             let addresses = [candidate.old_address, candidate.new_address];
             for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
@@ -43,7 +47,29 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, action)
     }
 
-    /// Gives a shadow its address in etcd, in place of the temporary one, which becomes free.
+    /// Makes the new address the allocator's and the warming shadow's, ahead of it: a repair loop that finds an
+    /// address with a Service which is not its own gives it to that Service by deleting it first
+    /// (`syncService`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
+    fn lend(&self, candidate: &Move, shadow: &Shadow) -> Step {
+        let key = self.layout.ip_address(candidate.new_address);
+        let edits = vec![
+            FieldEdit::replace(Field::parent_name(), text(&candidate.name), text(&shadow.warm_name)),
+            FieldEdit::replace(Field::label(MANAGED_BY), text(NETSURGEON), text(ALLOCATOR)),
+        ];
+        let back = inverse(&edits);
+        let edit = |edits, fill| KeyEdit {
+            key: key.clone(),
+            change: KeyChange::Edit { require: Vec::new(), edits, fill },
+        };
+        step_of(
+            candidate,
+            "lend",
+            both(vec![edit(edits, fresh(AHEAD_SECONDS))], vec![edit(back, Vec::new())]),
+        )
+    }
+
+    /// Gives a shadow its address in etcd, in place of the temporary one, whose bit becomes free at once. Its
+    /// IPAddress goes when every API server knows that the shadow does not have it any more.
     pub(super) fn give_address(
         &self,
         candidate: &Move,
@@ -65,13 +91,24 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
             backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
-        } else {
-            let object = self.layout.ip_address(temporary);
-            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
-            forward.push(KeyEdit { key: object.clone(), change: KeyChange::Delete { require } });
-            backward.push(create(object, self.new_ip_address(temporary, candidate, name, ALLOCATOR), 0));
         }
         shadow_step(candidate, "give-address", name, both(forward, backward))
+    }
+
+    /// Frees the temporary addresses of a Service's shadows.
+    pub(in crate::renumber) fn free_temporaries(&self, candidate: &Move) -> Vec<Step> {
+        let Some(shadow) = candidate.shadow.as_ref().filter(|_| self.work.era != Era::Bitmap) else {
+            return Vec::new();
+        };
+        let free = |(name, temporary): (&str, IpAddr)| {
+            let key = self.layout.ip_address(temporary);
+            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
+            let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
+            let value = self.new_ip_address(temporary, candidate, name, ALLOCATOR);
+            let backward = vec![create(key, value, AHEAD_SECONDS)];
+            shadow_step(candidate, "free-temporary", name, both(forward, backward))
+        };
+        parts_of(shadow).map(free).to_vec()
     }
 
     /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the

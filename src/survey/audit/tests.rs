@@ -77,9 +77,12 @@ fn healthy() -> Survey {
             name: "n1".into(),
             pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
             addresses: vec!["192.0.2.10".parse().unwrap()],
+            operating_system: "linux".into(),
+            kubelet_version: "v1.36.3".into(),
         }],
         pods: vec![PodAddress("10.244.0.5".parse().unwrap())],
         kubeadm: None,
+        routing: crate::survey::Routing::default(),
         encoding: Encoding::Protobuf,
         unreadable: Vec::new(),
     }

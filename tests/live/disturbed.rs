@@ -1,0 +1,124 @@
+//! A renumbering during which parts of the control plane stand still, are started again, or are lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
+use netsurgeon::store::{Key, ReadStore, Revision};
+
+use super::rig::cluster::{ClusterOptions, Era};
+use super::rig::etcd::EtcdOptions as Servers;
+use super::rig::proxy::ProxyMode;
+use super::serving::{SERVICES, Serving};
+
+/// Longer than the 5 s for which the repair loop spares an address that its Service does not list
+/// (`repairip.go`, v1.36.3), shorter than the 15 s after which an API server is taken for gone.
+const STANDSTILL: Duration = Duration::from_secs(8);
+
+/// Everything that a person would have to say is said: it goes through to where the old addresses are held.
+fn whole_apply(serving: &Serving) -> String {
+    format!("{} --confirm flags", serving.apply_words())
+}
+
+async fn store(serving: &Serving) -> EtcdStore {
+    EtcdStore::connect(EtcdOptions::new(serving.cluster.etcd.endpoints())).await.expect("etcd answers")
+}
+
+/// The revision at which each key under a prefix was created.
+async fn created(serving: &Serving, prefix: &str) -> BTreeMap<String, Revision> {
+    let store = store(serving).await;
+    let mut created = BTreeMap::new();
+    for key in serving.cluster.etcd.keys(prefix).await {
+        let entry = store.get(&Key::from(key.as_str())).await.expect("etcd answers").expect("it is there");
+        created.insert(key, entry.create_revision);
+    }
+    created
+}
+
+/// No IPAddress was absent for a moment: the old ones are those from before, the new ones those that were reserved.
+async fn none_was_made_anew(serving: &Serving, before: &BTreeMap<String, Revision>) {
+    let now = created(serving, "/registry/ipaddresses/").await;
+    for (key, revision) in before {
+        assert_eq!(now.get(key), Some(revision), "{key}");
+    }
+    let records = created(serving, "/netsurgeon/").await;
+    let reserved: Vec<_> = records.iter().filter(|(key, _)| key.contains("/steps/reserve/")).collect();
+    assert_eq!(reserved.len(), SERVICES + 2);
+    let new: Vec<_> = now.iter().filter(|(key, _)| !before.contains_key(*key)).collect();
+    assert_eq!(new.len(), SERVICES + 2, "{new:?}");
+    for (key, revision) in new {
+        assert!(reserved.iter().any(|(_, record)| *record == revision), "{key} was made anew: {now:?}");
+    }
+}
+
+#[tokio::test]
+async fn api_servers_stand_still_around_flips() {
+    let options = ClusterOptions { api_servers: 2, ..ClusterOptions::new(Era::Objects) };
+    let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
+    let old = Serving::targets();
+    let before = created(&serving, "/registry/ipaddresses/").await;
+    let probe = serving.probe(&old).await;
+    let mut apply = serving.spawn(&whole_apply(&serving));
+    serving.wait_for_records(&mut apply, "hand-over", 1).await;
+    serving.cluster.pause_api_server(1);
+    tokio::time::sleep(STANDSTILL).await;
+    serving.cluster.resume_api_server(1);
+    serving.wait_for_records(&mut apply, "flip", 11).await;
+    serving.cluster.pause_api_server(0);
+    serving.cluster.pause_api_server(1);
+    tokio::time::sleep(STANDSTILL).await;
+    serving.cluster.resume_api_server(0);
+    serving.cluster.resume_api_server(1);
+    assert_eq!(apply.end().await, 0);
+    serving.assert_unbroken(&probe.stop(), &old);
+    none_was_made_anew(&serving, &before).await;
+    serving.netsurgeon("renumber verify").expect(0);
+}
+
+#[tokio::test]
+async fn an_api_server_is_started_again() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Iptables).await;
+    let old = Serving::targets();
+    let before = created(&serving, "/registry/ipaddresses/").await;
+    let probe = serving.probe(&old).await;
+    let mut apply = serving.spawn(&whole_apply(&serving));
+    serving.wait_for_records(&mut apply, "flip", 5).await;
+    serving.cluster.restart_api_server(0).await;
+    assert_eq!(apply.end().await, 0);
+    serving.assert_unbroken(&probe.stop(), &old);
+    none_was_made_anew(&serving, &before).await;
+    serving.netsurgeon("renumber verify").expect(0);
+}
+
+#[tokio::test]
+async fn etcd_loses_its_leader() {
+    let etcd = Servers { members: 3, ..Servers::default() };
+    let options = ClusterOptions { etcd, ..ClusterOptions::new(Era::Objects) };
+    let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
+    let old = Serving::targets();
+    let before = created(&serving, "/registry/ipaddresses/").await;
+    let probe = serving.probe(&old).await;
+    let mut apply = serving.spawn(&whole_apply(&serving));
+    serving.wait_for_records(&mut apply, "flip", 5).await;
+    let leader = serving.cluster.etcd.leader().await;
+    serving.cluster.etcd.kill_member(leader);
+    assert_eq!(apply.end().await, 0);
+    serving.assert_unbroken(&probe.stop(), &old);
+    none_was_made_anew(&serving, &before).await;
+    serving.netsurgeon("renumber verify").expect(0);
+}
+
+/// Who comes second is told who is at work, and changes nothing.
+#[tokio::test]
+async fn two_operators() {
+    let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let mut apply = serving.spawn(&whole_apply(&serving));
+    serving.wait_for_records(&mut apply, "reserve", 1).await;
+    let second = serving.netsurgeon("renumber apply --to 10.201.0.0/16 --no-snapshot --yes").expect(1);
+    assert!(second.err.contains("is under way: the cluster is locked by `"), "{}", second.err);
+    let operation = serving.journals().remove(0);
+    let third = serving.netsurgeon(&format!("operation resume {operation}")).expect(1);
+    assert!(third.err.contains("the cluster is locked by `"), "{}", third.err);
+    assert_eq!(apply.end().await, 0);
+    serving.netsurgeon("renumber verify").expect(0);
+}
