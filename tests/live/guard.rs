@@ -260,3 +260,31 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     .await;
     serving.assert_clean();
 }
+
+/// A shadow that somebody cleans up through the API comes back, address first; one whose Service was changed is
+/// named.
+#[tokio::test]
+async fn a_shadow_is_put_back() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
+    serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
+    serving.apply("").await;
+    let labelled = "/api/v1/services?labelSelector=app.kubernetes.io/managed-by%3Dnetsurgeon";
+    let shadows = serving.cluster.api.list(labelled).await;
+    let name = shadows[0]["metadata"]["name"].as_str().expect("a name").to_string();
+    assert_eq!((shadows.len(), &shadows[0]["spec"]["clusterIP"]), (1, &json!("10.96.2.9")));
+    serving.cluster.api.delete(&path(&name)).await;
+    let twice = ["mended shadow-put-back default/np", "mended shadow-put-back default/np"];
+    assert_eq!(told(&guard(&serving, "", 0)), twice, "its address, then the shadow itself");
+    assert_eq!(serving.cluster_ip(&name).await, "10.96.2.9");
+    serves(&serving, "10.96.2.9").await;
+    serving.netsurgeon("renumber verify").expect(0);
+
+    serving.cluster.api.merge(&path("np"), &json!({"spec": {"selector": {"app": "web", "tier": "a"}}})).await;
+    assert_eq!(told(&guard(&serving, "", 3)), ["wrong shadow-behind default/np"]);
+    serving.cluster.api.merge(&path(&name), &json!({"spec": {"selector": {"tier": "a"}}})).await;
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "brought into step by hand");
+    serving.cluster.api.delete(&path("np")).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-given-up default/np"]);
+    assert_eq!(serving.cluster.api.find(&path(&name)).await, None);
+}
