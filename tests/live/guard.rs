@@ -262,7 +262,7 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
 }
 
 /// A shadow that somebody cleans up through the API comes back, address first; one whose Service was changed is
-/// named.
+/// changed in the same way, through the API.
 #[tokio::test]
 async fn a_shadow_is_put_back() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
@@ -281,9 +281,19 @@ async fn a_shadow_is_put_back() {
     serving.netsurgeon("renumber verify").expect(0);
 
     serving.cluster.api.merge(&path("np"), &json!({"spec": {"selector": {"app": "web", "tier": "a"}}})).await;
-    assert_eq!(told(&guard(&serving, "", 3)), ["wrong shadow-behind default/np"]);
-    serving.cluster.api.merge(&path(&name), &json!({"spec": {"selector": {"tier": "a"}}})).await;
-    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "brought into step by hand");
+    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-mend shadow-follows default/np"]);
+    let elsewhere = guard(&serving, "--kubeconfig /nonexistent", 3);
+    assert_eq!(told(&elsewhere), ["wrong shadow-behind default/np"], "the API is needed for it");
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/np"]);
+    let ports = json!([{"name": "tcp", "port": 8080, "targetPort": PORT}, {"name": "more", "port": 9090}]);
+    let change = json!({"spec": {"selector": {"app": "web", "tier": null}, "ports": ports}});
+    serving.cluster.api.merge(&path("np"), &change).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/np"]);
+    let spec = serving.cluster.api.get(&path(&name)).await["spec"].clone();
+    assert_eq!(spec["selector"], json!({"app": "web"}));
+    assert_eq!((&spec["ports"][0]["port"], &spec["ports"][1]["port"]), (&json!(8080), &json!(9090)));
+    assert_eq!(spec["clusterIP"], "10.96.2.9");
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
     serving.cluster.api.delete(&path("np")).await;
     assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-given-up default/np"]);
     assert_eq!(serving.cluster.api.find(&path(&name)).await, None);
