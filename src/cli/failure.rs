@@ -3,6 +3,8 @@
 //! The rooms below say what was found and expected; here is added what to do next. A text is written for
 //! someone who reads it at three in the morning: what happened, then one thing to try.
 
+use super::log::Kind as Said;
+use super::output;
 use crate::cluster::ClusterError;
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
@@ -58,12 +60,14 @@ pub struct Failure {
     pub error: anyhow::Error,
     /// What to do next, one sentence each.
     pub hints: Vec<String>,
+    /// The step of an operation at which it happened.
+    pub step: Option<String>,
 }
 
 impl Failure {
     /// Returns a failure without hints.
     pub fn new(kind: Kind, error: impl Into<anyhow::Error>) -> Self {
-        Self { kind, error: error.into(), hints: Vec::new() }
+        Self { kind, error: error.into(), hints: Vec::new(), step: None }
     }
 
     /// Refused, or failed before anything was changed.
@@ -99,18 +103,18 @@ impl Failure {
         self
     }
 
-    /// Returns the lines to print: label and text. A cause that its effect spells out already is left out.
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines: Vec<(&str, String)> = Vec::new();
+    /// Returns the lines to print. A cause that its effect spells out already is left out.
+    pub fn lines(&self) -> Vec<(Said, String)> {
+        let mut lines: Vec<(Said, String)> = Vec::new();
         for cause in self.error.chain() {
             let text = cause.to_string();
             match lines.last() {
-                None => lines.push(("error", text)),
-                Some((_, said)) if !said.contains(&text) => lines.push(("caused by", text)),
+                None => lines.push((Said::Error, text)),
+                Some((_, said)) if !said.contains(&text) => lines.push((Said::Cause, text)),
                 Some(_) => {}
             }
         }
-        lines.extend(self.hints.iter().map(|hint| ("hint", hint.clone())));
+        lines.extend(self.hints.iter().map(|hint| (Said::Hint, hint.clone())));
         lines
     }
 }
@@ -120,10 +124,13 @@ pub(super) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let what = panic.payload_as_str().unwrap_or("no message");
-        super::output::talk(&format!(
-            "error: netsurgeon has a bug and stops here: {what} ({place})\n\
-             hint: an operation that was under way is safe to resume; its journal is in etcd"
-        ));
+        let (error, hint) = (
+            format!("netsurgeon has a bug and stops here: {what} ({place})"),
+            "an operation that was under way is safe to resume; its journal is in etcd",
+        );
+        for (kind, text) in [(Said::Error, error.as_str()), (Said::Hint, hint)] {
+            output::plain(kind, text);
+        }
     }));
 }
 
@@ -320,8 +327,9 @@ impl From<operation::Failure> for Failure {
             OperationError::Stopped => "was not begun",
             _ => "failed",
         };
-        let step = format!("step `{}` {how}", failure.step);
-        Self::from(failure.source).context(step)
+        let context = format!("step `{}` {how}", failure.step);
+        let step = Some(failure.step.to_string());
+        Self { step, ..Self::from(failure.source).context(context) }
     }
 }
 

@@ -2,6 +2,8 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod watchers;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -11,10 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::Args;
 
+use self::watchers::Watchers;
 use super::Context;
 use super::failure::{Failure, Kind};
+use super::metrics::{Counted, Metrics};
 use super::output::Output;
-use super::progress::Progress;
 use super::source::EtcdArgs;
 use crate::cluster::{Cluster, ClusterOptions, Reach};
 use crate::operation::{
@@ -24,8 +27,8 @@ use crate::operation::{
 use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
 use crate::renumber::plan::KIND;
-use crate::store::ReadStore;
 use crate::store::etcd::EtcdStore;
+use crate::store::{ReadStore, Revision};
 use crate::survey::Survey;
 
 /// How to reach the Kubernetes API.
@@ -58,6 +61,9 @@ pub struct LiveArgs {
     /// Writes a second, at most
     #[arg(long, value_name = "N")]
     rate: Option<NonZeroU32>,
+    /// Services that may be left alone because someone else changed or deleted them; with one more it stops
+    #[arg(long, value_name = "N", default_value = "0")]
+    max_failures: u32,
     /// How every kube-proxy is asked whether it has applied what was written: `auto`, `direct`, `node-proxy`
     /// (through the API server), or so many seconds of waiting, which prove nothing
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
@@ -74,6 +80,12 @@ pub struct LiveArgs {
     /// How long the lock outlives a process that was killed, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
     lock_ttl: u64,
+    /// Answer `GET /metrics` here, for Prometheus, while it runs; docs/metrics.md lists what there is
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<String>,
+    /// Write no Kubernetes event about each Service that moves
+    #[arg(long)]
+    no_events: bool,
     #[command(flatten)]
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]
@@ -114,6 +126,7 @@ pub struct Session {
     pub cluster: Cluster,
     /// The uid of the namespace `kube-system`.
     pub id: String,
+    metrics: Option<Metrics>,
 }
 
 /// Where to go.
@@ -154,7 +167,11 @@ impl Session {
             return Err(Failure::refused(text)
                 .hint("check `--etcd-endpoints`, `--etcd-prefix`, `--kubeconfig` and `--context`"));
         }
-        Ok(Self { store, cluster, id: served })
+        let metrics = match &args.metrics_listen {
+            Some(address) => Some(Metrics::listen(address).await?),
+            None => None,
+        };
+        Ok(Self { store, cluster, id: served, metrics })
     }
 
     /// Returns the renumberings of this cluster that have not come to an end.
@@ -164,7 +181,7 @@ impl Session {
 
     /// Opens an operation by its id, or the one that has not come to an end.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
-        open_operation(self.store.as_ref(), &self.id, operation).await
+        open_operation(self.store.as_ref(), &self.id, operation, None).await
     }
 
     /// Returns who holds the cluster's lock, `None` if nobody does.
@@ -206,20 +223,25 @@ impl Session {
             approver: &approver,
             options,
         };
-        let mut progress = Progress::new();
+        let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
+        let about = (ongoing.operation.as_str(), work, &*journal);
+        let mut watchers = Watchers::new(&context.output, self, args, about, way);
+        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
+        let store = Counted { store: self.store.as_ref(), writes };
         let mut executor = Executor {
             guards: vec![lock.guard()],
             parallel: args.parallel.into(),
             stop,
             rate: args.rate,
-            ..Executor::new(self.store.as_ref(), &world, &SystemAmbient, &mut progress, &mut ongoing.journal)
+            max_failures: usize::try_from(args.max_failures).unwrap_or(usize::MAX),
+            ..Executor::new(&store, &world, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = match way {
-            Way::Forward(until) => executor.run(&ongoing.plan.work, until).await,
-            Way::Back => executor.unwind(&ongoing.plan.work).await,
+            Way::Forward(until) => executor.run(work, until).await,
+            Way::Back => executor.unwind(work).await,
         };
-        drop(progress);
         listener.abort();
+        watchers.finish().await;
         self.note(ongoing, lock, way, &outcome).await?;
         outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))
     }
@@ -257,11 +279,13 @@ async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>,
     Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
 }
 
-/// Opens a renumbering by its id, or the one of the cluster that has not come to an end.
+/// Opens a renumbering by its id, or the one of the cluster that has not come to an end; `at` is the revision at
+/// which everything else was read that it is compared with.
 pub async fn open_operation(
     store: &dyn ReadStore,
     cluster: &str,
     operation: Option<&str>,
+    at: Option<Revision>,
 ) -> Result<Ongoing, Failure> {
     let operation = match operation {
         Some(id) => id.to_string(),
@@ -278,7 +302,7 @@ pub async fn open_operation(
             }
         },
     };
-    let (journal, summary, text) = Journal::open(store, cluster, &operation).await?;
+    let (journal, summary, text) = Journal::open_at(store, cluster, &operation, at).await?;
     if summary.kind != KIND {
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }
@@ -314,6 +338,9 @@ fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
         Failure::from(failure).hint(format!("when it is done: `{go_on} --confirm {name}`"))
     } else if pause {
         Failure::from(failure).hint(format!("to go on: `{go_on}`"))
+    } else if matches!(way, Way::Forward(_)) && failure.source.is_about_one_object() {
+        let text = format!("to leave what is about it alone and go on: `{go_on} --max-failures N`");
+        Failure::from(failure).hint(text)
     } else {
         Failure::from(failure).hint(format!(
             "everything before it is done and in the journal; the old addresses answer. To go on: `{go_on}`"

@@ -8,19 +8,24 @@
 
 pub mod failure;
 pub mod output;
+pub mod report;
 pub mod source;
 
+mod announce;
 mod completions;
 mod inspect;
 mod ip;
 mod live;
 mod lock;
+mod log;
+mod metrics;
 mod operation;
 mod picture;
 mod progress;
 mod ranges;
 mod rehearse;
 mod renumber;
+mod tally;
 mod target;
 
 use std::ffi::OsString;
@@ -32,6 +37,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use failure::{Failure, Kind};
 pub use output::Output;
 
+use log::LogFormat;
 use output::{Format, When};
 
 use crate::operation::{Ambient, SystemAmbient};
@@ -62,6 +68,9 @@ pub struct Cli {
     /// When to colour; `auto` is on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     color: When,
+    /// How to talk on stderr: for people, or one JSON object a line; docs/json.md has its shape
+    #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
+    log_format: LogFormat,
     /// Say more on stderr; again for more still
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
@@ -121,15 +130,22 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> ExitCode {
+    let wants_json = log::is_asked_for(&arguments);
     let parsed = command_named(arguments.first()).try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
+            if error.use_stderr() && wants_json {
+                log::start(LogFormat::Json);
+                output::plain(log::Kind::Error, error.to_string().trim());
+                return ExitCode::from(Kind::Usage.code());
+            }
             // Help and version are "errors" to clap, with status 0. A reader gone is none of ours.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    log::start(cli.log_format);
     let context = Context { output: Output::new(cli.output, cli.color) };
     output::start_tracing(cli.verbose);
     let finished = runtime().and_then(|runtime| {

@@ -7,12 +7,13 @@ use super::failure::Failure;
 use super::live::{LiveArgs, Session, Way, open_operation, release};
 use super::output::{counted, table};
 use super::renumber::{RetireArgs, RollbackArgs, has_begun_to_retire, retire, rollback};
+use super::report::{self, ReportArgs};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
 use crate::operation::{Journal, State, StepId, Work};
 use crate::survey::Survey;
 
-/// List, show, resume and undo operations
+/// List, show, report, resume and undo operations
 #[derive(Debug, Args)]
 pub struct OperationArgs {
     #[command(subcommand)]
@@ -23,6 +24,7 @@ pub struct OperationArgs {
 enum OperationCommand {
     List(ListArgs),
     Show(ShowArgs),
+    Report(ReportArgs),
     Resume(ResumeArgs),
     Rollback(UndoArgs),
 }
@@ -85,6 +87,7 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
     match &args.command {
         OperationCommand::List(args) => list(context, args).await,
         OperationCommand::Show(args) => show(context, args).await,
+        OperationCommand::Report(args) => report::run(context, args).await,
         OperationCommand::Resume(args) => resume(context, args).await,
         OperationCommand::Rollback(args) => {
             let (operation, live) = (Some(args.operation.clone()), args.live.clone());
@@ -165,7 +168,7 @@ struct ShownStep {
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
     let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
-    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation)).await?;
+    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation), None).await?;
     let work = &ongoing.plan.work;
     let mut steps = Vec::new();
     for stage in work.stages() {
@@ -219,5 +222,10 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
         counted(report.done, "step", "steps"),
         report.skipped
     ));
+    if let Some(first) = report.stuck.first() {
+        let count = counted(report.stuck.len(), "Service was", "Services were");
+        context.output.warn(&format!("{count} left alone, the first at `{}`: {}", first.step, first.reason));
+        return Ok(Outcome::Findings);
+    }
     Ok(Outcome::Done)
 }

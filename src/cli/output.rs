@@ -9,8 +9,11 @@ use std::path::Path;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use serde_json::Value;
 
-use super::failure::{Failure, Kind};
+use super::failure::{Failure, Kind as FailureKind};
+use super::log::{self, Kind};
+use super::progress;
 
 /// JSON is written a few bytes at a time, and printed in blocks of this size: that of a pipe.
 const JSON_BLOCK: usize = 64 * 1024;
@@ -120,16 +123,36 @@ impl Output {
             if error.is_io() {
                 Failure::from(std::io::Error::from(error))
             } else {
-                Failure::new(Kind::Bug, error)
+                Failure::new(FailureKind::Bug, error)
             }
         })?;
         stdout.write_all(b"\n")?;
         Ok(stdout.flush()?)
     }
 
+    /// Prints a value on a line of its own as JSON, or as a document of YAML: one of several.
+    pub fn line_of<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        if self.format == Format::Yaml {
+            self.text("---")?;
+            return self.yaml(value);
+        }
+        let text = serde_json::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
+        self.text(&text)
+    }
+
+    /// Whether a screen can be shown that renews itself.
+    pub fn redraws(&self) -> bool {
+        self.format == Format::Table && std::io::stdout().is_terminal()
+    }
+
+    /// Shows a screen in place of what is on it (ECMA-48, 8.3.21 and 8.3.39).
+    pub fn redraw(&self, text: &str) -> Result<(), Failure> {
+        self.text(&format!("\u{1b}[H\u{1b}[2J{text}"))
+    }
+
     /// Prints a value as YAML.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
-        let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(Kind::Bug, error))?;
+        let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
         self.text(&text)
     }
 
@@ -156,27 +179,42 @@ impl Output {
 
     /// Says something on stderr that is neither data nor a failure.
     pub fn note(&self, text: &str) {
-        talk(&format!("{} {text}", paint(self.colour_talk, Tone::Strong, "note:")));
+        self.say(Kind::Note, text, &[]);
     }
 
     /// Says on stderr what the user should know before going on.
     pub fn warn(&self, text: &str) {
-        talk(&format!("{} {text}", paint(self.colour_talk, Tone::Careful, "warning:")));
+        self.say(Kind::Warning, text, &[]);
     }
 
     /// Says on stderr what is being done.
     pub fn progress(&self, text: &str) {
-        talk(text);
+        self.say(Kind::Progress, text, &[]);
+    }
+
+    /// Says something on stderr; a log for programs has the fields beside it.
+    pub fn say(&self, kind: Kind, text: &str, fields: &[(&str, Value)]) {
+        if log::is_json() {
+            return talk(&log::line(kind, text, fields));
+        }
+        let tone = match kind {
+            Kind::Progress => return talk(text),
+            Kind::Error => Tone::Bad,
+            Kind::Warning => Tone::Careful,
+            Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
+        };
+        talk(&format!("{} {text}", paint(self.colour_talk, tone, &format!("{}:", kind.label()))));
     }
 
     /// Says on stderr why the command failed. A reader that has gone is told nothing.
     pub fn failure(&self, failure: &Failure) {
-        if failure.kind == Kind::BrokenPipe {
+        if failure.kind == FailureKind::BrokenPipe {
             return;
         }
-        for (label, text) in failure.lines() {
-            let tone = if label == "error" { Tone::Bad } else { Tone::Strong };
-            talk(&format!("{} {text}", paint(self.colour_talk, tone, &format!("{label}:"))));
+        let mut fields = vec![("exit_status", Value::from(failure.kind.code()))];
+        fields.extend(failure.step.iter().map(|step| ("step", Value::from(step.as_str()))));
+        for (kind, text) in failure.lines() {
+            self.say(kind, &text, if kind == Kind::Error { &fields } else { &[] });
         }
     }
 
@@ -191,11 +229,14 @@ impl Output {
             return Err(Failure::refused(format!("there is no terminal to ask on: {question}"))
                 .hint("read the plan above, then give `--yes`"));
         }
-        let mut stderr = std::io::stderr().lock();
-        write!(stderr, "{} {question} [y/N] ", paint(self.colour_talk, Tone::Strong, "?"))?;
-        stderr.flush()?;
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
+        let answer = progress::aside(|| {
+            let mut stderr = std::io::stderr().lock();
+            write!(stderr, "{} {question} [y/N] ", paint(self.colour_talk, Tone::Strong, "?"))?;
+            stderr.flush()?;
+            let mut answer = String::new();
+            std::io::stdin().lock().read_line(&mut answer)?;
+            Ok::<_, Failure>(answer)
+        })?;
         match answer.trim().to_lowercase().as_str() {
             "y" | "yes" => Ok(()),
             _ => Err(Failure::refused("the answer was no; nothing was changed")),
@@ -287,12 +328,49 @@ pub(super) fn start_tracing(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+    if log::is_json() {
+        subscriber.event_format(log::Lines).with_writer(Aside::default).init();
+    } else {
+        subscriber.with_writer(Aside::default).init();
+    }
+}
+
+/// Writes whole lines to stderr beside a progress bar.
+#[derive(Default)]
+struct Aside(Vec<u8>);
+
+impl Write for Aside {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let _ = progress::aside(|| std::io::stderr().lock().write_all(&self.0));
+    }
+}
+
+/// Whether people look at stderr as it is written.
+pub(super) fn is_watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Says something without colour, and without regard to what else is on the screen: for a program that ends.
+pub(super) fn plain(kind: Kind, text: &str) {
+    let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Writes a line to stderr. Where that fails there is nobody left to tell.
 pub(super) fn talk(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = progress::aside(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 fn paint(colour: bool, tone: Tone, text: &str) -> String {

@@ -32,10 +32,18 @@ pub struct Picture {
     labels: Vec<String>,
 }
 
+/// Some items side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Block {
+pub struct Block {
     used: u128,
     band: bool,
+}
+
+impl Block {
+    /// Whether it belongs to the static band.
+    pub fn is_in_band(self) -> bool {
+        self.band
+    }
 }
 
 /// What a picture is made of.
@@ -83,12 +91,13 @@ impl Picture {
         Self { title, unit, per_block, used, capacity, blocks, labels }
     }
 
-    fn rows(&self) -> impl Iterator<Item = (&str, &[Block])> {
+    /// Returns the rows: the first item's name, and the blocks.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &[Block])> {
         self.labels.iter().map(String::as_str).zip(self.blocks.chunks(COLUMNS))
     }
 
     /// Returns 0 for a free block, 1 to 4 by the share in use.
-    fn shade(&self, block: Block) -> usize {
+    pub fn shade(&self, block: Block) -> usize {
         match block.used.saturating_mul(4).div_ceil(self.per_block) {
             0 => 0,
             quarters => usize::try_from(quarters).unwrap_or(4).min(4),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::failure::{Failure, Kind};
 use super::output::{Output, Tone, counted, table};
-use super::progress::Progress;
+use super::progress::Spinner;
 use super::renumber::reasons;
 use super::source::open_snapshot;
 use super::target::TargetArgs;
@@ -64,7 +64,7 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
     let options = args.target.resolve()?;
     let layout = Layout::new(&args.etcd_prefix);
     let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
-    let mut progress = Progress::new();
+    let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
     drop(progress);
     let value = Rehearsed {

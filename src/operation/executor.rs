@@ -29,11 +29,11 @@ pub struct Report {
     pub done: usize,
     /// Steps found carried out (or undone) already.
     pub skipped: usize,
-    /// Steps that could not be undone and were left alone.
+    /// Steps that could not be carried out, or undone, and were left alone.
     pub stuck: Vec<Stuck>,
 }
 
-/// A step that could not be undone.
+/// A step that could not be carried out, or undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
     /// The step.
@@ -81,6 +81,9 @@ pub struct Executor<'a> {
     /// Asks to stop: no step begins any more, those under way are finished, and the failure is
     /// [`OperationError::Stopped`].
     pub stop: Stop,
+    /// How many of the things that steps are about may be left alone on the way forward, because someone else has
+    /// changed or deleted an object: of each, no later step is carried out. With one more the operation stops.
+    pub max_failures: usize,
     /// Writes a second at most, in the store and through the API.
     pub rate: Option<NonZeroU32>,
 }
@@ -96,10 +99,22 @@ impl<'a> Executor<'a> {
         journal: &'a mut Journal,
     ) -> Self {
         let (guards, stop) = (Vec::new(), Stop::never());
-        Self { store, world, ambient, observer, journal, guards, parallel: 1, stop, rate: None }
+        Self {
+            store,
+            world,
+            ambient,
+            observer,
+            journal,
+            guards,
+            parallel: 1,
+            stop,
+            max_failures: 0,
+            rate: None,
+        }
     }
 
     fn crew(&mut self) -> Crew<'_> {
+        let (parallel, max_failures) = (self.parallel.max(1), self.max_failures);
         let carrier = Carrier {
             store: self.store,
             world: self.world,
@@ -110,13 +125,13 @@ impl<'a> Executor<'a> {
             pace: Pace::new(self.rate),
             stop: &self.stop,
         };
-        Crew { carrier, parallel: self.parallel.max(1) }
+        Crew { carrier, parallel, max_failures }
     }
 
     /// Carries out the stages, up to but not including the one with index `until` if that is given. Steps
     /// that are done already are skipped, so the same call resumes.
     ///
-    /// Stops at the first step that fails: none begins after it, and those under way are finished. Of each
+    /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those under way are finished. Of each
     /// thing that steps are about, everything before the failure is done and nothing after it begun.
     pub async fn run(&mut self, work: &dyn Work, until: Option<usize>) -> Result<Report, Failure> {
         let mut report = Report::default();
@@ -124,13 +139,14 @@ impl<'a> Executor<'a> {
             return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
         }
         let crew = self.crew();
+        let way = Way::Forward(Mutex::default());
         for stage in work.stages() {
             if until.is_some_and(|until| stage.index >= until) {
                 break;
             }
             let steps = work.steps(&stage);
             crew.carrier.tell(Event::StageStarted { stage: &stage, steps: steps.len(), back: false });
-            crew.carry_out(&steps.iter().collect::<Vec<_>>(), &Way::Forward, &mut report).await?;
+            crew.carry_out(&steps.iter().collect::<Vec<_>>(), &way, &mut report).await?;
         }
         Ok(report)
     }

@@ -70,6 +70,7 @@ impl State {
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
+                | (Some(Failed), Failed)
                 | (None, UndoDone | UndoFailed)
                 | (
                     Some(Started | Done | Failed | UndoStarted | UndoFailed),
@@ -199,6 +200,17 @@ impl Journal {
         cluster: &str,
         operation: &str,
     ) -> Result<(Self, Summary, Vec<u8>), OperationError> {
+        Self::open_at(store, cluster, operation, None).await
+    }
+
+    /// The same with the records as they were at a revision, so that they agree with what else was read at it
+    /// while the operation goes on. The summary is the newest.
+    pub async fn open_at(
+        store: &dyn ReadStore,
+        cluster: &str,
+        operation: &str,
+        at: Option<Revision>,
+    ) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let mut journal = Self::at(cluster, operation);
         let key = journal.summary_key();
         let found = summary_at(store, &key).await?;
@@ -209,11 +221,11 @@ impl Journal {
             let part = store.get(&key).await?;
             plan.extend(part.ok_or_else(|| Self::broken(&key, "a part of the plan is missing"))?.value);
         }
-        journal.load(store).await?;
+        journal.load(store, at).await?;
         Ok((journal, summary, plan))
     }
 
-    async fn load(&mut self, store: &dyn ReadStore) -> Result<(), OperationError> {
+    async fn load(&mut self, store: &dyn ReadStore, at: Option<Revision>) -> Result<(), OperationError> {
         let prefix = self.steps_prefix();
         let mut records = HashMap::new();
         let mut bad = None;
@@ -231,7 +243,7 @@ impl Journal {
                 }
             }
         };
-        store.scan(&[KeyRange::prefix(prefix.clone())], None, &mut visitor).await?;
+        store.scan(&[KeyRange::prefix(prefix.clone())], at, &mut visitor).await?;
         if let Some((key, reason)) = bad {
             return Err(Self::broken(&key, &reason));
         }
@@ -383,7 +395,7 @@ mod tests {
             (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(Done), &[UndoStarted, UndoDone, UndoFailed]),
-            (Some(Failed), &[Started, Done, UndoStarted, UndoDone, UndoFailed]),
+            (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoDone), &[Started, Done]),
             (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed]),
@@ -421,6 +433,9 @@ mod tests {
         let (opened, found, text) = Journal::open(&store, "one", "op").await.unwrap();
         assert_eq!((found.plan_parts, text), (2, plan));
         assert_eq!(opened.state(&step), Some(State::Done));
+        let before = Some(Revision(revision.0 - 1));
+        let (earlier, ..) = Journal::open_at(&store, "one", "op", before).await.unwrap();
+        assert_eq!(earlier.state(&step), None);
         for (cluster, operation) in [("two", "op"), ("one", "other"), ("on", "e/op")] {
             let error = Journal::open(&store, cluster, operation).await.err().unwrap();
             assert!(error.to_string().contains("there is no such operation"), "{error}");

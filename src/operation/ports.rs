@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 
-use super::{ApiChange, External, Stage, Step, StepId, Wait};
+use super::{ApiChange, External, OperationError, Stage, Step, StepId, Wait};
 
 /// A port's failure, in words for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +110,11 @@ pub enum Event<'a> {
         /// Whether it is being undone.
         back: bool,
     },
+    /// A step that is not done yet is about to be carried out, or undone.
+    StepStarted {
+        /// The step.
+        step: &'a Step,
+    },
     /// A step was carried out, or undone.
     StepDone {
         /// The step.
@@ -125,7 +130,14 @@ pub enum Event<'a> {
         /// What.
         external: &'a External,
     },
-    /// A step could not be undone and was left alone.
+    /// A step could not be carried out, or undone; or the operation pauses at it.
+    StepFailed {
+        /// The step.
+        step: &'a Step,
+        /// Why.
+        error: &'a OperationError,
+    },
+    /// A step could not be carried out, or undone, and was left alone.
     LeftAlone {
         /// The step.
         step: &'a StepId,

@@ -13,6 +13,13 @@ use crate::wire::{Field, FieldEdit};
 #[serde(transparent)]
 pub struct StepId(pub String);
 
+impl StepId {
+    /// Returns what it does, a word: `flip` of `flip/default/web`.
+    pub fn kind(&self) -> &str {
+        self.0.split('/').next().unwrap_or_default()
+    }
+}
+
 impl fmt::Display for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -54,7 +54,7 @@ pub struct Fit {
     /// Services of the plan that are not as it says: it must be made anew.
     pub drifts: Vec<Drift>,
     /// Services with an address of a range that is left, of which the plan knows nothing: they were born since,
-    /// and stay where they are until they are swept.
+    /// and stay where they are until they are swept. What netsurgeon made itself is none of them.
     pub newcomers: Vec<String>,
 }
 
@@ -67,13 +67,10 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
         .collect();
     let in_use: HashSet<IpAddr> = super::plan::in_use(survey, &work.to);
     let mut fit = Fit::default();
-    let mut known = HashMap::with_capacity(work.moves.len());
+    let mut known = HashSet::with_capacity(work.moves.len());
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
-        // One that was made anew under a known name is none that the plan knows.
-        known.insert(name, Some(candidate.uid.as_str()));
-        let shadows = candidate.shadow.iter().flat_map(|shadow| [&shadow.hold_name, &shadow.warm_name]);
-        known.extend(shadows.map(|shadow| ((name.0, shadow.as_str()), None)));
+        known.insert((name, candidate.uid.as_str()));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
@@ -81,8 +78,9 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
         let name = (service.namespace.as_str(), service.name.as_str());
-        let is_known = known.get(&name).is_some_and(|uid| uid.is_none_or(|uid| uid == service.uid));
-        !is_known && service.addresses.iter().any(leaves)
+        !known.contains(&(name, service.uid.as_str()))
+            && !service.is_shadow()
+            && service.addresses.iter().any(leaves)
     };
     fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();
     fit

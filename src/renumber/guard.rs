@@ -337,7 +337,7 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
     let mut without = service.clone();
     without.spec.external_ips.clear();
-    match choose(&without, None, None) {
+    match choose(&without, Some(Hold::ExternalIp), None) {
         Choice::Hold(Hold::ExternalIp, _) => None,
         Choice::Hold(Hold::Shadow, reason) | Choice::Refuse(reason) => Some(reason.to_string()),
     }

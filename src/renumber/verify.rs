@@ -62,8 +62,14 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Retired => retired,
         };
         *count = count.saturating_add(1);
+        let handed_back = StepId(format!("hand-back/{}", candidate.subject()));
+        // On the way back the old address is the allocator's before the Service has it again.
+        let manager = match state(&handed_back) {
+            Some(State::UndoDone) => Manager::Allocator,
+            _ => Manager::Netsurgeon,
+        };
         let is_warm = candidate.shadow.is_some() && !is_done(candidate, "settle", &state);
-        cluster.check(candidate, phase, is_warm, &mut verified.findings);
+        cluster.check(candidate, (phase, is_warm, &manager), &mut verified.findings);
     }
     verified
 }
@@ -86,8 +92,14 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// `is_warm`: the new address is still lent to the shadow that warmed it up.
-    fn check(&self, candidate: &Move, phase: Phase, is_warm: bool, findings: &mut Vec<Finding>) {
+    /// Of the tuple: `is_warm`, whether the new address is still lent to the shadow that warmed it up; `manager`,
+    /// whose the IPAddress of the old address is while a Service itself holds it.
+    fn check(
+        &self,
+        candidate: &Move,
+        (phase, is_warm, manager): (Phase, bool, &Manager),
+        findings: &mut Vec<Finding>,
+    ) {
         let subject = format!("Service {}", candidate.subject());
         let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
         let is_there =
@@ -118,7 +130,7 @@ impl<'a> Cluster<'a> {
         let parent = warm.unwrap_or(&candidate.name);
         self.check_object(candidate, candidate.new_address, parent, &Manager::Allocator, findings);
         if phase == Phase::Held {
-            self.check_held(candidate, service, findings);
+            self.check_held(candidate, service, manager, findings);
         } else {
             self.check_retired(candidate, service, findings);
         }
@@ -152,7 +164,13 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn check_held(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
+    fn check_held(
+        &self,
+        candidate: &Move,
+        service: &ServiceRecord,
+        manager: &Manager,
+        findings: &mut Vec<Finding>,
+    ) {
         let old = candidate.old_address;
         let missing = |what: String, findings: &mut Vec<Finding>| {
             findings.push(
@@ -166,7 +184,7 @@ impl<'a> Cluster<'a> {
             if !self.services.get(&key).is_some_and(|shadow| shadow.addresses.contains(&old)) {
                 missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
             }
-            (shadow.hold_name.as_str(), Manager::Allocator)
+            (shadow.hold_name.as_str(), &Manager::Allocator)
         } else {
             let policy = service.spec.external_traffic_policy.as_deref().unwrap_or("none");
             if !holds(service, old) {
@@ -174,9 +192,9 @@ impl<'a> Cluster<'a> {
             } else if policy != "Local" {
                 findings.push(masquerades(candidate, policy));
             }
-            (candidate.name.as_str(), Manager::Netsurgeon)
+            (candidate.name.as_str(), manager)
         };
-        self.check_object(candidate, old, parent, &manager, findings);
+        self.check_object(candidate, old, parent, manager, findings);
     }
 
     fn check_retired(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {

@@ -190,7 +190,7 @@ fn help_names_every_command() {
       rehearse     Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
                    from the middle
       renumber     Move every Service to another Service range
-      operation    List, show, resume and undo operations
+      operation    List, show, report, resume and undo operations
       lock         Lock deploy pipelines out: the API server refuses what they would change
       unlock       Remove the lock, and wait until every API server lets everybody through again
       ranges       The Service ranges: how full they are, and what is wrong with them
@@ -221,6 +221,15 @@ fn help_names_every_command() {
               - never:  Never
               
               [default: auto]
+
+          --log-format <FORMAT>
+              How to talk on stderr: for people, or one JSON object a line; docs/json.md has its shape
+
+              Possible values:
+              - text: For people
+              - json: For programs: one JSON object a line
+              
+              [default: text]
 
       -v, --verbose...
               Say more on stderr; again for more still

@@ -71,11 +71,12 @@ pub struct Settings {
     pub guards: Vec<Guard>,
     pub stop: Stop,
     pub rate: Option<NonZeroU32>,
+    pub max_failures: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { parallel: 1, guards: Vec::new(), stop: Stop::never(), rate: None }
+        Self { parallel: 1, guards: Vec::new(), stop: Stop::never(), rate: None, max_failures: 0 }
     }
 }
 
@@ -116,6 +117,11 @@ impl Bench {
         let plan = plan(&survey, &options).expect("a plan");
         let before = keys(base.as_ref(), "/registry/").await;
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }
+    }
+
+    /// Returns the fixture's store, as it was before.
+    pub fn base(&self) -> &MemoryStore {
+        &self.base
     }
 
     /// The same with an executor that is set in another way.
@@ -227,9 +233,9 @@ impl Bench {
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a> {
-        let Settings { parallel, guards, stop, rate } = self.settings.clone();
+        let Settings { parallel, guards, stop, rate, max_failures } = self.settings.clone();
         let executor = Executor::new(store, world, &Constant, observer, journal);
-        Executor { parallel, guards, stop, rate, ..executor }
+        Executor { parallel, guards, stop, rate, max_failures, ..executor }
     }
 
     /// The states of all steps that were begun.
@@ -388,9 +394,18 @@ impl Saboteur {
 
     /// Changes a key as somebody else would.
     pub async fn meddle(&self, key: &Key, value: Vec<u8>) {
+        self.meddle_with(key, Action::Put(value)).await;
+    }
+
+    /// Deletes a key as somebody else would.
+    pub async fn delete(&self, key: &Key) {
+        self.meddle_with(key, Action::Delete).await;
+    }
+
+    async fn meddle_with(&self, key: &Key, action: Action) {
         let entry = self.overlay.get(key).await.expect("a read").expect("the key exists");
         let expected = Expected::At(entry.mod_revision);
-        let change = Change { key: key.clone(), expected, action: Action::Put(value) };
+        let change = Change { key: key.clone(), expected, action };
         let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
         self.overlay.commit(&transaction).await.expect("a commit");
     }

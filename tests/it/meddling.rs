@@ -11,7 +11,7 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Saboteur, keys};
+use crate::harness::{Bench, Saboteur, Settings, keys};
 
 fn field(path: &[(u32, &'static str)], entry: Option<&str>) -> Field {
     let mut path: Vec<Segment> =
@@ -67,6 +67,35 @@ async fn what_others_changed_survives_a_rollback() {
             bench.assert_as_at_the_start(&store, subject).await;
             bench.before.insert(key, was);
         }
+    }
+}
+
+/// One is deleted in the middle: with leave to go on, all others come to their end.
+#[tokio::test]
+async fn a_service_that_is_deleted_meanwhile_is_left_alone_on_the_way_forward() {
+    for bench in Bench::all_ways().await {
+        let (work, parallel) = (&bench.plan.work, bench.settings.parallel);
+        let moves = &work.moves[work.batches()[0].clone()];
+        let candidate = moves.last().expect("a batch has moves");
+        let flip = format!("flip/{}", candidate.subject());
+        let store = bench.fresh().await;
+        bench.run(&store, work.flip_stage(0)).await.expect("a run");
+        store.delete(&key_of(candidate)).await;
+        let failure = bench.run(&store, bench.no_return()).await.expect_err("nobody has said to go on");
+        assert!(failure.source.is_about_one_object(), "{}: {failure}", bench.name);
+        let lenient = bench.with(Settings { max_failures: 1, parallel, ..Settings::default() });
+        let report = lenient.run(&store, bench.no_return()).await.expect("a run");
+        let stuck: Vec<String> = report.stuck.iter().map(|stuck| stuck.step.to_string()).collect();
+        assert_eq!(stuck, std::slice::from_ref(&flip), "{}", bench.name);
+        let states = bench.states(&store).await;
+        for (step, state) in states.iter().filter(|(step, _)| step.starts_with("flip/")) {
+            let wanted = if *step == flip { State::Failed } else { State::Done };
+            assert_eq!(*state, Some(wanted), "{}: {step}", bench.name);
+        }
+        // A second one is one too many.
+        let other = key_of(work.moves.iter().find(|m| m.subject() != candidate.subject()).expect("another"));
+        store.delete(&other).await;
+        lenient.run(&store, None).await.expect_err("two are more than one");
     }
 }
 

@@ -2,14 +2,14 @@
 //! stop, and clear about what others did to it.
 
 use netsurgeon::renumber::verify::{Verified, verify};
-use netsurgeon::renumber::{Hold, Move};
+use netsurgeon::renumber::{Hold, Move, current};
 use netsurgeon::store::Key;
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::objects::MANAGED_BY;
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Saboteur, keys};
+use crate::harness::{Bench, Fault, Saboteur, keys};
 
 async fn verified(bench: &Bench, store: &Saboteur) -> Verified {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
@@ -38,6 +38,26 @@ async fn nothing_is_found_wherever_a_renumbering_stops() {
         assert_eq!(phases.first(), Some(&[moves, 0, 0]), "{}", bench.name);
         assert!(phases.contains(&[0, moves, 0]), "{}: {phases:?}", bench.name);
         assert_eq!(phases.last(), Some(&[0, 0, moves]), "{}", bench.name);
+    }
+}
+
+/// On the way back, too, however many of the steps of a stage were undone.
+#[tokio::test]
+async fn nothing_is_found_wherever_a_rollback_stops() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.no_return()).await.expect("a run");
+        loop {
+            store.arm(Fault::Stop(4));
+            let stopped = bench.unwind(&store).await.err();
+            store.arm(Fault::None);
+            let found = verified(&bench, &store).await;
+            assert_eq!(codes(&found), Vec::<String>::new(), "{}, at {stopped:?}", bench.name);
+            if stopped.is_none() {
+                assert_eq!(found.counts, [bench.plan.work.moves.len(), 0, 0]);
+                break;
+            }
+        }
     }
 }
 
@@ -100,4 +120,19 @@ fn elsewhere_for_shadow() -> [(Field, Value); 2] {
         (Field::cluster_ip(), text("10.200.77.78")),
         (Field::cluster_ips(), Value::Texts(vec!["10.200.77.78".into()])),
     ]
+}
+
+/// Shadows hold addresses of the range that is left: they are the plan's, and no Services born meanwhile.
+#[tokio::test]
+async fn what_was_made_to_hold_an_address_is_no_newcomer() {
+    let mut shadows = 0;
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
+        let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+        shadows += survey.services.iter().filter(|service| service.is_shadow()).count();
+        let newcomers = current::compare(&bench.plan.work, &survey).newcomers;
+        assert_eq!(newcomers, Vec::<String>::new(), "{}", bench.name);
+    }
+    assert!(shadows > 0, "there are cases with shadows");
 }

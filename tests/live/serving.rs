@@ -1,8 +1,10 @@
 //! A cluster that serves traffic, and netsurgeon run beside it as its operators do: what the tests of whole
 //! operations share.
 
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -41,6 +43,45 @@ impl Run {
     }
 }
 
+/// A program that is listened to, and the lines that it has printed so far.
+pub struct Watched {
+    child: Child,
+    pub out: Lines,
+    pub err: Lines,
+}
+
+pub type Lines = Arc<Mutex<Vec<String>>>;
+
+impl Watched {
+    fn start(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
+        let out = collect(child.stdout.take().expect("a pipe"));
+        let err = collect(child.stderr.take().expect("a pipe"));
+        Self { child, out, err }
+    }
+
+    /// The exit status, once it has ended.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("a child").map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Waits for its end.
+    pub async fn end(&mut self) -> i32 {
+        wait_until("netsurgeon ends", DEADLINE, async || {
+            self.ended().ok_or_else(|| format!("{:?}", lines_of(&self.err).last()))
+        })
+        .await
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// The program while it runs. Killed on drop.
 pub struct Running {
     child: Child,
@@ -67,9 +108,26 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // It has ended, or the test has failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub fn lines_of(lines: &Lines) -> Vec<String> {
+    lines.lock().expect("nobody panics").clone()
+}
+
+fn collect(pipe: impl Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let collected = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            println!("| {line}");
+            collected.lock().expect("nobody panics").push(line);
+        }
+    });
+    lines
 }
 
 /// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
@@ -124,6 +182,32 @@ impl Serving {
         };
         println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
         run
+    }
+
+    /// Starts the program, to be listened to while it runs.
+    pub fn start_netsurgeon(&self, words: &str) -> Watched {
+        println!("$ netsurgeon {words} &");
+        Watched::start(self.command(words))
+    }
+
+    /// Runs the program on a terminal of its own (`script`), 120 columns wide, and returns what is written on it.
+    pub fn on_a_terminal(&self, words: &str) -> Run {
+        let command = self.command(words);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut terminal = Command::new("script");
+        terminal
+            .env_clear()
+            .current_dir("/")
+            .env("TERM", "xterm")
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+        for (name, value) in command.get_envs() {
+            terminal.env(name, value.unwrap_or_default());
+        }
+        terminal.args(["-qec", &format!("stty cols 120 rows 40; {program} {words}"), "/dev/null"]);
+        let output = terminal.stdin(Stdio::null()).output().expect("script runs");
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        println!("$ netsurgeon {words}\n{out}");
+        Run { code: output.status.code().unwrap_or(-1), out, err: String::new() }
     }
 
     /// Starts the program, which goes on while the test does something else; its output goes to a file.

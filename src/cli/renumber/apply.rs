@@ -34,7 +34,8 @@ const SHOWN: usize = 10;
 Examples:
   netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db       # on a control-plane host
   netsurgeon renumber apply --plan plan.json --approve 3f2a... --yes --snapshot-to before.db
-  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates")]
+  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates
+  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --log-format json --metrics-listen 127.0.0.1:9464")]
 pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
@@ -70,6 +71,8 @@ struct Applied<'a> {
     moved: usize,
     skipped: usize,
     steps: usize,
+    /// Steps that were left alone because someone else changed or deleted an object, each with the reason.
+    left_alone: Vec<String>,
     /// Services born in the old range meanwhile.
     newcomers: Vec<String>,
     snapshot: Option<Backup>,
@@ -201,9 +204,10 @@ async fn conclude(
         operation: &ongoing.operation,
         digest: &ongoing.plan.digest,
         status: &ongoing.summary.status,
-        moved: work.moves.len(),
+        moved: work.moves.len().saturating_sub(report.stuck.len()),
         skipped: work.skipped.len(),
         steps: report.done,
+        left_alone: report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect(),
         newcomers,
         snapshot,
     };
@@ -212,9 +216,15 @@ async fn conclude(
     }
     context.output.progress(&format!(
         "{} to {}; every old address is held and goes on answering",
-        counted(work.moves.len(), "Service moved", "Services moved"),
+        counted(applied.moved, "Service moved", "Services moved"),
         work.to
     ));
+    if let Some(first) = applied.left_alone.first() {
+        context.output.warn(&format!(
+            "{} left alone, the first is `{first}`",
+            counted(applied.left_alone.len(), "Service was", "Services were")
+        ));
+    }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
             "{} made in the old range meanwhile, the first is `{first}`{}: make them anew, or move them by a \
@@ -227,5 +237,5 @@ async fn conclude(
         "look with `netsurgeon renumber verify`; when nothing uses an old address any more, `netsurgeon renumber \
          retire`; until then `netsurgeon renumber rollback` goes back",
     );
-    Ok(Outcome::Done)
+    Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
 }

@@ -111,7 +111,7 @@ struct Guarding<'a> {
 pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
     let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
-    let ongoing = open_operation(store.as_ref(), &cluster, args.operation.as_deref()).await?;
+    let ongoing = open_operation(store.as_ref(), &cluster, args.operation.as_deref(), None).await?;
     let (operation, said) = (ongoing.operation.clone(), BTreeSet::new());
     let mut guarding = Guarding { context, args, store: store.as_ref(), cluster, operation, api: None, said };
     if args.once {
@@ -146,7 +146,7 @@ impl Guarding<'_> {
         self.pass(&first).await?;
         loop {
             tokio::time::sleep(Duration::from_secs(self.args.interval)).await;
-            let looked = match open_operation(self.store, &self.cluster, Some(&self.operation)).await {
+            let looked = match open_operation(self.store, &self.cluster, Some(&self.operation), None).await {
                 Ok(ongoing) if is_over(&ongoing) => break,
                 Ok(ongoing) => self.pass(&ongoing).await.map(drop),
                 // A journal that is removed is a renumbering that has ended.

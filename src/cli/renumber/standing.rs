@@ -1,24 +1,35 @@
 //! `netsurgeon renumber status` and `verify`: how a renumbering stands, and whether that is so.
 
-use clap::Args;
-use serde::Serialize;
+mod look;
+mod watch;
 
+use std::time::Duration;
+
+use clap::Args;
+
+use self::look::Look;
 use crate::cli::failure::Failure;
-use crate::cli::live::open_operation;
-use crate::cli::output::{Tone, table};
+use crate::cli::output::{Output, Tone, table};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
-use crate::renumber::current;
-use crate::renumber::verify::{self, Verified};
-use crate::survey::{Finding, Severity, Survey};
+use crate::survey::{Finding, Severity};
 
 /// Show how far a renumbering has come
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber status
-  netsurgeon renumber status -o json | jq .held")]
+  netsurgeon renumber status --watch              # until the renumbering has come to its end
+  netsurgeon renumber status -o json | jq .held
+  netsurgeon renumber status --watch 10 -o json | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
+    /// Look again every so many seconds, until the renumbering has ended: a screen that renews itself, or, where
+    /// stdout is no terminal, a line whenever something has changed
+    #[arg(
+        long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    watch: Option<u16>,
     #[command(flatten)]
     standing: StandingArgs,
 }
@@ -47,83 +58,39 @@ struct StandingArgs {
     etcd: EtcdArgs,
 }
 
-/// What both print with `-o json`.
-#[derive(Serialize)]
-struct Standing<'a> {
-    version: u8,
-    operation: &'a str,
-    /// `running`, `paused`, `stopped`, `held`, `done`, `rolled-back` or `stuck`.
-    status: &'a str,
-    digest: &'a str,
-    from: Vec<String>,
-    to: String,
-    /// Services with their old address.
-    waiting: usize,
-    /// Services with their new address, whose old one is held.
-    held: usize,
-    /// Services whose old address was retired.
-    retired: usize,
-    /// Services born in the old range.
-    newcomers: &'a [String],
-    findings: &'a [Finding],
-}
-
 /// Runs `status`.
 pub async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
-    stand(context, &args.standing).await?;
-    Ok(Outcome::Done)
+    match args.watch {
+        Some(seconds) => watch::run(context, &args.standing, Duration::from_secs(seconds.into())).await,
+        None => stand(context, &args.standing).await.map(|_| Outcome::Done),
+    }
 }
 
 /// Runs `verify`.
 pub async fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failure> {
-    let verified = stand(context, &args.standing).await?;
+    let look = stand(context, &args.standing).await?;
     let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
-    Ok(if verified.findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done })
+    Ok(if look.findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done })
 }
 
-async fn stand(context: &Context, args: &StandingArgs) -> Result<Verified, Failure> {
+async fn stand(context: &Context, args: &StandingArgs) -> Result<Look, Failure> {
     let store = args.etcd.connect().await?;
-    let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
-    let cluster = survey.cluster_id.clone().unwrap_or_default();
-    let ongoing = open_operation(store.as_ref(), &cluster, args.operation.as_deref()).await?;
-    let work = &ongoing.plan.work;
-    let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
-    let newcomers = current::compare(work, &survey).newcomers;
-    let [waiting, held, retired] = verified.counts;
-    let standing = Standing {
-        version: 1,
-        operation: &ongoing.operation,
-        status: &ongoing.summary.status,
-        digest: &ongoing.plan.digest,
-        from: work.from.iter().map(ToString::to_string).collect(),
-        to: work.to.to_string(),
-        waiting,
-        held,
-        retired,
-        newcomers: &newcomers,
-        findings: &verified.findings,
-    };
-    context.output.data(&standing, |output| {
-        let rows: Vec<[String; 4]> = verified
-            .findings
-            .iter()
-            .map(|finding| {
-                let tone = if finding.severity == Severity::Error { Tone::Bad } else { Tone::Careful };
-                let severity = output.paint(tone, &finding.severity.to_string());
-                [severity, finding.code.to_string(), finding.subject.clone(), finding.message.clone()]
-            })
-            .collect();
-        let heading = ["SEVERITY", "CODE", "SUBJECT", "MESSAGE"];
-        Ok(if rows.is_empty() { String::new() } else { table(heading, rows) })
-    })?;
-    context.output.progress(&format!(
-        "{}: {}, to {}; {waiting} waiting, {held} moved and held, {retired} retired, {} born in the old range, {} \
-         findings",
-        standing.operation,
-        standing.status,
-        standing.to,
-        newcomers.len(),
-        verified.findings.len(),
-    ));
-    Ok(verified)
+    let look = Look::take(&store, &args.etcd.layout(), args.operation.as_deref()).await?;
+    context.output.data(&look, |output| Ok(findings(output, &look)))?;
+    context.output.progress(&look.to_string());
+    Ok(look)
+}
+
+fn findings(output: &Output, look: &Look) -> String {
+    let rows: Vec<[String; 4]> = look
+        .findings
+        .iter()
+        .map(|finding| {
+            let tone = if finding.severity == Severity::Error { Tone::Bad } else { Tone::Careful };
+            let severity = output.paint(tone, &finding.severity.to_string());
+            [severity, finding.code.to_string(), finding.subject.clone(), finding.message.clone()]
+        })
+        .collect();
+    let heading = ["SEVERITY", "CODE", "SUBJECT", "MESSAGE"];
+    if rows.is_empty() { String::new() } else { table(heading, rows) }
 }

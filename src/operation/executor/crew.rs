@@ -19,7 +19,8 @@ use crate::operation::step::{Action, Step, Wait};
 
 /// In which direction steps are carried out.
 pub(super) enum Way {
-    Forward,
+    /// With the things, by name, of which a step could not be carried out.
+    Forward(Mutex<HashSet<String>>),
     Back(Mutex<Unwinding>),
 }
 
@@ -69,7 +70,7 @@ enum Outcome {
     Skipped,
     /// There was nothing to undo, or it must stay.
     Nothing,
-    /// It could not be undone.
+    /// It could not be carried out, or undone, and was left alone.
     Stuck(String),
 }
 
@@ -78,6 +79,8 @@ pub(super) struct Crew<'e> {
     pub(super) carrier: Carrier<'e>,
     /// How many at the same time; at least 1.
     pub(super) parallel: usize,
+    /// How many things may be left alone on the way forward.
+    pub(super) max_failures: usize,
 }
 
 impl Crew<'_> {
@@ -123,6 +126,7 @@ impl Crew<'_> {
                 Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
                 Ok(outcome) => self.count(step, &outcome, report),
                 Err(source) => {
+                    self.carrier.tell(Event::StepFailed { step, error: &source });
                     let later = Failure { step: step.id.clone(), source };
                     if failure.is_some() {
                         tracing::warn!(%later, "another step under way failed, too");
@@ -141,13 +145,51 @@ impl Crew<'_> {
         way: &Way,
     ) -> (usize, &'s Step, Result<Outcome, OperationError>) {
         let outcome = match way {
-            Way::Forward => {
-                let done = self.carrier.forward(step).await;
-                done.map(|done| if done { Outcome::Done } else { Outcome::Skipped })
-            }
+            Way::Forward(failed) => self.carry(step, failed).await,
             Way::Back(unwinding) => self.undo(step, way, unwinding).await,
         };
         (index, step, outcome)
+    }
+
+    /// Carries out a step, unless one before it about the same thing could not be.
+    async fn carry(&self, step: &Step, failed: &Mutex<HashSet<String>>) -> Result<Outcome, OperationError> {
+        if lock(failed).contains(&step.about) {
+            return Ok(Outcome::Nothing);
+        }
+        let is_for_the_way_back = matches!(step.action, Action::WayBack { .. });
+        if !is_for_the_way_back && self.carrier.state(&step.id) != Some(State::Done) {
+            self.carrier.tell(Event::StepStarted { step });
+        }
+        match self.carrier.forward(step).await {
+            Ok(true) => Ok(Outcome::Done),
+            Ok(false) => Ok(Outcome::Skipped),
+            Err(error) if error.is_about_one_object() && !step.about.is_empty() => {
+                // Before anything is waited for: another one may fail at the same time.
+                let may_fail = {
+                    let mut failed = lock(failed);
+                    let may_fail = failed.len() < self.max_failures;
+                    may_fail && failed.insert(step.about.clone())
+                };
+                if !may_fail {
+                    return Err(error);
+                }
+                self.leave_alone(step, &error, State::Failed).await.map(Outcome::Stuck)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes note of a step whose object someone else has changed, and returns the reason.
+    async fn leave_alone(
+        &self,
+        step: &Step,
+        error: &OperationError,
+        state: State,
+    ) -> Result<String, OperationError> {
+        let reason = error.to_string();
+        self.carrier.tell(Event::LeftAlone { step: &step.id, reason: &reason });
+        self.carrier.note(step, state, Some(reason.clone())).await?;
+        Ok(reason)
     }
 
     fn count(&self, step: &Step, outcome: &Outcome, report: &mut Report) {
@@ -193,15 +235,14 @@ impl Crew<'_> {
         if lock(unwinding).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
+        self.carrier.tell(Event::StepStarted { step });
         match self.carrier.backward(step).await {
             Ok(()) => {
                 lock(unwinding).undone(step);
                 Ok(Outcome::Done)
             }
             Err(error) if error.is_about_one_object() => {
-                let reason = error.to_string();
-                self.carrier.tell(Event::LeftAlone { step: &step.id, reason: &reason });
-                self.carrier.note(step, State::UndoFailed, Some(reason.clone())).await?;
+                let reason = self.leave_alone(step, &error, State::UndoFailed).await?;
                 lock(unwinding).stuck.insert(step.about.clone());
                 Ok(Outcome::Stuck(reason))
             }

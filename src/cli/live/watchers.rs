@@ -1,0 +1,68 @@
+//! Everybody who is told what an operation on a live cluster does: the screen or the log, the metrics, and the
+//! cluster's own events.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{LiveArgs, Session, Way};
+use crate::cli::announce::Announcer;
+use crate::cli::log::{self, Kind};
+use crate::cli::output::Output;
+use crate::cli::progress::Progress;
+use crate::cli::tally::{Goal, Tally};
+use crate::operation::{Event, Journal, Observer};
+use crate::renumber::Renumbering;
+
+/// They, until the operation has ended.
+pub(super) struct Watchers<'a> {
+    output: &'a Output,
+    progress: Progress<'a>,
+    announcer: Option<Announcer<'a>>,
+}
+
+impl<'a> Watchers<'a> {
+    /// Begins to watch.
+    pub(super) fn new(
+        output: &'a Output,
+        session: &Session,
+        args: &LiveArgs,
+        (operation, work, journal): (&str, &'a Renumbering, &Journal),
+        way: Way,
+    ) -> Self {
+        log::about("operation", operation);
+        let goal = match way {
+            Way::Forward(Some(_)) => Goal::Move,
+            Way::Forward(None) => Goal::Retire,
+            Way::Back => Goal::Back,
+        };
+        let tally = Tally::new(operation, goal, work, journal, Instant::now());
+        let tally = Arc::new(Mutex::new(tally));
+        if let Some(metrics) = &session.metrics {
+            metrics.show(tally.clone());
+            let url = metrics.url();
+            output.say(Kind::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
+        }
+        let announcer = (!args.no_events).then(|| Announcer::new(&session.cluster, operation, work));
+        Self { output, progress: Progress::new(output, tally), announcer }
+    }
+
+    /// Ends watching.
+    pub(super) async fn finish(self) {
+        let Self { output, progress, announcer } = self;
+        drop(progress);
+        if let Some(announcer) = announcer {
+            announcer.finish(output).await;
+        }
+    }
+}
+
+impl Observer for Watchers<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        self.progress.event(event);
+        if let Some(announcer) = &mut self.announcer {
+            announcer.event(event);
+        }
+    }
+}

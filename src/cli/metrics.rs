@@ -1,0 +1,189 @@
+//! What an operation does, for Prometheus, while it runs (`--metrics-listen`): a listener that answers
+//! `GET /metrics`, and nothing else.
+//!
+//! HTTP by hand (RFC 9112): one request a connection, its head bounded in size and in time. Metrics are read by
+//! one scraper every few seconds; a server for more would have to be trusted with more.
+
+mod text;
+mod writes;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::failure::Failure;
+use super::tally::SharedTally;
+pub use writes::{Counted, Writes};
+
+/// The longest head of a request that is read.
+const MOST_HEAD: usize = 8 * 1024;
+/// How long a client may take to ask and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Clients at the same time.
+const MOST_CLIENTS: usize = 16;
+/// What is waited after the system could not accept a connection: it has no file descriptors, most likely.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What is shown: nothing yet, or the figures of the operation that is under way.
+type Shown = Arc<Mutex<Option<SharedTally>>>;
+
+/// A listener, until it is dropped.
+pub struct Metrics {
+    address: SocketAddr,
+    shown: Shown,
+    writes: Writes,
+    server: JoinHandle<()>,
+}
+
+impl Metrics {
+    /// Begins to listen at an address and a port; port 0 is any that is free.
+    pub async fn listen(address: &str) -> Result<Self, Failure> {
+        let refused = |error: std::io::Error| {
+            Failure::refused(format!("cannot listen for `--metrics-listen {address}`: {error}"))
+                .hint("give an address of this host and a port that is free, as in `127.0.0.1:9464`")
+        };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let (address, shown) = (listener.local_addr().map_err(refused)?, Shown::default());
+        let writes = Writes::default();
+        let server = tokio::spawn(serve(listener, shown.clone(), writes.clone()));
+        Ok(Self { address, shown, writes, server })
+    }
+
+    /// Returns the URL.
+    pub fn url(&self) -> String {
+        format!("http://{}/metrics", self.address)
+    }
+
+    /// Returns the counter of what is written.
+    pub fn writes(&self) -> Writes {
+        self.writes.clone()
+    }
+
+    /// Shows the figures of an operation from here on.
+    pub fn show(&self, tally: SharedTally) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
+    let clients = Arc::new(Semaphore::new(MOST_CLIENTS));
+    loop {
+        let Ok(permit) = clients.clone().acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let (shown, writes) = (shown.clone(), writes.clone());
+        tokio::spawn(async move {
+            // A client that does not ask, or not listen, is let go.
+            let _ = timeout(PATIENCE, answer(stream, &shown, &writes)).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, shown: &Shown, writes: &Writes) -> std::io::Result<()> {
+    let Some(head) = read_head(&mut stream).await? else { return Ok(()) };
+    let body = || {
+        let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let tally = shown.map(|shared| shared.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        text::page(tally.as_ref(), writes.count())
+    };
+    stream.write_all(response(&head, body).as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// Reads up to the empty line that ends a head, `None` if there is none.
+async fn read_head(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
+    let (mut head, mut block) = (Vec::new(), [0; 1024]);
+    loop {
+        let count = stream.read(&mut block).await?;
+        head.extend_from_slice(block.get(..count).unwrap_or_default());
+        if head.windows(4).any(|window| window == b"\r\n\r\n") {
+            return Ok(Some(String::from_utf8_lossy(&head).into_owned()));
+        }
+        if count == 0 || head.len() > MOST_HEAD {
+            return Ok(None);
+        }
+    }
+}
+
+fn response(head: &str, body: impl FnOnce() -> String) -> String {
+    let mut words = head.lines().next().unwrap_or_default().split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = target.split('?').next().unwrap_or_default();
+    let (status, kind, body) = match (path, method) {
+        ("/metrics", "GET" | "HEAD") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", body()),
+        ("/metrics", _) => ("405 Method Not Allowed", "text/plain", "GET it\n".to_string()),
+        _ => ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_string()),
+    };
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let length = body.len();
+    let body = if method == "HEAD" { "" } else { body.as_str() };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n{body}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ask(url: &str, request: &str) -> String {
+        let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn it_answers_what_is_asked_for_and_nothing_else() {
+        let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
+        let url = metrics.url();
+        let found = ask(&url, "GET /metrics?name=x HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(
+            found.starts_with("HTTP/1.1 200 OK\r\n") && found.contains("netsurgeon_build_info{"),
+            "{found}"
+        );
+        let (head, body) = found.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+        let head = ask(&url, "HEAD /metrics HTTP/1.1\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(ask(&url, "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404"));
+        assert!(ask(&url, "POST /metrics HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
+    }
+
+    #[tokio::test]
+    async fn who_asks_without_end_is_let_go() {
+        let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
+        let address = metrics.address;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let endless = vec![b'x'; MOST_HEAD * 2];
+        // It may be cut off while it still speaks.
+        let _ = stream.write_all(&endless).await;
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer).await;
+        assert!(ended.is_err() || answer.is_empty(), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_had_is_refused() {
+        let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
+        let failure = Metrics::listen(&metrics.address.to_string()).await.err().unwrap();
+        assert!(failure.error.to_string().contains("--metrics-listen"), "{}", failure.error);
+    }
+}

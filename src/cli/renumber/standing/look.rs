@@ -1,0 +1,98 @@
+//! One look at a renumbering: its journal, its lock, and every Service that it is about.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::cli::failure::Failure;
+use crate::cli::live::open_operation;
+use crate::cli::output::counted;
+use crate::cli::tally::stage_now;
+use crate::operation::Lock;
+use crate::renumber::{current, verify};
+use crate::store::etcd::EtcdStore;
+use crate::survey::{Finding, Layout, Survey};
+
+/// What is seen; printed with `-o json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Look {
+    version: u8,
+    pub(super) operation: String,
+    /// `running`, `paused`, `stopped`, `held`, `done`, `rolled-back` or `stuck`.
+    pub(super) status: String,
+    digest: String,
+    from: Vec<String>,
+    to: String,
+    /// The stage that is under way, or comes next, in words; `None` when there is none left.
+    pub(super) stage: Option<String>,
+    /// Who is at work, in words; `None` if nobody is.
+    pub(super) lock: Option<String>,
+    /// Services with their old address.
+    waiting: usize,
+    /// Services with their new address, whose old one is held.
+    held: usize,
+    /// Services whose old address was retired.
+    retired: usize,
+    /// Services born in the old range.
+    newcomers: Vec<String>,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Look {
+    /// Looks at an operation, or at the one that is under way.
+    pub(super) async fn take(
+        store: &Arc<EtcdStore>,
+        layout: &Layout,
+        operation: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let survey = Survey::read(store.as_ref(), layout, None).await?;
+        let cluster = survey.cluster_id.clone().unwrap_or_default();
+        let ongoing = open_operation(store.as_ref(), &cluster, operation, Some(survey.revision)).await?;
+        let holder = Lock::holder(store.as_ref(), &cluster).await?;
+        let work = &ongoing.plan.work;
+        let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
+        let [waiting, held, retired] = verified.counts;
+        Ok(Self {
+            version: 1,
+            status: ongoing.summary.status,
+            digest: ongoing.plan.digest,
+            from: work.from.iter().map(ToString::to_string).collect(),
+            to: work.to.to_string(),
+            stage: stage_now(work, &ongoing.journal),
+            lock: holder.map(|held| held.claim.to_string()),
+            waiting,
+            held,
+            retired,
+            newcomers: current::compare(work, &survey).newcomers,
+            findings: verified.findings,
+            operation: ongoing.operation,
+        })
+    }
+
+    /// Whether nothing more will become of the operation, unless somebody goes on with it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock.is_none() && matches!(self.status.as_str(), "done" | "rolled-back" | "stuck")
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operation, status, to, waiting, held, retired, .. } = self;
+        write!(
+            f,
+            "{operation}: {status}, to {to}; {waiting} waiting, {held} moved and held, {retired} retired"
+        )?;
+        if !self.newcomers.is_empty() {
+            write!(f, ", {} born in the old range", self.newcomers.len())?;
+        }
+        write!(f, "; {}", counted(self.findings.len(), "finding", "findings"))?;
+        if let Some(stage) = &self.stage {
+            write!(f, "; now: {stage}")?;
+        }
+        match &self.lock {
+            Some(lock) => write!(f, "; at work: {lock}"),
+            None => Ok(()),
+        }
+    }
+}

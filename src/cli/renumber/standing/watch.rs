@@ -1,0 +1,77 @@
+//! `renumber status --watch`: looking again and again, until the renumbering has come to its end.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{Look, StandingArgs, findings};
+use crate::cli::failure::Failure;
+use crate::cli::output::Output;
+use crate::cli::{Context, Outcome};
+use crate::operation::Journal;
+use crate::store::ReadStore;
+
+/// As many findings as fit on a screen beside everything else.
+const SHOWN: usize = 12;
+
+/// Watches.
+pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration) -> Result<Outcome, Failure> {
+    let (store, layout) = (args.etcd.connect().await?, args.etcd.layout());
+    let mut last = Look::take(&store, &layout, args.operation.as_deref()).await?;
+    show(&context.output, &last)?;
+    let mut trouble = None;
+    while !last.has_ended() {
+        sleep(every).await;
+        let begun = Instant::now();
+        match Look::take(&store, &layout, Some(&last.operation)).await {
+            Ok(look) if look == last => {}
+            Ok(look) => {
+                last = look;
+                show(&context.output, &last)?;
+            }
+            Err(failure) => {
+                if is_gone(store.as_ref(), &last.operation).await == Some(true) {
+                    context.output.progress(&format!(
+                        "{}: its journal is gone; a renumbering that was retired leaves none",
+                        last.operation
+                    ));
+                    break;
+                }
+                // etcd may be away for a moment; whoever watches wants to go on watching.
+                let text = failure.error.to_string();
+                if trouble.replace(text.clone()).as_ref() != Some(&text) {
+                    context.output.warn(&text);
+                }
+                continue;
+            }
+        }
+        trouble = None;
+        // A look reads every Service: at least half of the time the cluster is left alone.
+        sleep(begun.elapsed().saturating_sub(every)).await;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Whether an operation has no journal any more; `None` if nobody knows.
+async fn is_gone(store: &dyn ReadStore, operation: &str) -> Option<bool> {
+    let listed = Journal::list(store, None).await.ok()?;
+    Some(!listed.iter().any(|listed| listed.operation == operation))
+}
+
+fn show(output: &Output, look: &Look) -> Result<(), Failure> {
+    if output.is_structured() {
+        return output.line_of(look);
+    }
+    if !output.redraws() {
+        return output.text(&look.to_string());
+    }
+    let table = findings(output, look);
+    let mut lines: Vec<&str> = table.lines().take(SHOWN.saturating_add(1)).collect();
+    let more = look.findings.len().saturating_sub(SHOWN);
+    let rest = format!("... and {more} more: `netsurgeon renumber verify`");
+    if more > 0 {
+        lines.push(&rest);
+    }
+    let parts = look.to_string().replace("; ", "\n  ");
+    output.redraw(&format!("{parts}\n\n{}", lines.join("\n")))
+}

@@ -1,0 +1,154 @@
+//! `netsurgeon operation report`: one HTML page of an operation, from its journal and plan. It needs no network
+//! and no script, and is the same for the same journal and cluster.
+
+mod history;
+mod html;
+mod ranges;
+mod sections;
+mod services;
+mod style;
+mod timeline;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::history::History;
+use self::html::{Html, esc};
+use self::ranges::Allocation;
+use super::failure::Failure;
+use super::live::open_operation;
+use super::output::write_file;
+use super::source::EtcdArgs;
+use super::{Context, Outcome};
+use crate::operation::{Journal, Plan, Summary};
+use crate::renumber::verify::{self, Phase, Verified};
+use crate::renumber::{Move, Renumbering};
+use crate::survey::Survey;
+
+/// Write a page about an operation: what happened when, every Service, what is wrong
+///
+/// One HTML file to be kept with the ticket, or mailed: it loads nothing, and needs no script. Works while the
+/// operation is under way and after it, as long as there is a journal: `renumber retire --keep-journal` leaves it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
+  netsurgeon renumber retire --keep-journal && netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
+pub struct ReportArgs {
+    /// Its id
+    operation: String,
+    /// Write the page to this file
+    #[arg(long, value_name = "FILE")]
+    html: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+/// What a page is about.
+pub struct Subject<'a> {
+    /// Id of the operation.
+    pub operation: &'a str,
+    /// Its plan.
+    pub plan: &'a Plan<Renumbering>,
+    /// How it stands.
+    pub summary: &'a Summary,
+    /// What was done.
+    pub journal: &'a Journal,
+    /// The cluster as it is now.
+    pub survey: &'a Survey,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &ReportArgs) -> Result<Outcome, Failure> {
+    let store = args.etcd.connect().await?;
+    let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
+    let cluster = survey.cluster_id.clone().unwrap_or_default();
+    let ongoing =
+        open_operation(store.as_ref(), &cluster, Some(&args.operation), Some(survey.revision)).await?;
+    let page = page(&Subject {
+        operation: &ongoing.operation,
+        plan: &ongoing.plan,
+        summary: &ongoing.summary,
+        journal: &ongoing.journal,
+        survey: &survey,
+    });
+    write_file(&args.html, page.as_bytes())?;
+    context.output.progress(&format!("the page is in `{}`", args.html.display()));
+    Ok(Outcome::Done)
+}
+
+/// Returns the page.
+pub fn page(subject: &Subject<'_>) -> String {
+    let (work, journal) = (&subject.plan.work, subject.journal);
+    let history = History::of(work, journal, subject.summary);
+    let verified = verify::verify(work, subject.survey, |step| journal.state(step));
+    let mut html = Html::default();
+    begin(&mut html, subject);
+    sections::head(&mut html, subject, &history, &verified);
+    problems(&mut html, subject, &history, &verified);
+    sections::timeline(&mut html, &history);
+    allocation(&mut html, subject);
+    sections::outside(&mut html, &history);
+    services::section(&mut html, subject, &history);
+    if !has_problems(&history, &verified) {
+        sections::findings(&mut html, subject, &verified);
+        sections::troubles(&mut html, &history);
+    }
+    html.add(format_args!(
+        "<footer>Made by netsurgeon {} from the journal of the operation and the cluster at revision {}.</footer>\n\
+         </body>\n</html>",
+        env!("CARGO_PKG_VERSION"),
+        subject.survey.revision
+    ));
+    html.0
+}
+
+fn begin(html: &mut Html, subject: &Subject<'_>) {
+    // Nothing is to be loaded or run, whatever a fault of ours might let through.
+    html.add(format_args!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{}</title>\n<style>\n{}</style>\n\
+         </head>\n<body>",
+        esc(subject.operation),
+        style::CSS
+    ));
+}
+
+fn has_problems(history: &History, verified: &Verified) -> bool {
+    !history.troubles.is_empty() || !verified.findings.is_empty()
+}
+
+/// What is wrong comes first; that nothing is, last.
+fn problems(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
+    if has_problems(history, verified) {
+        sections::findings(html, subject, verified);
+        sections::troubles(html, history);
+    }
+}
+
+fn allocation(html: &mut Html, subject: &Subject<'_>) {
+    let work = &subject.plan.work;
+    let phase = |candidate: &Move| Phase::of(candidate, |step| subject.journal.state(step));
+    let addresses = |wanted: &dyn Fn(&Move) -> Option<IpAddr>| work.moves.iter().filter_map(wanted).collect();
+    let old = |what: &str, addresses: Vec<IpAddr>| -> Vec<Allocation> {
+        let of = |range| Allocation { range, what: what.to_string(), addresses: addresses.clone() };
+        work.from.iter().copied().map(of).collect()
+    };
+    let new = |what: &str, addresses| Allocation { range: work.to, what: what.to_string(), addresses };
+    html.section("allocation", "The ranges before and after");
+    html.add(format_args!("<div class=\"ranges\">"));
+    let mut before = old("had by Services that move", addresses(&|m| Some(m.old_address)));
+    before.push(new("had by none of them", Vec::new()));
+    ranges::column(html, "Before", &before);
+    let is_left = |m: &Move| (phase(m) != Phase::Retired).then_some(m.old_address);
+    let mut after = old("had by Services, or held for them", addresses(&is_left));
+    let has_moved = |m: &Move| (phase(m) != Phase::Waiting).then_some(m.new_address);
+    after.push(new("had by Services that have moved", addresses(&has_moved)));
+    ranges::column(html, "After, as the journal says", &after);
+    html.add(format_args!("</div>"));
+    sections::legend(html, &ranges::LEGEND);
+    html.end_section();
+}

@@ -1,0 +1,230 @@
+//! What happened when, from the times in the records of steps: which stage was under way from when to when, and
+//! what was waited for in between.
+//!
+//! A step in the store has one time, that of its transaction. So a stage begins where the step before it ended,
+//! unless that is long ago: then nobody was at work, or others were.
+
+use crate::operation::{Action, Journal, Stage, State, Step, StepId, Summary, Work};
+use crate::renumber::Renumbering;
+
+/// As long as no step of a running operation takes: steps take milliseconds.
+const STANDSTILL: i64 = 30;
+/// The same for waiting, whose longest time is a minute.
+const LONG_WAIT: i64 = 90;
+
+/// When a stage was under way. Times are seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Position of the stage.
+    pub stage: usize,
+    /// Whether it was undone then.
+    pub back: bool,
+    /// Whether others did it, and it was waited for.
+    pub others: bool,
+    /// From when.
+    pub from: i64,
+    /// Until when.
+    pub to: i64,
+}
+
+/// A time in which the operation did not go on by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    /// From when.
+    pub from: i64,
+    /// Until when.
+    pub to: i64,
+    /// What was done by others meanwhile, by its name; `None` where nothing is known.
+    pub external: Option<String>,
+    /// In words.
+    pub what: String,
+}
+
+/// Something that others did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outside {
+    /// By its name: `flags`.
+    pub name: String,
+    /// What, in words.
+    pub what: String,
+    /// Why at this place.
+    pub why: String,
+    /// When it was confirmed.
+    pub confirmed: Option<i64>,
+    /// When it was confirmed to be undone.
+    pub undone: Option<i64>,
+    /// How long it was waited for, both ways.
+    pub waited: i64,
+}
+
+/// A step that is neither done nor undone, or was not at first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The step.
+    pub step: StepId,
+    /// How it stands.
+    pub state: State,
+    /// Since when.
+    pub since: i64,
+    /// Why.
+    pub error: Option<String>,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The stages of the plan.
+    pub stages: Vec<Stage>,
+    /// In the order in which they began.
+    pub spans: Vec<Span>,
+    /// In their order.
+    pub pauses: Vec<Pause>,
+    /// In the order of the plan.
+    pub outside: Vec<Outside>,
+    /// In the order of the plan.
+    pub troubles: Vec<Trouble>,
+    /// Steps in state done.
+    pub done: usize,
+    /// Steps in state undone.
+    pub undone: usize,
+    /// The first and the last time.
+    pub from: i64,
+    /// The last time.
+    pub to: i64,
+}
+
+/// One state of one step.
+struct Moment {
+    time: i64,
+    stage: usize,
+    back: bool,
+    what: What,
+}
+
+enum What {
+    Step,
+    Wait,
+    External(String, String),
+}
+
+impl History {
+    /// Reads it from a journal.
+    pub fn of(work: &Renumbering, journal: &Journal, summary: &Summary) -> Self {
+        let mut history = Self { stages: work.stages(), from: summary.started, ..Self::default() };
+        let mut moments = Vec::new();
+        for stage in history.stages.clone() {
+            for step in work.steps(&stage) {
+                history.take(journal, &stage, &step, &mut moments);
+            }
+        }
+        let place = |moment: &Moment| {
+            let stage = i64::try_from(moment.stage).unwrap_or(i64::MAX);
+            (moment.time, moment.back, if moment.back { stage.saturating_neg() } else { stage })
+        };
+        moments.sort_by_key(place);
+        history.tell(&moments);
+        history.to = moments.last().map_or(history.from, |moment| moment.time).max(history.from);
+        history
+    }
+
+    fn take(&mut self, journal: &Journal, stage: &Stage, step: &Step, moments: &mut Vec<Moment>) {
+        let record = journal.find(&step.id);
+        if let Action::External(external) = &step.action {
+            let at = |wanted: State| {
+                let states = record.iter().flat_map(|record| &record.history);
+                states.rev().find(|(state, _)| *state == wanted).map(|(_, time)| *time)
+            };
+            self.outside.push(Outside {
+                name: external.name.clone(),
+                what: external.what.clone(),
+                why: external.why.clone(),
+                confirmed: at(State::Done),
+                undone: at(State::UndoDone).filter(|_| external.undo.is_some()),
+                waited: 0,
+            });
+        }
+        let Some(record) = record else { return };
+        match record.state {
+            State::Done => self.done = self.done.saturating_add(1),
+            State::UndoDone => self.undone = self.undone.saturating_add(1),
+            open => self.troubles.push(Trouble {
+                step: step.id.clone(),
+                state: open,
+                since: record.history.last().map_or(0, |(_, time)| *time),
+                error: record.error.clone(),
+            }),
+        }
+        for (state, time) in &record.history {
+            let back = matches!(state, State::UndoStarted | State::UndoDone | State::UndoFailed);
+            let what = match &step.action {
+                Action::External(external) if !back || external.undo.is_some() => {
+                    let words = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
+                    What::External(external.name.clone(), words.clone())
+                }
+                Action::Wait(_) => What::Wait,
+                _ => What::Step,
+            };
+            moments.push(Moment { time: *time, stage: stage.index, back, what });
+        }
+    }
+
+    /// Goes through the moments in their order.
+    fn tell(&mut self, moments: &[Moment]) {
+        let mut last = self.from;
+        for moment in moments {
+            let gap = moment.time.saturating_sub(last);
+            let pause = pause_before(moment, last, gap);
+            let (stage, back, to) = (moment.stage, moment.back, moment.time);
+            // What others did took as long as they were waited for; nobody worked in any other pause.
+            let is_still = pause.as_ref().is_some_and(|pause| pause.external.is_none());
+            let from = if is_still { to } else { last };
+            match self.spans.last_mut() {
+                Some(span) if pause.is_none() && goes_on(span, stage, back) => span.to = to,
+                _ => {
+                    let others = pause.as_ref().is_some_and(|pause| pause.external.is_some());
+                    self.spans.push(Span { stage, back, others, from, to });
+                }
+            }
+            if let Some(pause) = pause {
+                let name = pause.external.as_ref();
+                if let Some(outside) = self.outside.iter_mut().find(|outside| Some(&outside.name) == name) {
+                    outside.waited = outside.waited.saturating_add(gap);
+                }
+                self.pauses.push(pause);
+            }
+            last = last.max(moment.time);
+        }
+    }
+
+    /// Seconds in which it did not go on by itself.
+    pub fn paused(&self) -> i64 {
+        self.pauses.iter().fold(0, |sum, pause| sum.saturating_add(pause.to.saturating_sub(pause.from)))
+    }
+
+    /// Returns when a batch was under way on the way forward: its first and its last moment.
+    pub fn of_batch(&self, batch: usize) -> Option<(i64, i64)> {
+        let of = |span: &&Span| {
+            !span.back && self.stages.get(span.stage).is_some_and(|stage| stage.batch == Some(batch))
+        };
+        let from = self.spans.iter().filter(of).map(|span| span.from).min()?;
+        let to = self.spans.iter().filter(of).map(|span| span.to).max()?;
+        Some((from, to))
+    }
+}
+
+/// Whether a span is still going on with a moment of a stage.
+fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
+    span.stage == stage && span.back == back && !span.others
+}
+
+fn pause_before(moment: &Moment, last: i64, gap: i64) -> Option<Pause> {
+    let (external, what) = match &moment.what {
+        What::External(name, what) if gap > 0 => (Some(name.clone()), what.clone()),
+        What::Step if gap >= STANDSTILL => (None, "it was stopped, or nobody carried it out".to_string()),
+        What::Wait if gap >= LONG_WAIT => {
+            (None, "it was stopped, or waited in vain for the data plane".to_string())
+        }
+        _ => return None,
+    };
+    Some(Pause { from: last, to: moment.time, external, what })
+}

@@ -1,0 +1,284 @@
+//! What happened when, as a drawing: a row for each part of the operation, time from left to right. Pauses have
+//! one width whatever they lasted, or a soak of days would leave no room for the minutes of work.
+
+use std::fmt::Write as _;
+
+use super::history::{History, Pause, Span};
+use super::html::{clock, esc};
+
+/// Sizes in pixels.
+const WIDTH: f64 = 1180.0;
+const LEFT: f64 = 150.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 22.0;
+const ROW: f64 = 22.0;
+const PAUSE: f64 = 30.0;
+/// All batches together are not higher than this.
+const BATCHES: f64 = 420.0;
+const LEAST_ROW: f64 = 2.0;
+const LEAST_LABEL: f64 = 15.0;
+/// Between two times on the axis.
+const TICK: f64 = 92.0;
+/// So much of a drawing may be pauses.
+const MOST_PAUSES: usize = 14;
+
+/// Draws it.
+pub fn draw(history: &History) -> String {
+    let axis = Axis::new(history);
+    let rows = Row::all(history);
+    let bottom = rows.last().map_or(TOP, |row| row.y + row.height);
+    let height = bottom + 44.0;
+    let mut svg = format!(
+        "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"what happened \
+         when\">\n"
+    );
+    for (number, x) in &axis.marks {
+        let _ = writeln!(
+            svg,
+            "<rect class=\"pause\" x=\"{x:.1}\" y=\"{TOP}\" width=\"{PAUSE}\" height=\"{:.1}\"/>\
+             <text class=\"number\" x=\"{:.1}\" y=\"{:.1}\">{number}</text>",
+            bottom - TOP,
+            x + PAUSE / 2.0,
+            TOP - 7.0
+        );
+    }
+    for row in &rows {
+        row.draw(history, &axis, &mut svg);
+    }
+    axis.draw(bottom, &mut svg);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Seconds as a place on paper; no operation takes longer than 68 years.
+fn float(number: i64) -> f64 {
+    f64::from(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+fn from_count(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// A part of the axis, from one time and place to another.
+struct Piece {
+    from: i64,
+    to: i64,
+    x: f64,
+    width: f64,
+    is_pause: bool,
+}
+
+struct Axis {
+    pieces: Vec<Piece>,
+    /// Each pause that is drawn: its number in the list, and where.
+    marks: Vec<(usize, f64)>,
+}
+
+impl Axis {
+    fn new(history: &History) -> Self {
+        // The longest ones are taken out of the axis; short ones are as long as they are.
+        let mut longest: Vec<(usize, &Pause)> = history.pauses.iter().enumerate().collect();
+        longest.sort_by_key(|(index, pause)| (pause.from.saturating_sub(pause.to), *index));
+        longest.truncate(MOST_PAUSES);
+        longest.sort_by_key(|(index, _)| *index);
+        let cut = longest
+            .iter()
+            .fold(0_i64, |sum, (_, pause)| sum.saturating_add(pause.to.saturating_sub(pause.from)));
+        let active = float(history.to.saturating_sub(history.from).saturating_sub(cut).max(1));
+        let room = WIDTH - LEFT - RIGHT - PAUSE * from_count(longest.len());
+        let per_second = room / active;
+        let mut axis = Self { pieces: Vec::new(), marks: Vec::new() };
+        let (mut time, mut x) = (history.from, LEFT);
+        for (index, pause) in longest {
+            let width = float(pause.from.saturating_sub(time)) * per_second;
+            axis.pieces.push(Piece { from: time, to: pause.from, x, width, is_pause: false });
+            x += width;
+            axis.marks.push((index.saturating_add(1), x));
+            axis.pieces.push(Piece { from: pause.from, to: pause.to, x, width: PAUSE, is_pause: true });
+            (time, x) = (pause.to, x + PAUSE);
+        }
+        axis.pieces.push(Piece { from: time, to: history.to, x, width: WIDTH - RIGHT - x, is_pause: false });
+        axis
+    }
+
+    /// Where a time begins, or ends: a pause lies between what ends with it and what begins after it.
+    fn x(&self, time: i64, begins: bool) -> f64 {
+        let fits = |piece: &&Piece| piece.from <= time && time <= piece.to;
+        let mut pieces = self.pieces.iter().filter(fits);
+        let found = if begins { pieces.next_back() } else { pieces.next() };
+        let Some(piece) = found else { return WIDTH - RIGHT };
+        let lasts = float(piece.to.saturating_sub(piece.from));
+        let share = if lasts > 0.0 { float(time.saturating_sub(piece.from)) / lasts } else { 0.0 };
+        piece.x + piece.width * share
+    }
+
+    fn draw(&self, y: f64, svg: &mut String) {
+        let _ = writeln!(
+            svg,
+            "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/>",
+            WIDTH - RIGHT
+        );
+        let (mut free, mut day) = (0.0, String::new());
+        for piece in self.pieces.iter().filter(|piece| !piece.is_pause) {
+            let lasts = piece.to.saturating_sub(piece.from);
+            let per_second = if lasts > 0 { piece.width / float(lasts) } else { 0.0 };
+            let mut time = piece.from;
+            while time <= piece.to {
+                let x = piece.x + float(time.saturating_sub(piece.from)) * per_second;
+                if x >= free && x <= WIDTH - TICK / 2.0 {
+                    let (of_day, date) = clock(time);
+                    let _ = writeln!(
+                        svg,
+                        "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\
+                         <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{of_day}</text>",
+                        y + 4.0,
+                        y + 17.0
+                    );
+                    if date != day {
+                        let _ = writeln!(
+                            svg,
+                            "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{date}</text>",
+                            y + 31.0
+                        );
+                        day = date;
+                    }
+                    free = x + TICK;
+                }
+                time = time.saturating_add(tick_after(per_second));
+            }
+        }
+    }
+}
+
+/// Seconds between two ticks: round ones, and so many that their texts do not meet.
+fn tick_after(per_second: f64) -> i64 {
+    let steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
+    steps.into_iter().find(|step| float(*step) * per_second >= TICK).unwrap_or(604_800)
+}
+
+/// A row of the drawing.
+struct Row {
+    label: String,
+    y: f64,
+    height: f64,
+    spans: Vec<Span>,
+    has_label: bool,
+}
+
+impl Row {
+    /// Returns the rows: parts of the operation in the order of the plan, each batch one of its own.
+    fn all(history: &History) -> Vec<Self> {
+        let mut rows: Vec<Self> = Vec::new();
+        let batches = history.stages.iter().filter_map(|stage| stage.batch).max();
+        let count = batches.map_or(1, |last| last.saturating_add(1));
+        let of_batch = (BATCHES / from_count(count)).clamp(LEAST_ROW, ROW);
+        for stage in &history.stages {
+            let spans = history.spans.iter().filter(|span| span.stage == stage.index).copied();
+            let (label, height) = match stage.batch {
+                Some(batch) => (format!("batch {} of {count}", batch.saturating_add(1)), of_batch),
+                None => (part(&stage.name).to_string(), ROW),
+            };
+            if let Some(row) = rows.iter_mut().find(|row| row.label == label) {
+                row.spans.extend(spans);
+            } else {
+                rows.push(Self { label, y: 0.0, height, spans: spans.collect(), has_label: true });
+            }
+        }
+        rows.retain(|row| !row.spans.is_empty());
+        let mut y = TOP;
+        for row in &mut rows {
+            row.y = y;
+            y += row.height;
+        }
+        Self::label_some(&mut rows);
+        rows
+    }
+
+    /// Takes labels away that would lie on others; rows of full height keep theirs.
+    fn label_some(rows: &mut [Self]) {
+        let full: Vec<f64> = rows.iter().filter(|row| row.height >= LEAST_LABEL).map(Self::middle).collect();
+        let mut last = f64::NEG_INFINITY;
+        for row in rows {
+            let middle = row.middle();
+            let is_free = || full.iter().all(|other| (other - middle).abs() >= LEAST_LABEL);
+            row.has_label = row.height >= LEAST_LABEL || (middle - last >= LEAST_LABEL && is_free());
+            if row.has_label {
+                last = middle;
+            }
+        }
+    }
+
+    fn middle(&self) -> f64 {
+        self.y + self.height / 2.0
+    }
+
+    fn draw(&self, history: &History, axis: &Axis, svg: &mut String) {
+        let (y, middle) = (self.y, self.middle());
+        if self.has_label {
+            let label = esc(&self.label);
+            let _ = writeln!(
+                svg,
+                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
+                LEFT - 10.0,
+                middle + 4.0
+            );
+        }
+        let gap = if self.height > 8.0 { 3.0 } else { 0.4 };
+        let mut spans = self.spans.clone();
+        // What takes a moment only is drawn over what takes long.
+        spans.sort_by_key(|span| span.from.saturating_sub(span.to));
+        for span in &spans {
+            let Some(stage) = history.stages.get(span.stage) else { continue };
+            let (from, to) = (axis.x(span.from, true), axis.x(span.to, false));
+            let class = match () {
+                () if span.others => "others",
+                () if span.back => "back",
+                () => class(&stage.name),
+            };
+            let width = (to - from).max(2.5);
+            let (begun, ended) = (clock(span.from).0, clock(span.to).0);
+            let _ = writeln!(
+                svg,
+                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"><title>{}{}: \
+                 {begun} to {ended}</title></rect>",
+                from.min(WIDTH - RIGHT - width),
+                y + gap,
+                (self.height - gap * 2.0).max(1.0),
+                if span.back { "back: " } else { "" },
+                esc(&stage.title),
+            );
+        }
+    }
+}
+
+/// The row of a stage outside of batches.
+fn part(stage: &str) -> &'static str {
+    match stage {
+        "prepare" | "reserve" | "open-range" => "make ready",
+        "flags" => "API servers' flag",
+        "close" => "soak",
+        "no-return" | "retire" => "retire",
+        _ => "finish",
+    }
+}
+
+/// The kinds of work that have a colour of their own.
+fn class(stage: &str) -> &'static str {
+    match stage {
+        "barrier" | "verify" => "wait",
+        "flip" => "flip",
+        "no-return" | "retire" => "retire",
+        _ => "write",
+    }
+}
+
+/// The legend: class and words.
+pub const LEGEND: [(&str, &str); 7] = [
+    ("write", "write, route, settle"),
+    ("wait", "wait for every node"),
+    ("flip", "move addresses"),
+    ("retire", "retire"),
+    ("back", "undo"),
+    ("others", "others at work"),
+    ("pause", "paused (numbered below)"),
+];

@@ -1,0 +1,377 @@
+//! How far an operation on a live cluster has come, counted from what the executor tells: the figures that a
+//! progress bar, a line of the log and a metric have in common. Pure but for the clock that it is handed.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::operation::{Action, Event, Journal, OperationError, Stage, State, Step, Work};
+use crate::renumber::Renumbering;
+use crate::renumber::verify::Phase;
+
+/// What counts as progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Services get their new address.
+    Move,
+    /// Old addresses are given up.
+    Retire,
+    /// Services get their old address back.
+    Back,
+}
+
+impl Goal {
+    /// Its name, for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Move => "move",
+            Self::Retire => "retire",
+            Self::Back => "back",
+        }
+    }
+
+    /// What has become of a Service that counts.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Move => "moved",
+            Self::Retire => "retired",
+            Self::Back => "moved back",
+        }
+    }
+}
+
+/// Services by phase.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// That have their old address.
+    pub waiting: usize,
+    /// That have their new address, with the old one held.
+    pub held: usize,
+    /// Whose old address was given up.
+    pub retired: usize,
+}
+
+impl Phases {
+    /// Counts what the journal says.
+    pub fn of(work: &Renumbering, journal: &Journal) -> Self {
+        let mut phases = Self::default();
+        for candidate in &work.moves {
+            let count = phases.of_phase(Phase::of(candidate, |step| journal.state(step)));
+            *count = count.saturating_add(1);
+        }
+        phases
+    }
+
+    fn of_phase(&mut self, phase: Phase) -> &mut usize {
+        match phase {
+            Phase::Waiting => &mut self.waiting,
+            Phase::Held => &mut self.held,
+            Phase::Retired => &mut self.retired,
+        }
+    }
+
+    fn pass(&mut self, from: Phase, to: Phase) {
+        let from = self.of_phase(from);
+        *from = from.saturating_sub(1);
+        let to = self.of_phase(to);
+        *to = to.saturating_add(1);
+    }
+}
+
+/// Steps by what came of them, in this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Carried out.
+    pub done: u64,
+    /// Undone.
+    pub undone: u64,
+    /// Found done, or undone.
+    pub skipped: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Could not be undone.
+    pub left_alone: u64,
+}
+
+/// Waits for the data plane, in this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How many came to their end.
+    pub count: u64,
+    /// How long all of them took.
+    pub sum: Duration,
+    /// How long the last one took.
+    pub last: Duration,
+}
+
+/// The stage that is under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Current {
+    /// Its short name: `flip`.
+    pub name: String,
+    /// In words.
+    pub title: String,
+    /// Its batch, from 1; 0 outside of batches.
+    pub batch: usize,
+    /// Whether it is being undone.
+    pub back: bool,
+}
+
+/// The figures, as they are shared by those who show them.
+pub type SharedTally = Arc<Mutex<Tally>>;
+
+/// The figures.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// The operation's id.
+    pub operation: String,
+    /// What counts as progress.
+    pub goal: Goal,
+    /// How many Services have a part in it.
+    pub services: usize,
+    /// How many batches there are.
+    pub batches: usize,
+    /// Services by phase.
+    pub phases: Phases,
+    /// Steps by outcome.
+    pub steps: Outcomes,
+    /// Waits for the data plane.
+    pub barriers: Waits,
+    /// The stage now.
+    pub stage: Current,
+    /// Whether it waits for something that others do.
+    pub paused: bool,
+    begun: Instant,
+    /// Services that were there already when this process began.
+    before: usize,
+    waiting_since: Option<Instant>,
+}
+
+impl Tally {
+    /// Begins to count where the journal stands.
+    pub fn new(operation: &str, goal: Goal, work: &Renumbering, journal: &Journal, now: Instant) -> Self {
+        let mut tally = Self {
+            operation: operation.to_string(),
+            goal,
+            services: work.moves.len(),
+            batches: work.batches().len(),
+            phases: Phases::of(work, journal),
+            steps: Outcomes::default(),
+            barriers: Waits::default(),
+            stage: Current::default(),
+            paused: false,
+            begun: now,
+            before: 0,
+            waiting_since: None,
+        };
+        tally.before = tally.there();
+        tally
+    }
+
+    /// How many Services are where they are going.
+    pub fn there(&self) -> usize {
+        match self.goal {
+            Goal::Move => self.phases.held.saturating_add(self.phases.retired),
+            Goal::Retire => self.phases.retired,
+            Goal::Back => self.phases.waiting,
+        }
+    }
+
+    /// Takes note of an event. Returns whether it was a step that brought a Service where it is going.
+    pub fn note(&mut self, event: &Event<'_>, now: Instant) -> bool {
+        match event {
+            Event::StageStarted { stage, back, .. } => {
+                self.stage = Current {
+                    name: stage.name.clone(),
+                    title: stage.title.clone(),
+                    batch: stage.batch.map_or(0, |batch| batch.saturating_add(1)),
+                    back: *back,
+                };
+            }
+            Event::StepStarted { step } => match &step.action {
+                Action::Wait(wait) if wait.name == "barrier" => self.waiting_since = Some(now),
+                Action::External(_) => self.paused = true,
+                _ => {}
+            },
+            Event::StepDone { step } => return self.done(step, now),
+            Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
+            Event::StepFailed { error, .. } => {
+                let is_pause = matches!(error, OperationError::Paused { .. } | OperationError::Stopped);
+                self.paused = matches!(error, OperationError::Paused { .. });
+                self.steps.failed = self.steps.failed.saturating_add(u64::from(!is_pause));
+            }
+            Event::LeftAlone { .. } => self.steps.left_alone = self.steps.left_alone.saturating_add(1),
+            Event::Assumed { .. } => {}
+        }
+        false
+    }
+
+    fn done(&mut self, step: &Step, now: Instant) -> bool {
+        self.paused = false;
+        let count = if self.stage.back { &mut self.steps.undone } else { &mut self.steps.done };
+        *count = count.saturating_add(1);
+        if let (Action::Wait(wait), Some(since)) = (&step.action, self.waiting_since.take())
+            && wait.name == "barrier"
+        {
+            let took = now.saturating_duration_since(since);
+            let Waits { count, sum, .. } = self.barriers;
+            self.barriers =
+                Waits { count: count.saturating_add(1), sum: sum.saturating_add(took), last: took };
+        }
+        let before = self.there();
+        match (step.id.kind(), self.stage.back) {
+            ("flip", false) => self.phases.pass(Phase::Waiting, Phase::Held),
+            ("flip", true) => self.phases.pass(Phase::Held, Phase::Waiting),
+            ("retire", false) => self.phases.pass(Phase::Held, Phase::Retired),
+            _ => {}
+        }
+        self.there() > before
+    }
+
+    /// Services a second since this process began, and how long the rest takes at that pace; `None` before the
+    /// first one.
+    pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
+        let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
+        let per_second = f64::from(came) / now.saturating_duration_since(self.begun).as_secs_f64().max(0.001);
+        let rest = u32::try_from(self.services.saturating_sub(self.there())).unwrap_or(u32::MAX);
+        let left = Duration::try_from_secs_f64((f64::from(rest) / per_second).round()).ok()?;
+        Some((per_second, left))
+    }
+
+    /// The figures in words: `150 of 600 Services moved (25 %), 12.5 a second, 36 s left`.
+    pub fn words(&self, now: Instant) -> String {
+        let (there, all) = (self.there(), self.services);
+        let percent = there.saturating_mul(100).checked_div(all).unwrap_or(100);
+        let mut words = format!("{there} of {all} Services {} ({percent} %)", self.goal.word());
+        if let Some((per_second, left)) = self.pace(now) {
+            let _ = write!(words, ", {per_second:.1} a second");
+            if there < all {
+                let _ = write!(words, ", {} left", in_words(left));
+            }
+        }
+        words
+    }
+
+    /// The figures as fields of a line of the log.
+    pub fn fields(&self, now: Instant) -> Vec<(&'static str, Value)> {
+        let pace = self.pace(now);
+        let rounded = |value: f64| Value::from((value * 10.0).round() / 10.0);
+        vec![
+            ("direction", Value::from(if self.stage.back { "back" } else { "forward" })),
+            ("stage", Value::from(self.stage.name.as_str())),
+            ("batch", if self.stage.batch == 0 { Value::Null } else { Value::from(self.stage.batch) }),
+            ("batches", Value::from(self.batches)),
+            ("services", Value::from(self.services)),
+            ("services_there", Value::from(self.there())),
+            ("services_per_second", pace.map_or(Value::Null, |(per_second, _)| rounded(per_second))),
+            ("seconds_left", pace.map_or(Value::Null, |(_, left)| Value::from(left.as_secs()))),
+            ("steps_done", Value::from(self.steps.done.saturating_add(self.steps.undone))),
+        ]
+    }
+}
+
+/// A time for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
+pub fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, 0) => format!("{minutes} min"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, 0, _) => format!("{hours} h"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Names the stage that is under way, or comes next.
+pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
+    let stages = work.stages();
+    let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
+    if journal.is_being_undone() {
+        let is_open =
+            |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
+        let stage = stages.iter().rev().find(|stage| has(stage, &is_open))?;
+        return Some(format!("back: {}", stage.title));
+    }
+    let is_open = |step: &Step| {
+        !matches!(step.action, Action::WayBack { .. }) && journal.state(&step.id) != Some(State::Done)
+    };
+    stages.iter().find(|stage| has(stage, &is_open)).map(|stage| stage.title.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{StepId, Swap, Wait, WorldError};
+
+    fn tally(now: Instant) -> Tally {
+        Tally {
+            operation: "op".into(),
+            goal: Goal::Move,
+            services: 100,
+            batches: 4,
+            phases: Phases { waiting: 80, held: 20, retired: 0 },
+            steps: Outcomes::default(),
+            barriers: Waits::default(),
+            stage: Current::default(),
+            paused: false,
+            begun: now,
+            before: 20,
+            waiting_since: None,
+        }
+    }
+
+    fn step(id: &str, action: Action) -> Step {
+        Step { id: StepId(id.into()), about: String::new(), action }
+    }
+
+    fn flip() -> Step {
+        step("flip/default/web", Action::Swap { forward: Swap::default(), backward: None })
+    }
+
+    #[test]
+    fn what_was_there_before_counts_for_the_share_but_not_for_the_pace() {
+        let begun = Instant::now();
+        let mut tally = tally(begun);
+        assert_eq!(tally.words(begun), "20 of 100 Services moved (20 %)");
+        assert_eq!(tally.pace(begun), None);
+        for _ in 0..10 {
+            assert!(tally.note(&Event::StepDone { step: &flip() }, begun));
+        }
+        let now = begun + Duration::from_secs(4);
+        assert_eq!(tally.words(now), "30 of 100 Services moved (30 %), 2.5 a second, 28 s left");
+        assert_eq!(tally.phases, Phases { waiting: 70, held: 30, retired: 0 });
+    }
+
+    #[test]
+    fn on_the_way_back_it_counts_the_other_way_round() {
+        let now = Instant::now();
+        let mut tally = Tally { goal: Goal::Back, before: 80, ..tally(now) };
+        let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
+        tally.note(&Event::StageStarted { stage: &stage, steps: 1, back: true }, now);
+        assert!(tally.note(&Event::StepDone { step: &flip() }, now));
+        assert_eq!((tally.there(), tally.steps.undone, tally.steps.done), (81, 1, 0));
+        assert_eq!(tally.stage.batch, 1);
+    }
+
+    #[test]
+    fn barriers_are_timed_and_pauses_seen() {
+        let begun = Instant::now();
+        let mut tally = tally(begun);
+        let wait = Wait { name: "barrier".into(), batch: Some(0), until: String::new() };
+        let barrier = step("barrier/00000", Action::Wait(wait));
+        for seconds in [3, 1] {
+            tally.note(&Event::StepStarted { step: &barrier }, begun);
+            tally.note(&Event::StepDone { step: &barrier }, begun + Duration::from_secs(seconds));
+        }
+        let Waits { count, sum, last } = tally.barriers;
+        assert_eq!((count, sum.as_secs(), last.as_secs()), (2, 4, 1));
+        let paused = OperationError::Paused { name: "flags".into(), what: String::new(), why: String::new() };
+        tally.note(&Event::StepFailed { step: &barrier, error: &paused }, begun);
+        assert!(tally.paused && tally.steps.failed == 0, "a pause is no failure");
+        let failed = OperationError::World(WorldError("no".into()));
+        tally.note(&Event::StepFailed { step: &barrier, error: &failed }, begun);
+        assert!(!tally.paused && tally.steps.failed == 1);
+    }
+}

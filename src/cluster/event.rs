@@ -1,0 +1,72 @@
+//! Events about Services, as `kubectl describe` shows them.
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use super::{Cluster, ClusterError};
+
+/// Something that has happened to a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceEvent {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// The Service's name.
+    pub name: String,
+    /// The Service's uid.
+    pub uid: String,
+    /// A word for programs, in CamelCase: `Renumbered`.
+    pub reason: &'static str,
+    /// What was done, a word in CamelCase.
+    pub action: &'static str,
+    /// For people.
+    pub note: String,
+    /// Of which operation.
+    pub operation: String,
+    /// On which host netsurgeon runs.
+    pub host: String,
+    /// When.
+    pub time: OffsetDateTime,
+    /// What tells it from every other event of that Service: hexadecimal digits.
+    pub unique: String,
+}
+
+impl ServiceEvent {
+    /// Returns the object, as `ValidateEventCreate` asks for it (`pkg/apis/core/validation/events.go`,
+    /// v1.36.3).
+    fn manifest(&self) -> Value {
+        const MOST_NOTE: usize = 1024;
+        const MOST_INSTANCE: usize = 128;
+        let format =
+            format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
+        let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+        json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                // A Service's name has at most 63 characters, an event's 253.
+                "name": format!("{}.{}", self.name, self.unique),
+                "namespace": self.namespace,
+                "annotations": {"netsurgeon.io/operation": self.operation},
+            },
+            "eventTime": self.time.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default(),
+            "type": "Normal",
+            "reason": self.reason,
+            "action": self.action,
+            "note": cut(&self.note, MOST_NOTE),
+            "regarding": {
+                "apiVersion": "v1", "kind": "Service",
+                "namespace": self.namespace, "name": self.name, "uid": self.uid,
+            },
+            "reportingController": "netsurgeon.io/netsurgeon",
+            "reportingInstance": cut(&format!("netsurgeon-{}", self.host), MOST_INSTANCE),
+        })
+    }
+}
+
+impl Cluster {
+    /// Makes an event. The API server forgets it after an hour (`--event-ttl`).
+    pub async fn announce(&self, event: &ServiceEvent) -> Result<(), ClusterError> {
+        self.create(&event.manifest()).await.map(drop)
+    }
+}

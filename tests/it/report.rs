@@ -1,0 +1,310 @@
+//! `operation report`: the page of an operation that was carried out in memory. tests/live shows one to a browser.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use netsurgeon::cli::report::{Subject, page};
+use netsurgeon::operation::{
+    Action, Ambient, Event, Executor, Journal, Observer, Plan, State, StepId, Summary, Work,
+};
+use netsurgeon::renumber::simulate::Simulation;
+use netsurgeon::renumber::{Move, Renumbering};
+use netsurgeon::store::Revision;
+use netsurgeon::store::memory::MemoryStore;
+use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::{Field, FieldEdit, Value};
+
+use crate::harness::{Bench, Saboteur};
+
+const BEGUN: i64 = 1_800_000_000;
+const HOUR: i64 = 3600;
+
+/// A clock that goes on by a second with every look at it.
+struct Clock(AtomicI64);
+
+impl Clock {
+    fn new() -> Self {
+        Self(AtomicI64::new(BEGUN))
+    }
+}
+
+impl Ambient for Clock {
+    fn now(&self) -> i64 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn uid(&self) -> String {
+        "00000000-0000-4000-8000-000000000000".to_string()
+    }
+}
+
+/// Others take their time.
+struct Slow<'a>(&'a Clock);
+
+impl Observer for Slow<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::StepStarted { step } = event
+            && matches!(step.action, Action::External(_))
+        {
+            self.0.0.fetch_add(3 * HOUR, Ordering::SeqCst);
+        }
+    }
+}
+
+fn summary(status: &str) -> Summary {
+    Summary {
+        kind: "renumber".into(),
+        status: status.into(),
+        started: BEGUN,
+        holder: Some("alice@cp-1".into()),
+        ended: Some(BEGUN + 40 * HOUR),
+        ..Summary::default()
+    }
+}
+
+async fn page_of(bench: &Bench, store: &Saboteur, status: &str) -> String {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let journal = bench.journal(store).await;
+    let (operation, summary) = ("renumber-20270115T080000Z-3f2a", summary(status));
+    let subject =
+        Subject { operation, plan: &bench.plan, summary: &summary, journal: &journal, survey: &survey };
+    let written = page(&subject);
+    keep(&format!("{status}-{}", bench.name.replace(['/', ' ', ':'], "-")), &written);
+    assert_eq!(written, page(&subject), "the same journal, the same page");
+    written
+}
+
+/// Leaves a page where it can be looked at.
+fn keep(name: &str, page: &str) {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}.html"));
+    std::fs::write(file, page).expect("a file");
+}
+
+async fn carried_out(bench: &Bench, until: Option<usize>) -> Saboteur {
+    let (store, clock) = (bench.fresh().await, Clock::new());
+    let world = Simulation::new(&store, &bench.plan.work, &clock);
+    let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
+    let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
+    executor.run(&bench.plan.work, until).await.expect("a run");
+    store
+}
+
+/// Checks that every element is closed in its order, and that nothing is loaded or run.
+fn check(page: &str) {
+    // These two begin before the style.
+    let mut open = vec!["html", "head"];
+    let body = page.split_once("</style>").expect("a style").1;
+    for part in body.split('<').skip(1) {
+        let (tag, _) = part.split_once('>').unwrap_or_else(|| panic!("no end: {part}"));
+        let name = tag.split([' ', '\n', '/']).find(|word| !word.is_empty()).unwrap_or_default();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "{part}");
+        } else if !tag.ends_with('/') && name != "br" {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    for forbidden in
+        ["<script", "<img", "<iframe", "<link", "<object", " src=", " href=", "url(", "@import", "://"]
+    {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+}
+
+fn rows(page: &str, candidate: &Move) -> bool {
+    let name = format!("<span class=\"faint\">{}/</span>{}</td>", candidate.namespace, candidate.name);
+    let addresses = format!(
+        "<td><code>{}</code></td><td><code>{}</code></td>",
+        candidate.old.join(", "),
+        candidate.new.join(", ")
+    );
+    page.contains(&format!("{name}{addresses}"))
+}
+
+#[tokio::test]
+async fn the_page_of_every_kind_of_cluster_has_every_service() {
+    for bench in Bench::all().await {
+        let store = carried_out(&bench, bench.plan.work.soak_stage()).await;
+        let page = page_of(&bench, &store, "held").await;
+        check(&page);
+        for candidate in &bench.plan.work.moves {
+            assert!(rows(&page, candidate), "{}: {}", bench.name, candidate.subject());
+        }
+        let moved = bench.plan.work.moves.len();
+        assert_eq!(page.matches(">moved, old held<").count(), moved, "{}", bench.name);
+        assert!(page.contains(">None: every Service stands where the journal says"), "{}", bench.name);
+        assert!(page.contains(&bench.plan.digest) && page.contains("alice@cp-1"));
+    }
+}
+
+#[tokio::test]
+async fn what_others_took_their_time_for_is_a_pause() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let store = carried_out(&bench, None).await;
+    let page = page_of(&bench, &store, "done").await;
+    check(&page);
+    let pauses: Vec<&str> = page
+        .split("<h2>")
+        .find(|part| part.starts_with("What happened when"))
+        .unwrap()
+        .split("<tr>")
+        .skip(1)
+        .collect();
+    let externals = ["snapshot", "certificates", "flags", "soak"];
+    for name in externals {
+        let row = pauses.iter().find(|row| row.contains(&format!("<code>{name}</code>")));
+        let row = row.unwrap_or_else(|| panic!("{name} in {pauses:?}"));
+        assert!(row.contains("<td>3 h</td>"), "{row}");
+        assert!(page.contains("<rect class=\"others\" "), "and is drawn");
+    }
+    assert!(!page.contains("class=\"back\" x="), "nothing was undone");
+    assert_eq!(page.matches(">moved, old retired<").count(), bench.plan.work.moves.len());
+}
+
+#[tokio::test]
+async fn what_could_not_be_undone_comes_first() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let store = carried_out(&bench, bench.plan.work.soak_stage()).await;
+    let candidate = &bench.plan.work.moves[0];
+    let key = Layout::default().service(&candidate.namespace, &candidate.name);
+    let value = netsurgeon::store::ReadStore::get(&store, &key).await.unwrap().unwrap().value;
+    let edits = [
+        FieldEdit { field: Field::cluster_ip(), change: FieldChange::Set(Value::Text("10.200.9.9".into())) },
+        FieldEdit { field: Field::cluster_ips(), change: FieldChange::Set(Value::texts(&["10.200.9.9"])) },
+    ];
+    store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;
+    let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
+    let world = Simulation::new(&store, &bench.plan.work, &clock);
+    let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
+    let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
+    let report = executor.unwind(&bench.plan.work).await.expect("it goes on with the others");
+    assert!(!report.stuck.is_empty());
+    let page = page_of(&bench, &store, "stuck").await;
+    check(&page);
+    for stuck in &report.stuck {
+        assert!(page.contains(&format!("<code>{}</code>", stuck.step)), "{}", stuck.step);
+    }
+    assert!(page.contains(">could not be undone<") && page.contains("moved-service-elsewhere"));
+    let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+    assert!(
+        place("id=\"findings\"") < place("id=\"steps\"") && place("id=\"steps\"") < place("id=\"timeline\"")
+    );
+    assert!(page.contains("<rect class=\"back\" "), "the way back is drawn");
+}
+
+const HOSTILE: [&str; 3] = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "'--></style><svg/onload=alert(1)>&\u{202e}",
+];
+
+/// Names come from the cluster, and errors from whoever words them.
+#[tokio::test]
+async fn nothing_that_a_cluster_says_is_taken_for_markup() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let mut work = bench.plan.work.clone();
+    for (candidate, text) in work.moves.iter_mut().zip(HOSTILE.into_iter().cycle()) {
+        candidate.name = text.into();
+        candidate.namespace = text.into();
+        candidate.hold_reason = text.into();
+        candidate.old = vec![text.into()];
+    }
+    for skipped in &mut work.skipped {
+        skipped.reason = HOSTILE[1].into();
+        skipped.name = HOSTILE[0].into();
+    }
+    let plan = Plan::new("renumber", HOSTILE[0], Revision(7), work);
+    let (store, survey) =
+        (MemoryStore::new(), Survey::read(bench.base(), &Layout::default(), None).await.unwrap());
+    let mut journal = Journal::begin(&store, "c", "op", b"", summary("stuck"), &[]).await.unwrap();
+    let step = StepId(format!("flip/{}", plan.work.moves[0].subject()));
+    for (number, state, error) in [(0, State::Done, None), (1, State::UndoFailed, Some(HOSTILE[1]))] {
+        let time = BEGUN + number;
+        let (_, record) = journal.record(&step, state, time, error.map(str::to_string)).unwrap();
+        journal.recorded(&step, record, Revision(8));
+    }
+    let summary = Summary {
+        kind: HOSTILE[0].into(),
+        status: HOSTILE[1].into(),
+        holder: Some(HOSTILE[2].into()),
+        ..summary("")
+    };
+    let subject =
+        Subject { operation: HOSTILE[1], plan: &plan, summary: &summary, journal: &journal, survey: &survey };
+    let page = page(&subject);
+    // `check` looks at the body: a style that is ended early would be seen there.
+    check(&page.replace(" src=x", ""));
+    assert!(
+        !page.contains(" onerror=alert(1)>") && !page.contains("<svg/onload") && !page.contains('\u{202e}')
+    );
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && page.contains("\\u{202e}"));
+    assert_eq!(page.matches("</style>").count(), 1);
+}
+
+/// A plan of so many Services, and the journal of its apply at a usual pace, killed once.
+async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let mut work = Renumbering { batch_size: 50, moves: Vec::new(), ..bench.plan.work.clone() };
+    let first = bench.plan.work.moves.iter().find(|candidate| candidate.shadow.is_none()).expect("one");
+    for number in 0..count {
+        let mut candidate = first.clone();
+        candidate.namespace = format!("team-{:03}", number / 37).as_str().into();
+        candidate.name = format!("checkout-service-{number:05}").as_str().into();
+        let address = |start: &str| format!("{start}.{}.{}", number / 250, number % 250 + 1);
+        let (old, new) = (address("10.96"), address("10.200"));
+        (candidate.old_address, candidate.new_address) = (old.parse().unwrap(), new.parse().unwrap());
+        (candidate.old, candidate.new) = (vec![old.as_str().into()], vec![new.as_str().into()]);
+        work.moves.push(candidate);
+    }
+    work.moves.extend(bench.plan.work.moves.iter().filter(|candidate| !candidate.turn.is_any()).cloned());
+    let store = MemoryStore::new();
+    let mut journal = Journal::begin(&store, "c", "op", b"", summary("held"), &[]).await.expect("a journal");
+    let plan = Plan::new("renumber", &bench.plan.header.cluster, Revision(7), work);
+    let (mut time, until) = (BEGUN, plan.work.soak_stage().expect("a soak"));
+    for stage in plan.work.stages().iter().take(until) {
+        // Killed in the middle, and noticed a while later.
+        time += if stage.batch == Some(120) && stage.name == "barrier" { 17 * 60 } else { 0 };
+        for (index, step) in plan.work.steps(stage).iter().enumerate() {
+            time += match &step.action {
+                Action::External(_) => 20 * 60,
+                Action::Wait(_) => 2,
+                _ => i64::from(index % 40 == 39),
+            };
+            if !matches!(step.action, Action::WayBack { .. }) {
+                let (_, record) = journal.record(&step.id, State::Done, time, None).expect("it may");
+                journal.recorded(&step.id, record, Revision(8));
+            }
+        }
+    }
+    (plan, journal)
+}
+
+#[tokio::test]
+async fn ten_thousand_services_make_a_page_that_can_be_read() {
+    let (plan, journal) = large(10_000).await;
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let mut survey = Survey::read(bench.base(), &Layout::default(), None).await.expect("a survey");
+    // The cluster of the fixture has none of these Services, which would be thousands of findings.
+    survey.services.clear();
+    let summary = summary("held");
+    let subject = Subject {
+        operation: "renumber-20270115T080000Z-3f2a",
+        plan: &plan,
+        summary: &summary,
+        journal: &journal,
+        survey: &survey,
+    };
+    let page = page(&subject);
+    keep("large", &page);
+    check(&page);
+    assert!(page.len() < 8_000_000, "{} bytes", page.len());
+    assert!(page.contains("<summary>All 10\u{202f}002 Services, by batch</summary>"));
+    let before_details = page.split("<summary>All ").next().unwrap();
+    assert!(!before_details.contains("team-099/"), "the table is folded");
+    assert!(rows(&page, &plan.work.moves[9_999]));
+    assert!(
+        page.contains("and 9\u{202f}502 more"),
+        "of as many findings as Services some are shown, and how many are not"
+    );
+}

@@ -1,0 +1,253 @@
+//! What is seen of a renumbering from outside while it runs: its log, its metrics, the events of the Services,
+//! and somebody else who watches.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::serving::{DEADLINE, SERVICES, Serving, Watched, lines_of};
+
+/// Services that move: those of the cluster, `web` and `kubernetes`.
+const MOVED: u64 = SERVICES as u64 + 2;
+
+#[tokio::test]
+async fn an_operation_is_seen_from_outside() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let seen = "--log-format json --metrics-listen 127.0.0.1:0 --rate 40";
+    let mut apply = serving.start_netsurgeon(&format!("{} {seen}", serving.apply_words()));
+    let url = wait_until("the metrics have an address", DEADLINE, async || {
+        let lines = lines_of(&apply.err);
+        let url = lines.iter().find_map(|line| json(line)["fields"]["url"].as_str().map(str::to_string));
+        url.ok_or_else(|| format!("{lines:?}"))
+    })
+    .await;
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics").to_string();
+    let mut watch = serving.start_netsurgeon("renumber status --watch 1");
+    let pages = scrape_until_the_end(&mut apply, &address).await;
+    assert_eq!(apply.end().await, 6, "it pauses where the flag must change");
+    check_pages(&pages);
+    let operation = serving.journals().remove(0);
+    check_log(&lines_of(&apply.err), &operation);
+    check_events(&serving, &operation).await;
+
+    serving.restart_with("10.96.0.0/16").await;
+    refuse_events(&serving, "RenumberingUndone").await;
+    let screen = serving.on_a_terminal("renumber rollback --yes --confirm flags").expect(0).out;
+    assert!(
+        screen.contains(&format!("{MOVED} Kubernetes events")) && screen.contains("not be written"),
+        "{screen}"
+    );
+    assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "refused, and nothing came of it");
+    assert!(screen.contains(&format!(" of {MOVED} Services moved back (")), "{screen}");
+    assert!(screen.contains("back: move batch 1 of 4"), "the stage: {screen}");
+    assert_eq!(watch.end().await, 0, "whoever watches sees the end");
+    let said = lines_of(&watch.out);
+    assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");
+    assert!(said.last().is_some_and(|line| line.contains(": rolled-back, ")), "{said:?}");
+    let screen =
+        serving.on_a_terminal(&format!("renumber status --watch --operation {operation}")).expect(0).out;
+    assert!(screen.starts_with("\u{1b}[H\u{1b}[2J") && screen.contains(": rolled-back, "), "{screen:?}");
+    wait_until("the new range's ServiceCIDR is gone", DEADLINE, async || {
+        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+    })
+    .await;
+    let words = serving.apply_words().replace("before.db", "again.db");
+    serving.netsurgeon(&format!("{words} --no-events")).expect(6);
+    assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more, as asked for");
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn ask(address: &str, path: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.to_string(), body.to_string()))
+}
+
+async fn scrape_until_the_end(apply: &mut Watched, address: &str) -> Vec<Page> {
+    let (mut pages, mut others) = (Vec::new(), 0);
+    while apply.ended().is_none() {
+        if let Some((head, body)) = ask(address, "/metrics") {
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+            assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
+            pages.push(Page::parse(&body));
+        }
+        others += usize::from(ask(address, "/").is_some_and(|(head, _)| head.starts_with("HTTP/1.1 404 ")));
+        // A scraper's pause, so that the operation has the processor.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(others > 0, "only the metrics are there");
+    pages
+}
+
+/// A page of metrics: samples by name and labels.
+struct Page(BTreeMap<String, String>);
+
+impl Page {
+    /// Checks what `promtool check metrics` does: HELP and TYPE before the samples of a family, once, valid names
+    /// and numbers, counters that end with `_total`.
+    fn parse(text: &str) -> Self {
+        let (mut types, mut samples) = (BTreeMap::new(), BTreeMap::new());
+        let mut helped = None;
+        assert!(text.ends_with('\n'), "{text}");
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, words) = help.split_once(' ').expect("a text");
+                assert!(!words.is_empty(), "{line}");
+                helped = Some(name.to_string());
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').expect("a type");
+                assert_eq!(helped.as_deref(), Some(name), "{line}");
+                assert!(["counter", "gauge", "summary"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                assert!(types.insert(name.to_string(), kind.to_string()).is_none(), "{line}");
+            } else {
+                let (series, value) = line.rsplit_once(' ').expect("a value");
+                let name = series.split('{').next().expect("a name");
+                let fits = |c: char| c.is_ascii_lowercase() || c == '_';
+                assert!(name.starts_with("netsurgeon_") && name.chars().all(fits), "{line}");
+                let base = name.strip_suffix("_sum").or(name.strip_suffix("_count")).unwrap_or(name);
+                assert!(
+                    types.contains_key(name) || types.get(base).is_some_and(|kind| kind == "summary"),
+                    "{line}"
+                );
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert!(samples.insert(series.to_string(), value.to_string()).is_none(), "twice: {line}");
+            }
+        }
+        Self(samples)
+    }
+
+    /// A sample that must be there.
+    fn get<T: FromStr>(&self, series: &str) -> T {
+        let value = self.0.get(series).and_then(|value| value.parse().ok());
+        value.unwrap_or_else(|| panic!("`{series}` in {:?}", self.0))
+    }
+
+    /// Services that wait, are held, are retired; `None` before the operation is under way.
+    fn services(&self) -> Option<[u64; 3]> {
+        let series =
+            ["waiting", "held", "retired"].map(|state| format!("netsurgeon_services{{state=\"{state}\"}}"));
+        self.0.contains_key(&series[0]).then(|| series.map(|series| self.get(&series)))
+    }
+}
+
+fn check_pages(pages: &[Page]) {
+    let services: Vec<[u64; 3]> = pages.iter().filter_map(Page::services).collect();
+    for (one, next) in services.iter().zip(services.iter().skip(1)) {
+        assert_eq!(one.iter().sum::<u64>(), MOVED, "{services:?}");
+        assert!(next[0] <= one[0] && next[1] >= one[1], "forward: {services:?}");
+    }
+    assert!(services.iter().any(|[waiting, held, _]| *waiting > 0 && *held > 0), "midway: {services:?}");
+    let last = pages.last().expect("a page");
+    let count = |series: &str| last.get::<u64>(series);
+    let steps = count("netsurgeon_steps_total{outcome=\"done\"}");
+    assert!(count("netsurgeon_writes_total") >= steps && steps > MOVED, "{steps}");
+    assert_eq!(count("netsurgeon_steps_total{outcome=\"failed\"}"), 0);
+    assert!(count("netsurgeon_barrier_seconds_count") >= 2 && count("netsurgeon_batches") >= 4);
+    let (sum, longest) =
+        (last.get::<f64>("netsurgeon_barrier_seconds_sum"), "netsurgeon_barrier_last_seconds");
+    assert!(sum > 0.0 && last.get::<f64>(longest) <= sum, "{sum}");
+    let stages = pages.iter().flat_map(|page| page.0.keys()).filter(|name| name.contains("_stage_info{"));
+    assert!(stages.into_iter().any(|name| name.contains("stage=\"flip\"")), "{:?}", last.0);
+}
+
+fn check_log(lines: &[String], operation: &str) {
+    let lines: Vec<Value> = lines.iter().map(|line| json(line)).collect();
+    let of_batches: Vec<&Value> =
+        lines.iter().map(|line| &line["fields"]).filter(|fields| fields["batch"].is_u64()).collect();
+    let there: Vec<u64> = of_batches.iter().filter_map(|fields| fields["services_there"].as_u64()).collect();
+    let batches: Vec<u64> = of_batches.iter().filter_map(|fields| fields["batch"].as_u64()).collect();
+    assert!(there.is_sorted() && there.last() == Some(&MOVED), "{there:?}");
+    assert_eq!(
+        batches,
+        (1..=of_batches[0]["batches"].as_u64().expect("a number")).collect::<Vec<_>>(),
+        "one line a batch"
+    );
+    assert!(
+        of_batches.iter().all(|fields| fields["operation"] == *operation && fields["kind"] == "progress")
+    );
+    assert!(of_batches.iter().all(|fields| fields["services_per_second"].is_number()), "{of_batches:?}");
+    let error = lines.iter().find(|line| line["level"] == "error").expect("it says why it stops");
+    assert_eq!(error["fields"]["exit_status"], 6, "{error}");
+    assert_eq!(error["fields"]["step"], "external/flags", "{error}");
+}
+
+async fn events(serving: &Serving, reason: &str) -> Vec<Value> {
+    let mut events = serving.cluster.api.list("/apis/events.k8s.io/v1/events").await;
+    events.retain(|event| event["reason"] == reason);
+    events
+}
+
+/// Lets the API server refuse events of a reason.
+async fn refuse_events(serving: &Serving, reason: &str) {
+    let rules = json!([{
+        "apiGroups": ["events.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["events"],
+    }]);
+    let deny = json!({"expression": format!("object.reason != '{reason}'"), "message": "not here"});
+    let api_version = "admissionregistration.k8s.io/v1";
+    let spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [deny]});
+    let name = json!({"name": "no-events"});
+    for object in [
+        json!({"apiVersion": api_version, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": spec}),
+        json!({
+            "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name,
+            "spec": {"policyName": "no-events", "validationActions": ["Deny"]},
+        }),
+    ] {
+        serving.cluster.api.create(&object).await;
+    }
+    wait_until("the policy is in force", DEADLINE, async || {
+        let trial = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"generateName": "trial-", "namespace": "default"},
+            "eventTime": "2026-11-21T00:00:00.000000Z", "type": "Normal", "reason": reason, "action": "Try",
+            "reportingController": "test.io/test", "reportingInstance": "test",
+            "regarding": {"kind": "Service", "namespace": "default", "name": "web"},
+        });
+        match serving.cluster.api.try_create(&trial).await {
+            Ok(made) => {
+                let name = made["metadata"]["name"].as_str().expect("a name");
+                let path = format!("/apis/events.k8s.io/v1/namespaces/default/events/{name}");
+                serving.cluster.api.delete(&path).await;
+                Err("it was made".to_string())
+            }
+            Err(error) if error.to_string().contains("not here") => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
+}
+
+/// Each Service that moved has one event, which names both of its addresses.
+async fn check_events(serving: &Serving, operation: &str) {
+    let events = events(serving, "Renumbered").await;
+    assert_eq!(events.len() as u64, MOVED, "{events:?}");
+    let services = serving.cluster.api.list("/api/v1/services").await;
+    for event in events {
+        let regarding = &event["regarding"];
+        let service = services.iter().find(|service| service["metadata"]["uid"] == regarding["uid"]);
+        let service = service.unwrap_or_else(|| panic!("{event}"));
+        assert_eq!(service["metadata"]["name"], regarding["name"], "{event}");
+        let (new, old) = (&service["spec"]["clusterIP"], &service["spec"]["externalIPs"][0]);
+        let note = event["note"].as_str().expect("a note");
+        for address in [new, old] {
+            let address = address.as_str().expect("an address");
+            assert!(note.contains(address), "{address}: {note}");
+        }
+        assert_eq!(event["metadata"]["annotations"]["netsurgeon.io/operation"], *operation, "{event}");
+    }
+}
