@@ -23,6 +23,7 @@ mod disturbed;
 mod external_ip;
 mod families;
 mod guard;
+mod killed;
 mod matrix;
 mod promises;
 mod renumber;
