@@ -15,7 +15,7 @@ use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
 use crate::renumber::rehearse::{Rollback, scope};
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
-use crate::survey::{Era, Finding, Layout, Severity};
+use crate::survey::{Era, Finding, Layout, Severity, Survey};
 
 /// As many moves as a newcomer wants to read.
 const SHOWN_MOVES: usize = 8;
@@ -61,9 +61,13 @@ struct Rehearsed<'a> {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Failure> {
-    let options = args.target.resolve()?;
+    let mut options = args.target.resolve()?;
     let layout = Layout::new(&args.etcd_prefix);
     let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
+    if args.target.tiers.has_command() {
+        let survey = Survey::read(store.as_ref(), &layout, None).await?;
+        args.target.tiers.ask(context, &survey, &mut options)?;
+    }
     let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
     drop(progress);

@@ -87,37 +87,38 @@ impl Part {
 }
 
 impl Renumbering {
-    /// Returns the batches: Services moved together. The cluster's DNS and the API servers' own Service have
-    /// a batch of their own each.
+    /// Returns the batches: Services moved together, all of one tier. The cluster's DNS and the API servers' own
+    /// Service have a batch of their own each.
     pub fn batches(&self) -> Vec<Range<usize>> {
         (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
 
     /// How many of the moves share batches. Those that go alone are the last ones of a plan.
-    fn shared(&self) -> usize {
+    pub(super) fn shared(&self) -> usize {
         self.moves.partition_point(|candidate| !is_alone(candidate))
     }
 
     fn batch_count(&self) -> usize {
-        let shared = self.shared();
-        let alone = self.moves.len().saturating_sub(shared);
-        shared.div_ceil(self.batch_size.max(1)).saturating_add(alone)
+        let size = self.batch_size.max(1);
+        let alone = self.moves.len().saturating_sub(self.shared());
+        self.sections().map(|section| section.len().div_ceil(size)).fold(alone, usize::saturating_add)
     }
 
     /// Returns a batch's place among the moves; computed, so that compiling a stage does not depend on how
     /// many others there are.
     fn batch_range(&self, batch: usize) -> Range<usize> {
-        let (shared, size) = (self.shared(), self.batch_size.max(1));
-        match batch.checked_sub(shared.div_ceil(size)) {
-            None => {
-                let start = batch.saturating_mul(size);
-                start..start.saturating_add(size).min(shared)
-            }
-            Some(alone) => {
-                let index = shared.saturating_add(alone);
-                index..index.saturating_add(1)
-            }
+        let size = self.batch_size.max(1);
+        let mut left = batch;
+        for section in self.sections() {
+            let count = section.len().div_ceil(size);
+            let Some(beyond) = left.checked_sub(count) else {
+                let start = section.start.saturating_add(left.saturating_mul(size));
+                return start..start.saturating_add(size).min(section.end);
+            };
+            left = beyond;
         }
+        let index = self.shared().saturating_add(left);
+        index..index.saturating_add(1)
     }
 
     /// Returns the name of the ServiceCIDR that is made for the new range.

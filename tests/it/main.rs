@@ -32,5 +32,6 @@ mod program;
 mod rehearsal;
 mod report;
 mod store_contract;
+mod tiers;
 mod verifying;
 mod wire_fixtures;

@@ -12,7 +12,7 @@ use crate::cli::output::counted;
 use crate::cli::target::TargetArgs;
 use crate::cli::{Context, Outcome};
 use crate::operation::{Journal, Lock, Plan, Report, Summary};
-use crate::renumber::{Renumbering, current, plan};
+use crate::renumber::{PlanOptions, Renumbering, current, plan};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
@@ -40,7 +40,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest
     #[arg(long, value_name = "DIGEST")]
@@ -136,11 +136,17 @@ async fn decide(
     args: &ApplyArgs,
     session: &Session,
 ) -> Result<Plan<Renumbering>, Failure> {
-    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
-    let plan = match (&args.plan, &args.target) {
-        (Some(path), _) => Plan::read(path)?,
-        (None, Some(target)) => plan(&survey, &target.resolve()?)?,
-        (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
+    let mut options = args.target.as_ref().map(TargetArgs::resolve).transpose()?;
+    let annotation = options.as_ref().and_then(PlanOptions::annotation);
+    let (store, layout) = (session.store.as_ref(), args.live.etcd.layout());
+    let survey = Survey::read_annotated(store, &layout, None, annotation).await?;
+    let plan = match (&args.plan, &args.target, &mut options) {
+        (Some(path), ..) => Plan::read(path)?,
+        (None, Some(target), Some(options)) => {
+            target.tiers.ask(context, &survey, options)?;
+            plan(&survey, options)?
+        }
+        _ => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
     };
     if plan.header.cluster != session.id {
         return Err(Failure::refused(format!(
