@@ -64,18 +64,18 @@ async fn cluster(more: Vec<Entry>) -> MemoryStore {
     MemoryStore::from_entries(entries("objects").await.into_iter().chain(ours).chain(more))
 }
 
-fn tiers(source: TierSource, default: Option<&str>) -> Option<Tiers> {
+fn tiers(source: TierSource, default: Option<&str>) -> Tiers {
     let names = ["dev", "web", "core"].map(String::from).to_vec();
-    Some(Tiers { names, source, default: default.map(String::from) })
+    Tiers { names, source, default: default.map(String::from) }
 }
 
 async fn plan_with(
     store: &MemoryStore,
-    tiers: Option<Tiers>,
+    tiers: impl Into<Option<Tiers>>,
     batch: usize,
 ) -> Result<Renumbering, PlanError> {
     let to = "10.200.0.0/16".parse().unwrap();
-    let options = PlanOptions { tiers, batch_size: batch, ..PlanOptions::new(to) };
+    let options = PlanOptions { tiers: tiers.into(), batch_size: batch, ..PlanOptions::new(to) };
     let survey = Survey::read_annotated(store, &Layout::default(), None, options.annotation()).await.unwrap();
     plan(&survey, &options).map(|plan| plan.work)
 }
@@ -347,14 +347,10 @@ fn a_program_that_does_not_answer_stops_the_plan() {
         assert!(told.contains(words) && stdout.is_empty(), "{body}: {told}");
         assert!(body == "true" || told.contains("the tier of Service `"), "{told}");
     }
-    let (status, _, told) = planned("true", "--default-tier web");
-    assert_eq!(status, Some(0), "{told}");
+    let (status, _, said) = planned("true", "--default-tier web");
+    assert_eq!(status, Some(0), "{said}");
     let output = run(&format!("{PLAN} --tiers dev --tier-command /nowhere/tier-of"));
-    assert!(told_of(&output).contains("cannot be run: No such file"), "{}", told_of(&output));
-}
-
-fn told_of(output: &std::process::Output) -> String {
-    told(output)
+    assert!(told(&output).contains("cannot be run: No such file"), "{}", told(&output));
 }
 
 #[test]
