@@ -25,7 +25,7 @@ pub struct Mend {
     pub code: &'static str,
     /// What is done, in words.
     pub says: String,
-    /// The change.
+    /// The change; none for what was done elsewhere, and is only recorded.
     pub swap: Swap,
     /// The steps that it relies on: they must stand as the journal has them.
     pub steps: Vec<StepId>,
@@ -63,7 +63,9 @@ pub async fn mend(
 ) -> Result<Mended, OperationError> {
     let lock = key_of(cluster);
     let mut transaction = match prepare(store, &mend.swap, ambient).await {
-        Ok(transaction) if transaction.changes.is_empty() => return Ok(Mended::Moved),
+        Ok(transaction) if transaction.changes.is_empty() && !mend.swap.edits.is_empty() => {
+            return Ok(Mended::Moved);
+        }
         Ok(transaction) => transaction,
         Err(error) if error.is_about_one_object() => return Ok(Mended::Moved),
         Err(error) => return Err(error),

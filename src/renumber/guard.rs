@@ -9,6 +9,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use serde_json::{Value, json};
+
 use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
@@ -16,7 +18,7 @@ use super::steps::Compiler;
 use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Guard;
 use crate::survey::{AddressRecord, Era, Finding, Layout, Manager, ServiceRecord, Survey};
-use crate::wire::Value;
+use crate::wire;
 
 /// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,8 +27,26 @@ pub struct Watched {
     pub held: usize,
     /// What can be put right, at most one mend a Service.
     pub mends: Vec<Mend>,
+    /// Shadows that are to be changed through the API.
+    pub follows: Vec<Follow>,
     /// What people must look at.
     pub findings: Vec<Finding>,
+}
+
+/// A shadow that is to be changed as its Service was. Selectors and ports are validated, and their defaults set,
+/// by the API server: so it is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Follow {
+    /// What to say if it cannot be done.
+    pub finding: Finding,
+    /// Where the shadow is.
+    pub namespace: String,
+    /// The shadow's name.
+    pub name: String,
+    /// A JSON merge patch, which is refused if the shadow was changed meanwhile.
+    pub change: Value,
+    /// The record of it; it changes nothing else.
+    pub mend: Mend,
 }
 
 /// Looks at every Service whose old address is to be held; `state` tells the state of a step.
@@ -54,6 +74,7 @@ pub fn watch(
         match guard.look(candidate) {
             Seen::Fine => {}
             Seen::Mend(mend) => watched.mends.push(*mend),
+            Seen::Follow(follow) => watched.follows.push(*follow),
             Seen::Wrong(finding) => watched.findings.push(*finding),
         }
     }
@@ -72,9 +93,12 @@ pub fn strays(
     let mut strays = Vec::new();
     for candidate in &work.moves {
         let retire = step_of("retire", candidate);
-        if state(&step_of("flip", candidate)) == Some(State::Done) && state(&retire) != Some(State::Done) {
-            strays.extend(guard.stray(candidate).map(|mend| (retire, mend)));
+        if state(&retire) == Some(State::Done) {
+            continue;
         }
+        let is_flipped = state(&step_of("flip", candidate)) == Some(State::Done);
+        let stray = if is_flipped { guard.stray(candidate) } else { guard.never_moved(candidate) };
+        strays.extend(stray.map(|mend| (retire, mend)));
     }
     strays
 }
@@ -90,6 +114,7 @@ fn step_of(name: &str, candidate: &Move) -> StepId {
 enum Seen {
     Fine,
     Mend(Box<Mend>),
+    Follow(Box<Follow>),
     Wrong(Box<Finding>),
 }
 
@@ -180,7 +205,11 @@ impl<'a> Watch<'a> {
                     wrong(finding, format!("no longer answers at its old address `{old}`: {reason}"))
                 };
             }
-            edits.push(self.compiler.hold_again(candidate, &service.uid, (Value::texts(listed), policy)));
+            edits.push(self.compiler.hold_again(
+                candidate,
+                &service.uid,
+                (wire::Value::texts(listed), policy),
+            ));
             done.push(format!("holds `{old}` again"));
         }
         match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
@@ -211,13 +240,9 @@ impl<'a> Watch<'a> {
                 Finding::error("hold-missing", about(candidate)),
                 format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
             ),
-            Some(found) if decides(&shadow_spec(found, family)) != decides(&wanted) => wrong(
-                Finding::error("shadow-behind", about(candidate)),
-                format!(
-                    "has another selector or other ports than its shadow `{}`: change the shadow in the same way",
-                    found.name
-                ),
-            ),
+            Some(found) if decides(&shadow_spec(found, family)) != decides(&wanted) => {
+                follow(candidate, found, &shadow_spec(found, family), &wanted)
+            }
             // An IPAddress that a Service lists is the API server's repair loop's to mend.
             Some(_) => Seen::Fine,
             None if service.spec.selector.is_empty() => wrong(
@@ -295,6 +320,32 @@ impl<'a> Watch<'a> {
         })
     }
 
+    /// What frees the new address of a Service that was deleted, or made anew, before it moved.
+    fn never_moved(&self, candidate: &Move) -> Option<Mend> {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        if found.is_some_and(|service| service.uid == candidate.uid) {
+            return None;
+        }
+        let new = candidate.new_address;
+        let is_ours = |object: &&&AddressRecord| object.managed_by == Manager::Netsurgeon;
+        let edits: Vec<KeyEdit> = self
+            .objects
+            .get(&new)
+            .filter(is_ours)
+            .map(|_| self.compiler.free_new(candidate))
+            .into_iter()
+            .collect();
+        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
+        Some(Mend {
+            subject: candidate.subject(),
+            code: "retired-stray",
+            says: format!("`{new}` is reserved no longer"),
+            swap: Swap { edits, checks: Vec::new() },
+            steps: vec![step_of("flip", candidate)],
+            guards: vec![found.map_or(Guard::Absent(key), as_seen)],
+        })
+    }
+
     /// The Service is gone, or has no address any more: what held its old one is given up.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
         let old = candidate.old_address;
@@ -321,16 +372,41 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
 }
 
+fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Value) -> Seen {
+    let says = format!("has another selector or other ports than its shadow `{}`", shadow.name);
+    let part = |spec: &Value, name: &str| spec.get(name).cloned().unwrap_or_default();
+    let mut selector = part(wanted, "selector");
+    if let (Some(new), Some(old)) = (selector.as_object_mut(), part(found, "selector").as_object()) {
+        // A merge patch takes away what is null.
+        for key in old.keys() {
+            new.entry(key.as_str()).or_insert(Value::Null);
+        }
+    }
+    let or = |name: &str, default: Value| wanted.get(name).cloned().unwrap_or(default);
+    let change = json!({
+        // The API's resourceVersion is etcd's mod_revision.
+        "metadata": {"resourceVersion": shadow.mod_revision.to_string()},
+        "spec": {
+            "selector": selector, "ports": part(wanted, "ports"),
+            "sessionAffinity": or("sessionAffinity", "None".into()),
+            "publishNotReadyAddresses": or("publishNotReadyAddresses", false.into()),
+        },
+    });
+    let done = format!("the shadow `{}` follows it", shadow.name);
+    Seen::Follow(Box::new(Follow {
+        finding: Finding::error("shadow-behind", about(candidate)).says(says),
+        namespace: candidate.namespace.to_string(),
+        name: shadow.name.to_string(),
+        change,
+        mend: mend_of(candidate, "shadow-follows", done, Vec::new(), Vec::new()),
+    }))
+}
+
 /// As much of a shadow's spec as decides where traffic goes. What a client writes in another way than the API
 /// server stores it is the same.
-fn decides(spec: &serde_json::Value) -> serde_json::Value {
+fn decides(spec: &Value) -> Value {
     let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
-    serde_json::json!([
-        part("selector"),
-        part("ports"),
-        part("sessionAffinity"),
-        part("publishNotReadyAddresses")
-    ])
+    json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])
 }
 
 fn as_seen(service: &ServiceRecord) -> Guard {
@@ -347,14 +423,24 @@ fn mend(
     if edits.is_empty() {
         return Seen::Fine;
     }
-    Seen::Mend(Box::new(Mend {
+    Seen::Mend(Box::new(mend_of(candidate, code, done.join("; "), edits, guards)))
+}
+
+fn mend_of(
+    candidate: &Move,
+    code: &'static str,
+    says: String,
+    edits: Vec<KeyEdit>,
+    guards: Vec<Guard>,
+) -> Mend {
+    Mend {
         subject: candidate.subject(),
         code,
-        says: done.join("; "),
+        says,
         swap: Swap { edits, checks: Vec::new() },
         steps: vec![step_of("flip", candidate), step_of("retire", candidate), no_return()],
         guards,
-    }))
+    }
 }
 
 fn about(candidate: &Move) -> String {

@@ -260,3 +260,41 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     .await;
     serving.assert_clean();
 }
+
+/// A shadow that somebody cleans up through the API comes back, address first; one whose Service was changed is
+/// changed in the same way, through the API.
+#[tokio::test]
+async fn a_shadow_is_put_back() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
+    serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
+    serving.apply("").await;
+    let labelled = "/api/v1/services?labelSelector=app.kubernetes.io/managed-by%3Dnetsurgeon";
+    let shadows = serving.cluster.api.list(labelled).await;
+    let name = shadows[0]["metadata"]["name"].as_str().expect("a name").to_string();
+    assert_eq!((shadows.len(), &shadows[0]["spec"]["clusterIP"]), (1, &json!("10.96.2.9")));
+    serving.cluster.api.delete(&path(&name)).await;
+    let twice = ["mended shadow-put-back default/np", "mended shadow-put-back default/np"];
+    assert_eq!(told(&guard(&serving, "", 0)), twice, "its address, then the shadow itself");
+    assert_eq!(serving.cluster_ip(&name).await, "10.96.2.9");
+    serves(&serving, "10.96.2.9").await;
+    serving.netsurgeon("renumber verify").expect(0);
+
+    serving.cluster.api.merge(&path("np"), &json!({"spec": {"selector": {"app": "web", "tier": "a"}}})).await;
+    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-mend shadow-follows default/np"]);
+    let elsewhere = guard(&serving, "--kubeconfig /nonexistent", 3);
+    assert_eq!(told(&elsewhere), ["wrong shadow-behind default/np"], "the API is needed for it");
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/np"]);
+    let ports = json!([{"name": "tcp", "port": 8080, "targetPort": PORT}, {"name": "more", "port": 9090}]);
+    let change = json!({"spec": {"selector": {"app": "web", "tier": null}, "ports": ports}});
+    serving.cluster.api.merge(&path("np"), &change).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/np"]);
+    let spec = serving.cluster.api.get(&path(&name)).await["spec"].clone();
+    assert_eq!(spec["selector"], json!({"app": "web"}));
+    assert_eq!((&spec["ports"][0]["port"], &spec["ports"][1]["port"]), (&json!(8080), &json!(9090)));
+    assert_eq!(spec["clusterIP"], "10.96.2.9");
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
+    serving.cluster.api.delete(&path("np")).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-given-up default/np"]);
+    assert_eq!(serving.cluster.api.find(&path(&name)).await, None);
+}

@@ -9,12 +9,13 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, open_operation};
+use crate::cli::live::{KubeArgs, Ongoing, open_operation};
 use crate::cli::output::{Lines, Tone};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
+use crate::cluster::{Cluster, ClusterError, ObjectRef};
 use crate::operation::{Ambient, Lock, Mended, SystemAmbient, mend};
-use crate::renumber::guard::{Watched, watch};
+use crate::renumber::guard::{Follow, Watched, watch};
 use crate::store::etcd::EtcdStore;
 use crate::survey::Survey;
 
@@ -26,7 +27,8 @@ const MOST_LOOKS: u32 = 5;
 /// A client that replaces a Service drops the old address that it holds; one that deletes it leaves the address
 /// reserved for nobody. The guard looks every few seconds and puts right what can be put right, each in one
 /// transaction with its record in the journal; it names what people must look at. It takes no lock, and writes
-/// nothing while another process carries an operation out. Several guards do no harm.
+/// nothing while another process carries an operation out. Several guards do no harm. The API is needed only where
+/// a shadow must follow the selector or ports of its Service.
 ///
 /// Ends with the renumbering, or when it is told to (SIGINT, SIGTERM). With `--once` the exit status is 3 if
 /// something is left to look at, and 6 if another process is at work.
@@ -53,6 +55,8 @@ pub struct GuardArgs {
     dry_run: bool,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
 }
 
 /// A line of what it says.
@@ -82,12 +86,23 @@ enum Pass {
     Busy,
 }
 
+/// What came of shadows that are behind.
+#[derive(Debug, Clone, Copy, Default)]
+struct Behind {
+    /// Some were changed: look again.
+    again: bool,
+    /// Some were not.
+    left: bool,
+}
+
 struct Guarding<'a> {
     context: &'a Context,
     args: &'a GuardArgs,
     store: &'a EtcdStore,
     cluster: String,
     operation: String,
+    /// The API, once it was needed.
+    api: Option<Cluster>,
     /// What was said of others already: said again only when it changes.
     said: BTreeSet<String>,
 }
@@ -98,7 +113,7 @@ pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure
     let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
     let ongoing = open_operation(store.as_ref(), &cluster, args.operation.as_deref(), None).await?;
     let (operation, said) = (ongoing.operation.clone(), BTreeSet::new());
-    let mut guarding = Guarding { context, args, store: store.as_ref(), cluster, operation, said };
+    let mut guarding = Guarding { context, args, store: store.as_ref(), cluster, operation, api: None, said };
     if args.once {
         return Ok(match guarding.pass(&ongoing).await? {
             Pass::Fine => Outcome::Done,
@@ -170,8 +185,9 @@ impl Guarding<'_> {
                 let subject = finding.subject.trim_start_matches("Service ");
                 self.say_once("wrong", subject, finding.code, &finding.message)?;
             }
-            if watched.mends.is_empty() {
-                if watched.findings.is_empty() {
+            let behind = self.follow_all(ongoing, &watched.follows).await?;
+            if watched.mends.is_empty() && !behind.again {
+                if watched.findings.is_empty() && !behind.left {
                     self.said.clear();
                     return Ok(Pass::Fine);
                 }
@@ -193,6 +209,52 @@ impl Guarding<'_> {
             }
         }
         Ok(Pass::Wrong)
+    }
+
+    /// Changes shadows as their Services were changed.
+    async fn follow_all(&mut self, ongoing: &Ongoing, follows: &[Follow]) -> Result<Behind, Failure> {
+        let mut behind = Behind::default();
+        for follow in follows {
+            let Follow { finding, mend: record, .. } = follow;
+            if self.args.dry_run {
+                self.say_once("would-mend", &record.subject, record.code, &record.says)?;
+                behind.left = true;
+                continue;
+            }
+            match self.follow(follow).await {
+                Ok(false) => behind.again = true,
+                Ok(true) => {
+                    behind.again = true;
+                    mend(self.store, &self.cluster, &ongoing.journal, record, &SystemAmbient).await?;
+                    self.say("mended", &record.subject, record.code, &record.says)?;
+                }
+                Err(failure) => {
+                    behind.left = true;
+                    let text = format!("{}, and it cannot be changed: {:#}", finding.message, failure.error);
+                    self.say_once("wrong", &record.subject, finding.code, &text)?;
+                }
+            }
+        }
+        Ok(behind)
+    }
+
+    /// Returns whether the shadow was changed; if not, somebody else was faster.
+    async fn follow(&mut self, follow: &Follow) -> Result<bool, Failure> {
+        let api = match self.api.take() {
+            Some(api) => api,
+            None => self.args.kube.connect().await?,
+        };
+        if api.identity().await? != self.cluster {
+            return Err(Failure::refused("the kubeconfig is another cluster's than etcd"));
+        }
+        let shadow = ObjectRef::new("v1", "Service", Some(&follow.namespace), &follow.name);
+        let outcome = api.merge(&shadow, &follow.change).await;
+        self.api = Some(api);
+        match outcome {
+            Ok(_) => Ok(true),
+            Err(ClusterError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn say_once(&mut self, event: &str, subject: &str, code: &str, message: &str) -> Result<(), Failure> {
