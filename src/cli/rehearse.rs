@@ -33,6 +33,7 @@ const SHOWN_MOVES: usize = 8;
 Examples:
   netsurgeon rehearse backup.db --to 10.200.0.0/16
   netsurgeon rehearse backup.db --to 10.200.0.0/24 --pin pins.txt
+  netsurgeon rehearse backup.db --to 10.200.0.0/16 --tiers dev,web,core --tier-file tiers.txt --default-tier web
   netsurgeon rehearse backup.db --to 10.200.0.0/16 -o json | jq .rollback
 
 Exit status 0 if the rehearsal succeeds, whatever was wrong with the cluster before; 3 if the audit
@@ -55,8 +56,16 @@ struct Rehearsed<'a> {
     snapshot: String,
     era: Era,
     digest: &'a str,
+    tiers: Vec<TierSize<'a>>,
     #[serde(flatten)]
     rehearsal: &'a Rehearsal,
+}
+
+/// How many Services of a tier move.
+#[derive(Serialize)]
+struct TierSize<'a> {
+    name: &'a str,
+    services: usize,
 }
 
 /// Runs the command.
@@ -64,9 +73,9 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
     let mut options = args.target.resolve()?;
     let layout = Layout::new(&args.etcd_prefix);
     let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
-    if args.target.tiers.has_command() {
+    if args.target.tiers.needs_survey() {
         let survey = Survey::read(store.as_ref(), &layout, None).await?;
-        args.target.tiers.ask(context, &survey, &mut options)?;
+        args.target.tiers.settle(context, &survey, &mut options)?;
     }
     let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
@@ -76,6 +85,7 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
         snapshot: args.snapshot.display().to_string(),
         era: plan.work.era,
         digest: &plan.digest,
+        tiers: plan.work.tier_moves().iter().map(|(name, m)| TierSize { name, services: m.len() }).collect(),
         rehearsal: &rehearsal,
     };
     context.output.data(&value, |output| Ok(report(output, args, &plan, &rehearsal)))?;
@@ -138,6 +148,9 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
                 reasons(work)
             ),
         ),
+    ];
+    lines.extend(work.tiers_in_words().map(|tiers| line("tiers", &tiers)));
+    lines.extend([
         line(
             "forward",
             &format!(
@@ -154,7 +167,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         moves(work),
         String::new(),
         strong("What a rehearsal cannot do: yours to do in a live run, in this order"),
-    ];
+    ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {
         lines.push(format!("  {}. {}", index.saturating_add(1), outside.what));
         lines.push(output.paint(Tone::Faint, &format!("     why: {}", outside.why)));

@@ -84,7 +84,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
     // Both are as large as the cluster; taking them apart again just before the process ends helps nobody.
     let (survey, store) = args.source.survey_annotated(context, options.annotation()).await?;
     let survey = ManuallyDrop::new(survey);
-    args.target.tiers.ask(context, &survey, &mut options)?;
+    args.target.tiers.settle(context, &survey, &mut options)?;
     let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
@@ -131,11 +131,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
         work.skipped.len(),
         reasons(work),
     )];
-    let tiers: Vec<String> =
-        work.tier_sizes().iter().map(|(name, size)| format!("{name} ({size})")).collect();
-    if !tiers.is_empty() {
-        lines.push(format!("tiers, least critical first: {}", tiers.join(", ")));
-    }
+    lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
     lines.push(format!("digest {}", plan.digest));
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.gap.iter().map(|gap| {

@@ -1,5 +1,4 @@
-//! The arguments that say where a renumbering goes: the new range, pinned addresses, the size of a
-//! batch.
+//! The arguments that say where a renumbering goes: the new range, pinned addresses, batches and tiers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -57,7 +57,7 @@ pub struct TierArgs {
 }
 
 impl TierArgs {
-    /// Checks the names and reads the file. What a program would say is not known yet: see [`Self::ask`].
+    /// Checks the names and reads the file. What a program would say is not known yet: see [`Self::settle`].
     pub(super) fn resolve(&self) -> Result<Option<Tiers>, Failure> {
         if self.tiers.is_empty() {
             return Ok(None);
@@ -76,19 +76,46 @@ impl TierArgs {
         Ok(Some(Tiers { names: self.tiers.clone(), source, default: self.default_tier.clone() }))
     }
 
-    /// Whether a program is to be asked.
-    pub(super) fn has_command(&self) -> bool {
-        self.tier_command.is_some()
+    /// Whether [`Self::settle`] has anything to do with tiers.
+    pub(super) fn needs_survey(&self) -> bool {
+        self.tier_command.is_some() || self.tier_file.is_some()
     }
 
-    /// Asks the program, if there is one, for the tier of every Service that moves, once for each. The first failure
-    /// ends it.
-    pub(super) fn ask(
+    /// Completes the tiers by what the cluster has, and warns of what may be in a wrong one.
+    pub(super) fn settle(
         &self,
         context: &Context,
         survey: &Survey,
         options: &mut PlanOptions,
     ) -> Result<(), Failure> {
+        self.warn_of_strangers(context, survey, options);
+        if let [first, rest @ ..] = survey.unreadable_extensions().as_slice() {
+            let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+            context.output.warn(&format!(
+                "Services that it names may stand behind the API and are in no tier of their own: `{}` cannot be \
+                 read: {}{more}",
+                first.key, first.reason
+            ));
+        }
+        self.ask(context, survey, options)
+    }
+
+    fn warn_of_strangers(&self, context: &Context, survey: &Survey, options: &PlanOptions) {
+        let (Some(path), Some(tiers)) = (&self.tier_file, &options.tiers) else { return };
+        let strangers = tiers.strangers(survey);
+        if let Some(first) = strangers.first() {
+            context.output.warn(&format!(
+                "{} of `{}` {} no Service of this cluster; the first is `{first}`",
+                counted(strangers.len(), "line", "lines"),
+                path.display(),
+                if strangers.len() == 1 { "fits" } else { "fit" }
+            ));
+        }
+    }
+
+    /// Asks the program, if there is one, for the tier of every Service that moves, once for each. The first failure
+    /// ends it.
+    fn ask(&self, context: &Context, survey: &Survey, options: &mut PlanOptions) -> Result<(), Failure> {
         let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
         let services = open_to_tiers(survey, &options.to);
         let count = counted(services.len(), "Service", "Services");
@@ -104,7 +131,9 @@ impl TierArgs {
 fn check_names(names: &[String]) -> Result<(), Failure> {
     for (index, name) in names.iter().enumerate() {
         let wrong = match () {
-            () if name.is_empty() || name.contains(char::is_whitespace) => "is no name",
+            () if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                "is no name"
+            }
             () if name == API_BACKENDS => "is the tier that webhooks and aggregated APIs have by themselves",
             () if names.iter().skip(index).filter(|other| *other == name).count() > 1 => "is named twice",
             () => continue,

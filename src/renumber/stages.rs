@@ -182,11 +182,12 @@ impl Renumbering {
         let of = match batch {
             None => String::new(),
             Some(batch) => format!(
-                "batch {} of {} ({} {})",
+                "batch {} of {} ({} {}{})",
                 batch.saturating_add(1),
                 self.batch_count(),
                 self.batch(batch).len(),
                 if self.batch(batch).len() == 1 { "Service" } else { "Services" },
+                self.tier_of_batch(batch).map(|tier| format!(" of tier `{tier}`")).unwrap_or_default(),
             ),
         };
         match part {

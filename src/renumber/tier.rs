@@ -2,7 +2,7 @@
 //! aggregated APIs are a tier of their own after all others, because the rest of the move goes through the API; the
 //! cluster's DNS and `default/kubernetes` come after them ([`Turn`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use super::intention::{Move, Renumbering, Turn};
@@ -37,6 +37,15 @@ pub enum TierSource {
 }
 
 impl Tiers {
+    /// Returns what the source lists and the cluster does not have, in order: names that were perhaps mistyped.
+    pub fn strangers(&self, survey: &Survey) -> Vec<&str> {
+        let TierSource::Listed(tiers) = &self.source else { return Vec::new() };
+        let all_of = |service: &ServiceRecord| format!("{}/*", service.namespace);
+        let there: HashSet<String> =
+            survey.services.iter().flat_map(|service| [service.subject(), all_of(service)]).collect();
+        tiers.keys().filter(|subject| !there.contains(*subject)).map(String::as_str).collect()
+    }
+
     /// Returns what the source says of a Service.
     fn find<'t>(&'t self, survey: &'t Survey, service: &'t ServiceRecord) -> Option<&'t str> {
         let found = match &self.source {
@@ -139,10 +148,24 @@ pub(super) fn arrange<'s>(
 }
 
 impl Renumbering {
-    /// Returns how many Services of each tier move, in order; nothing where there are no tiers.
-    pub fn tier_sizes(&self) -> Vec<(&str, usize)> {
+    /// Returns the tiers in order, each with the Services of it that move; nothing where there are no tiers.
+    pub fn tier_moves(&self) -> Vec<(&str, &[Move])> {
         let names = self.tiers.iter().map(Text::as_str);
-        [""].into_iter().chain(names).zip(self.sections().map(|section| section.len())).skip(1).collect()
+        let moves = self.sections().skip(1).map(|section| self.moves.get(section).unwrap_or_default());
+        names.zip(moves).collect()
+    }
+
+    /// Returns the tiers in words, each with how many Services of it move: `dev (3), web (12)`; `None` where there
+    /// are no tiers.
+    pub fn tiers_in_words(&self) -> Option<String> {
+        let words: Vec<String> =
+            self.tier_moves().iter().map(|(name, moves)| format!("{name} ({})", moves.len())).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    /// Returns the tier of this batch; `None` where its Services have none.
+    pub fn tier_of_batch(&self, batch: usize) -> Option<&str> {
+        self.batch(batch).first().map(|first| first.tier.as_str()).filter(|tier| !tier.is_empty())
     }
 
     /// Returns the parts of the moves that share batches, over whose ends no batch goes: the Services without a

@@ -266,6 +266,15 @@ pub struct Unreadable {
 }
 
 impl Survey {
+    /// Returns what could not be read of the objects that would name Services behind webhooks and aggregated APIs.
+    pub fn unreadable_extensions(&self) -> Vec<&Unreadable> {
+        let prefixes = self.layout.api_extensions();
+        let is_one = |one: &&Unreadable| {
+            prefixes.iter().any(|prefix| one.key.as_bytes().starts_with(prefix.as_bytes()))
+        };
+        self.unreadable.iter().filter(is_one).collect()
+    }
+
     /// Whether a webhook or an aggregated API is served by this Service.
     pub fn is_api_backend(&self, service: &ServiceRecord) -> bool {
         let own = (service.namespace.as_str(), service.name.as_str());

@@ -143,7 +143,7 @@ async fn decide(
     let plan = match (&args.plan, &args.target, &mut options) {
         (Some(path), ..) => Plan::read(path)?,
         (None, Some(target), Some(options)) => {
-            target.tiers.ask(context, &survey, options)?;
+            target.tiers.settle(context, &survey, options)?;
             plan(&survey, options)?
         }
         _ => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
