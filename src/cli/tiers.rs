@@ -104,11 +104,11 @@ impl TierArgs {
         let (Some(path), Some(tiers)) = (&self.tier_file, &options.tiers) else { return };
         let strangers = tiers.strangers(survey);
         if let Some(first) = strangers.first() {
+            let fit = if strangers.len() == 1 { "fits" } else { "fit" };
             context.output.warn(&format!(
-                "{} of `{}` {} no Service of this cluster; the first is `{first}`",
-                counted(strangers.len(), "line", "lines"),
+                "`{}`: {} of its lines {fit} no Service of this cluster; the first is `{first}`",
                 path.display(),
-                if strangers.len() == 1 { "fits" } else { "fit" }
+                strangers.len()
             ));
         }
     }

@@ -1,9 +1,7 @@
-//! Tiers of a plan: by label, annotation, file and program, what is refused, and the tier that Services behind
-//! webhooks and aggregated APIs have by themselves.
+//! Tiers of a plan: what each source says, what is refused, and the tier that Services behind webhooks and aggregated
+//! APIs have by themselves.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 
 use netsurgeon::renumber::tier::API_BACKENDS;
 use netsurgeon::renumber::{PlanError, PlanOptions, Renumbering, TierSource, Tiers, plan};
@@ -15,7 +13,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::harness::entries;
-use crate::program::{run, told};
 
 /// Names with what makes each a tier: `(name, label or annotation)`.
 const SERVICES: [(&str, &str); 5] =
@@ -283,104 +280,16 @@ proptest! {
     }
 }
 
-const PLAN: &str = "renumber plan --snapshot testdata/objects.snapshot.db --to 10.200.0.0/16";
-
-fn script(folder: &Path, body: &str) -> PathBuf {
-    let path = folder.join("tier-of");
-    std::fs::write(&path, format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{body}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
-/// Plans with a program for tiers, and returns exit status, stdout and what was said.
-fn planned(body: &str, more: &str) -> (Option<i32>, Vec<u8>, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = script(folder.path(), body);
-    let output = run(&format!("{PLAN} --tiers dev,web --tier-command {} {more}", path.display()));
-    (output.status.code(), output.stdout.clone(), told(&output))
-}
-
-#[test]
-fn a_program_is_asked_once_for_each_service() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("asked");
-    let body = format!(
-        "echo \"$# $1/$2\" >> {}\ncase $1 in shop) echo ' web '; echo more;; *) echo dev;; esac",
-        log.display()
-    );
-    let (status, stdout, told) = planned(&body, "-o json");
-    assert_eq!(status, Some(0), "{told}");
-    let plan: Value = serde_json::from_slice(&stdout).unwrap();
-    let moves = plan["moves"].as_array().unwrap();
-    for one in moves {
-        let tier = match (&one["turn"], one["namespace"].as_str()) {
-            (Value::String(_), _) => None,
-            (_, Some("shop")) => Some("web"),
-            _ => Some("dev"),
-        };
-        assert_eq!(one["tier"].as_str(), tier, "{one}");
-    }
-    let mut asked: Vec<String> = std::fs::read_to_string(&log).unwrap().lines().map(String::from).collect();
-    asked.sort();
-    let open = moves.iter().filter(|one| one["turn"].is_null());
-    let mut expected: Vec<String> = open
-        .map(|one| format!("2 {}/{}", one["namespace"].as_str().unwrap(), one["name"].as_str().unwrap()))
-        .collect();
-    expected.sort();
-    assert_eq!(asked, expected);
-    let (_, _, told) = planned("echo dev", "");
-    assert!(told.contains("TIER") && told.contains("tiers, least critical first: dev ("), "{told}");
-}
-
-#[test]
-fn a_program_that_does_not_answer_stops_the_plan() {
-    for (body, more, words) in [
-        ("echo no such team >&2; exit 3", "", "failed with exit status: 3: no such team"),
-        ("echo gold; echo rich >&2", "", "says `gold`, which is none of the tiers: rich"),
-        ("sleep 600 & echo dev; wait", "--tier-command-timeout 1", "gave no answer within 1 s"),
-        ("exec sleep 600", "--tier-command-timeout 1", "gave no answer within 1 s"),
-        ("kill -9 $$", "", "failed with signal: 9"),
-        ("true", "", "Services have no tier"),
-    ] {
-        let (status, stdout, told) = planned(body, more);
-        assert_eq!(status, Some(1), "{body}: {told}");
-        assert!(told.contains(words) && stdout.is_empty(), "{body}: {told}");
-        assert!(body == "true" || told.contains("the tier of Service `"), "{told}");
-    }
-    let (status, _, said) = planned("true", "--default-tier web");
-    assert_eq!(status, Some(0), "{said}");
-    let output = run(&format!("{PLAN} --tiers dev --tier-command /nowhere/tier-of"));
-    assert!(told(&output).contains("cannot be run: No such file"), "{}", told(&output));
-}
-
-#[test]
-fn what_cannot_be_meant_is_wrong_usage() {
-    for (flags, words) in [
-        ("--tiers dev,dev --tier-label x", "is named twice"),
-        ("--tiers dev,,web --tier-label x", "is no name"),
-        ("--tiers api-backends --tier-label x", "have by themselves"),
-        ("--tiers dev", "required"),
-        ("--tier-label x", "--tiers"),
-        ("--tiers dev --tier-label x --tier-annotation y", "cannot be used with"),
-        ("--tiers dev --tier-label x --default-tier web", "is none of the tiers"),
-    ] {
-        let output = run(&format!("{PLAN} {flags}"));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(2), "{flags}: {told}");
-        assert!(told.contains(words), "{flags}: {told}");
-    }
-}
-
-#[test]
-fn a_rehearsal_goes_by_tiers_as_well() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = script(folder.path(), "case $2 in *a*) echo web;; *) echo dev;; esac");
-    let command = format!(
-        "rehearse testdata/objects.snapshot.db --to 10.200.0.0/16 --tiers dev,web --tier-command {} -o json",
-        path.display()
-    );
-    let output = run(&command);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((value["rollback"].as_str(), value["batches"].as_u64()), (Some("identical"), Some(4)));
+#[tokio::test]
+async fn what_is_listed_and_not_there_is_known() {
+    let store = cluster(extensions()).await;
+    let survey = Survey::read(&store, &Layout::default(), None).await.unwrap();
+    let lines =
+        ["tiers/a-core", "tiers/*", "tiers/gone", "nowhere/*"].map(|line| (line.to_string(), "web".into()));
+    let listed = tiers(TierSource::Listed(lines.into()), None);
+    assert_eq!(listed.strangers(&survey), ["nowhere/*", "tiers/gone"]);
+    assert_eq!(tiers(TierSource::Label("x".into()), None).strangers(&survey), Vec::<&str>::new());
+    let unreadable: Vec<String> =
+        survey.unreadable_extensions().iter().map(|one| one.key.to_string()).collect();
+    assert_eq!(unreadable, ["/registry/validatingwebhookconfigurations/broken"]);
 }
