@@ -7,8 +7,9 @@
 
 use super::Layout;
 use crate::wire::objects::{
-    self, ApiService, CustomResourceDefinition, MutatingWebhookConfiguration, ServiceReference,
-    ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
+    self, ApiService, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
+    MutatingWebhookConfiguration, ServiceReference, ValidatingWebhookConfiguration, Webhook,
+    WebhookClientConfig,
 };
 use crate::wire::{Text, WireError};
 
@@ -53,16 +54,23 @@ fn of_aggregated(value: &[u8]) -> Result<Vec<Named>, WireError> {
 }
 
 /// Few CustomResourceDefinitions have a webhook, and they can be large: a text that does not have the word is not
-/// parsed.
+/// parsed. API servers store them as v1beta1, which names the webhook in another place
+/// (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
 fn of_custom(value: &[u8]) -> Result<Vec<Named>, WireError> {
     if std::str::from_utf8(value).is_ok_and(|text| !text.contains("Webhook")) {
         return Ok(Vec::new());
     }
-    let object: CustomResourceDefinition = objects::decode(value)?;
-    let conversion = object.spec.and_then(|spec| spec.conversion);
-    let webhook =
-        conversion.filter(|how| how.strategy.as_deref() == Some("Webhook")).and_then(|how| how.webhook);
-    Ok(webhook.and_then(|webhook| of_client(webhook.client_config)).into_iter().collect())
+    let (strategy, config) = if objects::type_of(value)?.api_version.ends_with("/v1beta1") {
+        let object: CustomResourceDefinitionV1beta1 = objects::decode(value)?;
+        let conversion = object.spec.and_then(|spec| spec.conversion).unwrap_or_default();
+        (conversion.strategy, conversion.webhook_client_config)
+    } else {
+        let object: CustomResourceDefinition = objects::decode(value)?;
+        let conversion = object.spec.and_then(|spec| spec.conversion).unwrap_or_default();
+        (conversion.strategy, conversion.webhook.and_then(|webhook| webhook.client_config))
+    };
+    let config = config.filter(|_| strategy.as_deref() == Some("Webhook"));
+    Ok(of_client(config).into_iter().collect())
 }
 
 fn called(webhooks: Vec<Webhook>) -> Vec<Named> {

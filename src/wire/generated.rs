@@ -628,6 +628,40 @@ pub struct CustomResourceDefinition {
     #[serde(rename = "spec")]
     pub spec: ::core::option::Option<CustomResourceDefinitionSpec>,
 }
+/// The version that API servers store CustomResourceDefinitions in, whatever they were made as.
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomResourceConversionV1beta1 {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "strategy")]
+    pub strategy: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "webhookClientConfig")]
+    pub webhook_client_config: ::core::option::Option<WebhookClientConfig>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomResourceDefinitionSpecV1beta1 {
+    #[prost(message, optional, tag = "9")]
+    #[serde(rename = "conversion")]
+    pub conversion: ::core::option::Option<CustomResourceConversionV1beta1>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CustomResourceDefinitionV1beta1 {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "spec")]
+    pub spec: ::core::option::Option<CustomResourceDefinitionSpecV1beta1>,
+}
 
 /// Every message of `proto/`: name, then number, JSON name and type of each field.
 pub static SCHEMA: &[Message] = &[
@@ -663,12 +697,23 @@ pub static SCHEMA: &[Message] = &[
         (1, "strategy", FieldType::Text),
         (2, "webhook", FieldType::Message("WebhookConversion")),
     ]),
+    ("CustomResourceConversionV1beta1", &[
+        (1, "strategy", FieldType::Text),
+        (2, "webhookClientConfig", FieldType::Message("WebhookClientConfig")),
+    ]),
     ("CustomResourceDefinition", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "spec", FieldType::Message("CustomResourceDefinitionSpec")),
     ]),
     ("CustomResourceDefinitionSpec", &[
         (9, "conversion", FieldType::Message("CustomResourceConversion")),
+    ]),
+    ("CustomResourceDefinitionSpecV1beta1", &[
+        (9, "conversion", FieldType::Message("CustomResourceConversionV1beta1")),
+    ]),
+    ("CustomResourceDefinitionV1beta1", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("CustomResourceDefinitionSpecV1beta1")),
     ]),
     ("FieldsV1", &[
         (1, "raw", FieldType::Text),

@@ -188,10 +188,22 @@ fn extensions() -> Vec<Entry> {
             {"name": "service.example", "clientConfig": {"service": reference(name), "caBundle": "QQ=="}},
         ]})
     };
-    let custom = |strategy: &str, name: &str| {
-        json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "metadata": {"name": name},
-            "spec": {"group": "example.org", "conversion": {"strategy": strategy, "webhook": {
-                "clientConfig": {"service": reference(name)}, "conversionReviewVersions": ["v1"]}}}})
+    let custom = |version: &str, conversion: Value| {
+        json!({"kind": "CustomResourceDefinition", "apiVersion": format!("apiextensions.k8s.io/{version}"),
+            "metadata": {"name": "x"}, "spec": {"group": "example.org", "conversion": conversion}})
+    };
+    // The form that API servers store, and the one that they are asked in.
+    let old_form = |strategy: &str, name: &str| {
+        let config = json!({"service": reference(name)});
+        custom(
+            "v1beta1",
+            json!({"strategy": strategy, "webhookClientConfig": config, "conversionReviewVersions": ["v1"]}),
+        )
+    };
+    let new_form = |strategy: &str, name: &str| {
+        let webhook =
+            json!({"clientConfig": {"service": reference(name)}, "conversionReviewVersions": ["v1"]});
+        custom("v1", json!({"strategy": strategy, "webhook": webhook}))
     };
     let aggregated = json!({"kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
         "metadata": {"name": "v1.metrics.example"},
@@ -200,8 +212,10 @@ fn extensions() -> Vec<Entry> {
     vec![
         at("mutatingwebhookconfigurations", &webhooks("MutatingWebhookConfiguration", "a-core")),
         at("apiregistration.k8s.io/apiservices", &aggregated),
-        at("apiextensions.k8s.io/customresourcedefinitions", &custom("Webhook", "d-dev")),
-        stored("/registry/apiextensions.k8s.io/customresourcedefinitions/y", &custom("None", "e-core")),
+        at("apiextensions.k8s.io/customresourcedefinitions", &old_form("Webhook", "d-dev")),
+        stored("/registry/apiextensions.k8s.io/customresourcedefinitions/y", &old_form("None", "e-core")),
+        stored("/registry/apiextensions.k8s.io/customresourcedefinitions/z", &new_form("None", "e-core")),
+        stored("/registry/apiextensions.k8s.io/customresourcedefinitions/zz", &new_form("Webhook", "f-new")),
         entry("/registry/validatingwebhookconfigurations/x", validating_in_protobuf()),
         stored("/registry/validatingwebhookconfigurations/broken", &json!({"kind": "Other"})),
     ]
@@ -225,14 +239,15 @@ fn validating_in_protobuf() -> Vec<u8> {
 
 #[tokio::test]
 async fn what_stands_behind_the_api_moves_after_all_tiers() {
-    let store = cluster(extensions()).await;
-    let behind = ["a-core", "b-dev", "c-web", "d-dev"].map(|name| (name, API_BACKENDS));
+    let more = extensions().into_iter().chain(service("f-new", "dev", 40));
+    let store = cluster(more.collect()).await;
+    let behind = ["a-core", "b-dev", "c-web", "d-dev", "f-new"].map(|name| (name, API_BACKENDS));
     let work = plan_with(&store, None, 50).await.unwrap();
     assert_eq!(ours(&work), [vec![("e-core", "")], behind.to_vec()].concat());
-    assert_eq!(work.tiers_in_words().as_deref(), Some("api-backends (4)"));
+    assert_eq!(work.tiers_in_words().as_deref(), Some("api-backends (5)"));
     assert_batches(&work);
     let place = |name: &str| work.moves.iter().position(|m| m.name == name).unwrap();
-    assert_eq!((place("a-core") + 4, place("kube-dns") + 1), (place("kube-dns"), place("kubernetes")));
+    assert_eq!((place("a-core") + 5, place("kube-dns") + 1), (place("kube-dns"), place("kubernetes")));
     // They need no tier, and have none of the others, whatever they say.
     let source = TierSource::Label("example.org/tier".to_string());
     let work = plan_with(&store, tiers(source, Some("web")), 3).await.unwrap();
