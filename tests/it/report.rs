@@ -223,8 +223,8 @@ async fn tiers_are_on_the_time_line_above_their_batches() {
         page.split("<table class=\"tiers\">").nth(1).expect("a table").split("</table>").next().unwrap();
     let rows: Vec<&str> = table.split("<tr><td>").skip(1).collect();
     assert_eq!(rows.len(), 2, "of those that have Services");
-    assert!(rows[0].starts_with("&lt;dev&gt;</td><td>8</td><td>1 to 2</td><td><time>"), "{}", rows[0]);
-    assert!(rows[1].starts_with("web</td><td>15</td><td>3 to 5</td><td><time>"), "{}", rows[1]);
+    assert!(rows[0].starts_with("&lt;dev&gt;</td><td>8 of 8</td><td>1 to 2</td><td><time>"), "{}", rows[0]);
+    assert!(rows[1].starts_with("web</td><td>7 of 15</td><td>3 to 5</td><td><time>"), "{}", rows[1]);
     assert!(page.contains(">Tier</th>") && page.contains("<td>&lt;dev&gt;</td><td>external-ip</td>"));
     let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
     let world = Simulation::new(&store, &bench.plan.work, &clock);
