@@ -205,15 +205,17 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
 async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
     let session = Session::open(&args.live).await?;
     let mut ongoing = session.find(Some(&args.operation)).await?;
-    let work = &ongoing.plan.work;
     if has_begun_to_retire(&ongoing) {
         let operation = Some(args.operation.clone());
         return retire(context, &RetireArgs { operation, keep_journal: false, live: args.live.clone() })
             .await;
     }
-    let way = if ongoing.journal.is_being_undone() { Way::Back } else { Way::Forward(work.soak_stage()) };
     let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
-    let carried_out = session.carry_out(context, &args.live, &mut ongoing, &lock, way).await;
+    let carried_out = if ongoing.journal.is_being_undone() {
+        session.carry_out(context, &args.live, &mut ongoing, &lock, Way::Back).await
+    } else {
+        session.move_all(context, &args.live, &mut ongoing, &lock).await
+    };
     let report = release(lock, carried_out).await?;
     context.output.progress(&format!(
         "{}: {}; {} carried out, {} were done before",

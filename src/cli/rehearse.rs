@@ -11,6 +11,7 @@ use super::progress::Spinner;
 use super::renumber::reasons;
 use super::source::open_snapshot;
 use super::target::TargetArgs;
+use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
 use crate::renumber::rehearse::{Rollback, scope};
@@ -44,6 +45,8 @@ pub struct RehearseArgs {
     snapshot: PathBuf,
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    tiers: TierArgs,
     /// Where the API server keeps its objects, as in its own flag
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
@@ -70,12 +73,12 @@ struct TierSize<'a> {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Failure> {
-    let mut options = args.target.resolve()?;
+    let mut options = args.target.resolve(&args.tiers)?;
     let layout = Layout::new(&args.etcd_prefix);
     let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
-    if args.target.tiers.needs_survey() {
+    if args.tiers.needs_survey() {
         let survey = Survey::read(store.as_ref(), &layout, None).await?;
-        args.target.tiers.settle(context, &survey, &mut options)?;
+        args.tiers.settle(context, &survey, &mut options)?;
     }
     let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;

@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};
 use super::source::SourceArgs;
 use super::target::TargetArgs;
+use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::Plan;
 use crate::renumber::{Move, Renumbering, plan};
@@ -59,6 +60,8 @@ Examples:
 struct PlanArgs {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    tiers: TierArgs,
     /// Write the plan to this file as well
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -80,11 +83,11 @@ pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Fail
 }
 
 async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
-    let mut options = args.target.resolve()?;
+    let mut options = args.target.resolve(&args.tiers)?;
     // Both are as large as the cluster; taking them apart again just before the process ends helps nobody.
     let (survey, store) = args.source.survey_annotated(context, options.annotation()).await?;
     let survey = ManuallyDrop::new(survey);
-    args.target.tiers.settle(context, &survey, &mut options)?;
+    args.tiers.settle(context, &survey, &mut options)?;
     let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;

@@ -34,8 +34,6 @@ pub struct TargetArgs {
     /// Go on where what routes Services is not known or was not tested: connections to old addresses may fail
     #[arg(long)]
     pub accept_gap: bool,
-    #[command(flatten)]
-    pub tiers: TierArgs,
 }
 
 fn parse_hold(text: &str) -> Result<Hold, String> {
@@ -47,7 +45,7 @@ fn parse_hold(text: &str) -> Result<Hold, String> {
 
 impl TargetArgs {
     /// Reads the files of pins and tiers and checks the range. A program for tiers is not asked yet.
-    pub fn resolve(&self) -> Result<PlanOptions, Failure> {
+    pub fn resolve(&self, tiers: &TierArgs) -> Result<PlanOptions, Failure> {
         let to: ServiceCidr = self.to.parse()?;
         let pins = match &self.pin {
             Some(path) => read_pins(path)?,
@@ -55,7 +53,7 @@ impl TargetArgs {
         };
         let batch_size = usize::try_from(self.batch_size).unwrap_or(50);
         let proxy_config = self.kube_proxy_config.as_deref().map(read).transpose()?;
-        let tiers = self.tiers.resolve()?;
+        let tiers = tiers.resolve()?;
         Ok(PlanOptions {
             to,
             pins,

@@ -96,10 +96,12 @@ pub(super) struct Arranged<'s> {
 }
 
 impl Arranged<'_> {
-    /// Returns the tier of the Service with this index; empty for none.
-    pub(super) fn tier(&self, index: usize) -> Text {
-        let place = self.places.get(index).and_then(|place| place.checked_sub(1));
-        place.and_then(|place| self.names.get(place)).cloned().unwrap_or_default()
+    /// Writes the tiers into the moves of these Services, in the same order.
+    pub(super) fn name_tiers(&self, moves: &mut [Move]) {
+        for (candidate, place) in moves.iter_mut().zip(&self.places) {
+            let name = place.checked_sub(1).and_then(|place| self.names.get(place));
+            candidate.tier = name.cloned().unwrap_or_default();
+        }
     }
 }
 
@@ -151,7 +153,7 @@ impl Renumbering {
     /// Returns the tiers in order, each with the Services of it that move; nothing where there are no tiers.
     pub fn tier_moves(&self) -> Vec<(&str, &[Move])> {
         let names = self.tiers.iter().map(Text::as_str);
-        let moves = self.sections().skip(1).map(|section| self.moves.get(section).unwrap_or_default());
+        let moves = self.tier_sections().skip(1).map(|section| self.moves.get(section).unwrap_or_default());
         names.zip(moves).collect()
     }
 
@@ -168,9 +170,9 @@ impl Renumbering {
         self.batch(batch).first().map(|first| first.tier.as_str()).filter(|tier| !tier.is_empty())
     }
 
-    /// Returns the parts of the moves that share batches, over whose ends no batch goes: the Services without a
-    /// tier, then each tier. They are searched for, not counted, so that a stage is compiled as fast in a large plan.
-    pub(super) fn sections(&self) -> impl Iterator<Item = Range<usize>> {
+    /// Returns the parts of what was planned and shares batches, over whose ends no batch goes: the Services without
+    /// a tier, then each tier. They are searched for, not counted, so that a stage is compiled as fast in a large plan.
+    pub(super) fn tier_sections(&self) -> impl Iterator<Item = Range<usize>> {
         let shared = self.moves.get(..self.shared()).unwrap_or_default();
         let mut start = 0;
         (0..=self.tiers.len()).map(move |place| {

@@ -7,18 +7,16 @@ use serde::Serialize;
 
 use super::summary;
 use crate::cli::failure::Failure;
-use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
+use crate::cli::live::{LiveArgs, Ongoing, Session, release};
 use crate::cli::output::counted;
 use crate::cli::target::TargetArgs;
+use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome};
 use crate::operation::{Journal, Lock, Plan, Report, Summary};
 use crate::renumber::{PlanOptions, Renumbering, current, plan};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
-
-/// As many Services as fit on a screen.
-const SHOWN: usize = 10;
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
@@ -39,6 +37,8 @@ Examples:
 pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
+    #[command(flatten)]
+    tiers: TierArgs,
     /// Carry out this saved plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
@@ -69,11 +69,13 @@ struct Applied<'a> {
     /// `held`.
     status: &'a str,
     moved: usize,
+    /// How many of them were born in the old range meanwhile.
+    swept: usize,
     skipped: usize,
     steps: usize,
     /// Steps that were left alone because someone else changed or deleted an object, each with the reason.
     left_alone: Vec<String>,
-    /// Services born in the old range meanwhile.
+    /// Services born in the old range meanwhile that were not moved.
     newcomers: Vec<String>,
     snapshot: Option<Backup>,
 }
@@ -122,11 +124,10 @@ async fn begin(
     let journal = Journal::begin_plan(session.store.as_ref(), &plan, lock.claim(), &[lock.guard()]).await?;
     let operation = lock.claim().operation.clone();
     context.output.progress(&format!("operation {operation}"));
-    let until = Way::Forward(plan.work.soak_stage());
     let mut ongoing = Ongoing { operation, plan, journal, summary: Summary::default() };
     // Taken above, or declined in so many words.
     let live = args.live.confirming("snapshot");
-    let report = session.carry_out(context, &live, &mut ongoing, lock, until).await?;
+    let report = session.move_all(context, &live, &mut ongoing, lock).await?;
     Ok((ongoing, report, snapshot))
 }
 
@@ -136,17 +137,17 @@ async fn decide(
     args: &ApplyArgs,
     session: &Session,
 ) -> Result<Plan<Renumbering>, Failure> {
-    let mut options = args.target.as_ref().map(TargetArgs::resolve).transpose()?;
+    let mut options = args.target.as_ref().map(|target| target.resolve(&args.tiers)).transpose()?;
     let annotation = options.as_ref().and_then(PlanOptions::annotation);
     let (store, layout) = (session.store.as_ref(), args.live.etcd.layout());
     let survey = Survey::read_annotated(store, &layout, None, annotation).await?;
-    let plan = match (&args.plan, &args.target, &mut options) {
-        (Some(path), ..) => Plan::read(path)?,
-        (None, Some(target), Some(options)) => {
-            target.tiers.settle(context, &survey, options)?;
+    let plan = match (&args.plan, &mut options) {
+        (Some(path), _) => Plan::read(path)?,
+        (None, Some(options)) => {
+            args.tiers.settle(context, &survey, options)?;
             plan(&survey, options)?
         }
-        _ => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
+        (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
     };
     if plan.header.cluster != session.id {
         return Err(Failure::refused(format!(
@@ -211,6 +212,7 @@ async fn conclude(
         digest: &ongoing.plan.digest,
         status: &ongoing.summary.status,
         moved: work.moves.len().saturating_sub(report.stuck.len()),
+        swept: work.moves.iter().filter(|candidate| candidate.sweep > 0).count(),
         skipped: work.skipped.len(),
         steps: report.done,
         left_alone: report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect(),
@@ -233,10 +235,11 @@ async fn conclude(
     }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
-            "{} made in the old range meanwhile, the first is `{first}`{}: make them anew, or move them by a \
-             renumbering of their own before the old range is closed",
-            counted(applied.newcomers.len(), "Service was", "Services were"),
-            more(applied.newcomers.len().saturating_sub(1).min(SHOWN)),
+            "{} in the old range meanwhile and not moved, the first is `{first}`{}: `netsurgeon operation resume {}` \
+             tries again",
+            counted(applied.newcomers.len(), "Service was born", "Services were born"),
+            more(applied.newcomers.len().saturating_sub(1)),
+            ongoing.operation,
         ));
     }
     context.output.note(
@@ -244,4 +247,32 @@ async fn conclude(
          retire`; until then `netsurgeon renumber rollback` goes back",
     );
     Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: ApplyArgs,
+    }
+
+    /// Where an optional group of arguments contains another one, clap takes it for absent.
+    #[test]
+    fn a_target_is_noticed_with_tiers_and_without() {
+        let parsed = |words: &str| Words::try_parse_from(words.split_whitespace()).map(|words| words.args);
+        for words in ["x --to 10.200.0.0/16", "x --to 10.200.0.0/16 --tiers dev --tier-label tier"] {
+            let args = parsed(words).expect(words);
+            assert!(args.target.is_some() && args.plan.is_none(), "{words}");
+        }
+        let args = parsed("x --plan plan.json").expect("a plan alone");
+        assert!(args.target.is_none() && args.plan.is_some());
+        for words in ["x", "x --tiers dev --tier-label tier", "x --plan p --tiers dev --tier-label t"] {
+            assert!(parsed(words).is_err(), "{words}");
+        }
+    }
 }
