@@ -29,30 +29,35 @@ const LONGEST_WORDS: u64 = 4096;
 
 /// In which order.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Tiers")]
 pub struct TierArgs {
     /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch has Services of two. Those
     /// behind webhooks and aggregated APIs come after them, then the cluster's DNS and `default/kubernetes`
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "tier-source")]
+    #[arg(
+        help_heading = "Tiers",
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        requires = "tier-source"
+    )]
     tiers: Vec<String>,
     /// The tier of a Service is the value of this label
-    #[arg(long, value_name = "KEY", requires = "tiers", group = "tier-source")]
+    #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
     tier_label: Option<String>,
     /// The tier of a Service is the value of this annotation
-    #[arg(long, value_name = "KEY", requires = "tiers", group = "tier-source")]
+    #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
     tier_annotation: Option<String>,
     /// File of tiers: a line each, `NAMESPACE/NAME TIER` or, for all others of a namespace, `NAMESPACE/* TIER`
-    #[arg(long, value_name = "FILE", requires = "tiers", group = "tier-source")]
+    #[arg(help_heading = "Tiers", long, value_name = "FILE", requires = "tiers", group = "tier-source")]
     tier_file: Option<PathBuf>,
     /// Run this program for each Service, with namespace and name as its arguments: the first line that it prints is
     /// the tier. It is not run by a shell; up to 8 run at once
-    #[arg(long, value_name = "PROGRAM", requires = "tiers", group = "tier-source")]
+    #[arg(help_heading = "Tiers", long, value_name = "PROGRAM", requires = "tiers", group = "tier-source")]
     tier_command: Option<PathBuf>,
     /// How long the program may take for a Service, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     tier_command_timeout: u64,
     /// The tier of Services that have none; without this, one of them stops the plan
-    #[arg(long, value_name = "NAME", requires = "tiers")]
+    #[arg(help_heading = "Tiers", long, value_name = "NAME", requires = "tiers")]
     default_tier: Option<String>,
 }
 

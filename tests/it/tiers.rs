@@ -90,7 +90,8 @@ fn assert_batches(work: &Renumbering) {
         assert_eq!(batch.start, next, "{:?}", work.batches());
         assert!((1..=work.batch_size).contains(&batch.len()), "{batch:?}");
         let moves = &work.moves[batch.clone()];
-        assert!(moves.iter().all(|m| (&m.tier, m.turn) == (&moves[0].tier, moves[0].turn)), "{moves:?}");
+        let kind = |m: &netsurgeon::renumber::Move| (m.tier.clone(), m.turn, m.sweep);
+        assert!(moves.iter().all(|m| kind(m) == kind(&moves[0])), "{moves:?}");
         next = batch.end;
     }
     assert_eq!(next, work.moves.len());
@@ -273,6 +274,7 @@ proptest! {
     #[test]
     fn batches_of_any_sizes_cover_the_moves(
         sizes in prop::collection::vec(0_usize..9, 4), batch in 1_usize..7, alone in 0_usize..3,
+        swept in 0_usize..9,
     ) {
         let one = serde_json::from_value(json!({
             "namespace": "n", "name": "s", "uid": "u", "old": [], "new": [], "hold": "external-ip", "hold_reason": "",
@@ -290,7 +292,8 @@ proptest! {
         let turn = netsurgeon::renumber::Turn::ClusterDns;
         work.moves.extend((0..alone).map(|_| netsurgeon::renumber::Move { turn, ..one.clone() }));
         let expected: usize = sizes.iter().map(|size| size.div_ceil(batch)).sum();
-        prop_assert_eq!(work.batches().len(), expected + alone);
+        work.moves.extend((0..swept).map(|_| netsurgeon::renumber::Move { sweep: 1, ..one.clone() }));
+        prop_assert_eq!(work.batches().len(), expected + alone + swept.div_ceil(batch));
         assert_batches(&work);
     }
 }

@@ -264,7 +264,10 @@ mod tests {
     /// Where an optional group of arguments contains another one, clap takes it for absent.
     #[test]
     fn a_target_is_noticed_with_tiers_and_without() {
-        let parsed = |words: &str| Words::try_parse_from(words.split_whitespace()).map(|words| words.args);
+        let parsed = |words: &str| {
+            let words = words.split_whitespace().chain(["--no-snapshot"]);
+            Words::try_parse_from(words).map(|words| words.args)
+        };
         for words in ["x --to 10.200.0.0/16", "x --to 10.200.0.0/16 --tiers dev --tier-label tier"] {
             let args = parsed(words).expect(words);
             assert!(args.target.is_some() && args.plan.is_none(), "{words}");
