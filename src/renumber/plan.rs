@@ -13,6 +13,7 @@ use super::data_plane::{DataPlane, judge};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 use super::target;
+use super::tier::{self, Tiers};
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
@@ -32,6 +33,8 @@ pub struct PlanOptions {
     pub pins: BTreeMap<String, IpAddr>,
     /// Services moved together, between two waits for the data plane.
     pub batch_size: usize,
+    /// The tiers by which the Services are ordered, if the operator names some.
+    pub tiers: Option<Tiers>,
     /// The hold for every Service that can be held so; by default it depends on the Service.
     pub hold: Option<Hold>,
     /// A KubeProxyConfiguration to go by, instead of what the cluster says.
@@ -43,7 +46,8 @@ pub struct PlanOptions {
 impl PlanOptions {
     /// Returns the usual ones.
     pub fn new(to: ServiceCidr) -> Self {
-        Self { to, pins: BTreeMap::new(), batch_size: 50, hold: None, proxy_config: None, accept_gap: false }
+        let pins = BTreeMap::new();
+        Self { to, pins, batch_size: 50, tiers: None, hold: None, proxy_config: None, accept_gap: false }
     }
 }
 
@@ -52,11 +56,12 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let cluster = survey.cluster_id.clone().ok_or(PlanError::NoIdentity)?;
     target::check(survey, &options.to)?;
     let family = options.to.family();
-    let (mut leaving, skipped) = split(survey, family, &options.to);
-    leaving.sort_by(|a, b| order(a).cmp(&order(b)));
+    let (leaving, skipped) = split(survey, family, &options.to);
+    let arranged = tier::arrange(survey, options.tiers.as_ref(), leaving)?;
     let (data_plane, gap, no_external_ip) = routing(survey, options)?;
     let taken = in_use(survey, &options.to);
-    let moves = make_moves(survey, options, &leaving, no_external_ip, &taken)?;
+    let mut moves = make_moves(survey, options, &arranged.services, no_external_ip, &taken)?;
+    arranged.name_tiers(&mut moves);
     let ranges = survey.service_ranges();
     let flag_before = flag(survey);
     let mut work = Renumbering {
@@ -68,6 +73,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         flag: flag_after(&flag_before, options.to),
         flag_before,
         batch_size: options.batch_size.max(1),
+        tiers: arranged.names,
         encoding: survey.encoding,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
@@ -152,14 +158,12 @@ pub(super) fn give_temporaries(
     Ok(())
 }
 
-/// By namespace and name; but the cluster's DNS and then the API servers' own Service come last: everything
-/// depends on them.
-fn order(service: &ServiceRecord) -> (Turn, &str, &str) {
-    (turn_of(service), &service.namespace, &service.name)
-}
-
 /// Parts the Services into those that move and those that do not.
-fn split<'s>(survey: &'s Survey, family: Family, to: &ServiceCidr) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
+pub(super) fn split<'s>(
+    survey: &'s Survey,
+    family: Family,
+    to: &ServiceCidr,
+) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
     let mut movers = Vec::new();
     let mut skipped = Vec::new();
     for service in &survey.services {
@@ -305,7 +309,7 @@ pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     services.chain(objects).chain(external).filter(|address| to.contains(*address)).collect()
 }
 
-fn turn_of(service: &ServiceRecord) -> Turn {
+pub(super) fn turn_of(service: &ServiceRecord) -> Turn {
     match () {
         () if service.is_kubernetes() => Turn::Kubernetes,
         () if service.is_cluster_dns() => Turn::ClusterDns,
@@ -387,6 +391,7 @@ fn make_move(
         old_address,
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
+        tier: Text::default(),
         turn: turn_of(service),
         sweep: 0,
         without_list,
