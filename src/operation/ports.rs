@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 
-use super::{ApiChange, External, OperationError, Stage, Step, StepId, Wait};
+use super::{ApiChange, External, OperationError, Stage, Step, StepId, Swap, Wait};
 
 /// A port's failure, in words for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -23,12 +23,14 @@ pub enum Observed {
 }
 
 /// How an external step stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// It is done, and seen to be.
     Confirmed,
     /// Nobody can know (a rehearsal): take it as done, and carry out what it is assumed to do.
     Assumed,
+    /// It is this change of the store, as things stand now.
+    Changes(Box<Swap>),
     /// It is not done, or nobody says that it is: the operation pauses here, and asks again when it is
     /// resumed.
     Open,

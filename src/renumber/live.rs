@@ -1,5 +1,6 @@
 //! The world of a live renumbering: the cluster's API, its nodes, and the people who do what no program does.
 
+mod bitmap;
 mod closing;
 mod compare;
 mod waits;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use self::compare::difference;
 use super::intention::Renumbering;
+use super::steps::REWRITE_BITMAP;
 use crate::cluster::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
 use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, WorldError};
 use crate::store::ReadStore;
@@ -227,6 +229,7 @@ impl World for LiveWorld<'_> {
     async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
         match external.name.as_str() {
             "close-range" => self.close_old_range().await.map(|()| Answer::Confirmed),
+            REWRITE_BITMAP => self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap))),
             "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
             "flags" => {
                 let answer = self.approver.confirm(external, back).await?;

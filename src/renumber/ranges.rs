@@ -123,7 +123,7 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
 }
 
 /// The bits that the Services, and the IPAddress objects that the allocator made, ask for.
-fn wanted(items: &Items, survey: &Survey) -> Bitmap {
+pub(super) fn wanted(items: &Items, survey: &Survey) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let addresses = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
     let objects = survey.addresses.iter().filter(|object| object.managed_by == Manager::Allocator);

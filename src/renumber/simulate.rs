@@ -10,13 +10,14 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
+use super::steps::REWRITE_BITMAP;
 use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Observed, Wait, World, WorldError};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
 use crate::wire::StoredService;
 use crate::wire::edit::{self, FieldChange};
-use crate::wire::objects::{ALLOCATOR, NewIpAddress};
+use crate::wire::objects::{self, ALLOCATOR, NewIpAddress, RangeAllocation};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The world of a rehearsal.
@@ -70,7 +71,7 @@ impl Simulation<'_> {
         let mut changes = vec![Change { key, expected: Expected::Absent, action: Action::Put(value) }];
         if let (Some(namespace), Some(address)) = (namespace, text("/spec/clusterIP")) {
             let address: IpAddr = address.parse().map_err(failed)?;
-            changes.push(self.allocate(address, namespace, name).await?);
+            changes.extend(self.allocate(address, namespace, name).await?);
         }
         self.commit(changes).await
     }
@@ -86,36 +87,51 @@ impl Simulation<'_> {
         edit::apply(value, &edits).map_err(failed)
     }
 
-    async fn allocate(&self, address: IpAddr, namespace: &str, name: &str) -> Result<Change, WorldError> {
-        if self.work.era == Era::Bitmap {
-            return self.change_bit(address, true).await;
+    async fn allocate(
+        &self,
+        address: IpAddr,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<Change>, WorldError> {
+        let mut changes: Vec<Change> = self.change_bit(address, true).await?.into_iter().collect();
+        if self.work.era != Era::Bitmap {
+            let new = NewIpAddress {
+                api_version: &self.work.api_version,
+                address,
+                parent: (namespace, name),
+                managed_by: ALLOCATOR,
+                uid: &self.ambient.uid(),
+                created: self.ambient.now(),
+            };
+            let action = Action::Put(new.encode(self.work.encoding));
+            changes.push(Change {
+                key: self.layout().ip_address(address),
+                expected: Expected::Absent,
+                action,
+            });
         }
-        let new = NewIpAddress {
-            api_version: &self.work.api_version,
-            address,
-            parent: (namespace, name),
-            managed_by: ALLOCATOR,
-            uid: &self.ambient.uid(),
-            created: self.ambient.now(),
-        };
-        let action = Action::Put(new.encode(self.work.encoding));
-        Ok(Change { key: self.layout().ip_address(address), expected: Expected::Absent, action })
+        Ok(changes)
     }
 
-    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Change, WorldError> {
-        let name = self.work.bitmap.as_ref().map_or("serviceips", |change| change.name.as_str());
-        let key = self.layout().range(name);
+    /// Where there is a bitmap, and it is the new range's. Under dual write it becomes that when the flag changes.
+    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, WorldError> {
+        let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
+        let key = self.layout().range(&bitmap.name);
         let entry = self.store.get(&key).await.map_err(failed)?;
         let entry = entry.ok_or_else(|| WorldError(format!("`{key}` does not exist")))?;
+        let found: RangeAllocation = objects::decode(&entry.value).map_err(failed)?;
         let items = Items::Addresses(self.work.to);
-        let bit = items.bit(Item::Address(address));
-        let bit = bit.ok_or_else(|| WorldError(format!("`{address}` has no bit")))?;
+        let is_new = found.range.is_some_and(|range| range == self.work.to.to_string());
+        let Some(bit) = items.bit(Item::Address(address)).filter(|_| is_new) else { return Ok(None) };
         let capacity = items.capacity();
         let (set, clear) = if allocated { (vec![bit], vec![]) } else { (vec![], vec![bit]) };
         let change = FieldChange::Bits { capacity, set, clear };
         let value =
             edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).map_err(failed)?;
-        Ok(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) })
+        if allocated && value == entry.value {
+            return Err(WorldError(format!("`{address}` is already allocated")));
+        }
+        Ok(Some(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) }))
     }
 
     async fn delete(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<(), WorldError> {
@@ -132,17 +148,13 @@ impl Simulation<'_> {
         self.commit(changes).await
     }
 
-    async fn release(&self, address: IpAddr) -> Result<Option<Change>, WorldError> {
-        if self.work.era == Era::Bitmap {
-            return self.change_bit(address, false).await.map(Some);
-        }
+    async fn release(&self, address: IpAddr) -> Result<Vec<Change>, WorldError> {
+        let mut changes: Vec<Change> = self.change_bit(address, false).await?.into_iter().collect();
         let key = self.layout().ip_address(address);
-        let entry = self.store.get(&key).await.map_err(failed)?;
-        Ok(entry.map(|entry| Change {
-            key,
-            expected: Expected::At(entry.mod_revision),
-            action: Action::Delete,
-        }))
+        if let Some(entry) = self.store.get(&key).await.map_err(failed)? {
+            changes.push(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Delete });
+        }
+        Ok(changes)
     }
 
     async fn commit(&self, changes: Vec<Change>) -> Result<(), WorldError> {
@@ -185,7 +197,12 @@ impl World for Simulation<'_> {
         Ok(())
     }
 
-    async fn external(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+        // Nobody else allocates anything meanwhile: what was planned is what would be computed.
+        let planned = if back { &external.assumed_back } else { &external.assumed };
+        if let (REWRITE_BITMAP, Some(planned)) = (external.name.as_str(), planned) {
+            return Ok(Answer::Changes(Box::new(planned.clone())));
+        }
         self.externals.lock().unwrap_or_else(PoisonError::into_inner).push(external.clone());
         Ok(Answer::Assumed)
     }

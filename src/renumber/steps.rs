@@ -12,6 +12,8 @@ use std::net::IpAddr;
 
 use edits::{both, create, date_now, inverse, managed_by, one, relabel, reparent, swap, text};
 
+pub(super) use range::REWRITE_BITMAP;
+
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
 use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait};

@@ -128,7 +128,17 @@ async fn nobody_is_left(serving: &Serving, clients: &Clients) {
 
 #[tokio::test]
 async fn clients_go_on() {
-    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    Box::pin(go_on(Era::Objects, ProxyMode::Nftables)).await;
+}
+
+/// Where there is a bitmap beside the objects, its bits change all the time.
+#[tokio::test]
+async fn clients_go_on_under_dual_write() {
+    Box::pin(go_on(Era::DualWrite, ProxyMode::Iptables)).await;
+}
+
+async fn go_on(era: Era, mode: ProxyMode) {
+    let mut serving = Serving::start(era, mode).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
     let words = serving.apply_words().replace("--batch-size 10", "--batch-size 2");
@@ -148,13 +158,23 @@ async fn clients_go_on() {
     nobody_is_left(&serving, &clients).await;
     serving.assert_unbroken(&probe.stop(), &old);
 
-    // As long as the old range is there, it goes on.
-    clients.bear_in_old_range(&serving).await;
-    let refused = serving.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(1);
-    assert!(refused.err.contains("an address of the old range and no part in the plan"), "{}", refused.err);
-    assert!(refused.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", refused.err);
-    serving.netsurgeon(&format!("operation resume {operation} --max-failures {DOOMED}"));
-    nobody_is_left(&serving, &clients).await;
+    if era == Era::Objects {
+        // As long as the old range is there, it goes on.
+        clients.bear_in_old_range(&serving).await;
+        let refused = serving.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(1);
+        assert!(
+            refused.err.contains("an address of the old range and no part in the plan"),
+            "{}",
+            refused.err
+        );
+        assert!(refused.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", refused.err);
+        serving.netsurgeon(&format!("operation resume {operation} --max-failures {DOOMED}"));
+        nobody_is_left(&serving, &clients).await;
+    } else {
+        // The bitmap has the new range by now, and no other address is given.
+        let address = clients.bear(&serving).await;
+        assert!(address.starts_with("10.200."), "{address}");
+    }
     serving.retire();
     serving.assert_clean();
     assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");

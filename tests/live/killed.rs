@@ -346,6 +346,12 @@ async fn after_each_kind_of_record_of_the_bitmap_era() {
 }
 
 #[tokio::test]
+#[ignore = "in make soak"]
+async fn after_each_kind_of_record_under_dual_write() {
+    Box::pin(killed(Era::DualWrite, When::kinds(), 15)).await;
+}
+
+#[tokio::test]
 async fn at_any_instant() {
     let enough = if is_soak() { 1000 } else { 20 };
     Box::pin(killed(Era::Objects, When::Instant(Box::new(StdRng::seed_from_u64(11))), enough)).await;

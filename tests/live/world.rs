@@ -40,7 +40,7 @@ impl Says {
 impl Approver for Says {
     async fn confirm(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
         self.1.lock().unwrap().push(external.what.clone());
-        Ok(self.0)
+        Ok(self.0.clone())
     }
 }
 

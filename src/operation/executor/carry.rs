@@ -130,23 +130,27 @@ impl Carrier<'_> {
         outcome: State,
     ) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
-        match self
-            .world
-            .external(external, outcome == State::UndoDone)
-            .await
-            .map_err(|error| self.given_up(error))?
-        {
-            Answer::Confirmed => self.note(step, outcome, None).await,
-            Answer::Open => {
-                let External { name, what, why, undo, .. } = external.clone();
-                let what = if outcome == State::UndoDone { undo.unwrap_or(what) } else { what };
-                Err(OperationError::Paused { name, what, why })
-            }
-            Answer::Assumed => {
-                self.tell(Event::Assumed { external });
-                self.swap(step, assumed, outcome).await
+        let back = outcome == State::UndoDone;
+        for _ in 0..MOST_ATTEMPTS {
+            match self.world.external(external, back).await.map_err(|error| self.given_up(error))? {
+                Answer::Confirmed => return self.note(step, outcome, None).await,
+                Answer::Open => {
+                    let External { name, what, why, undo, .. } = external.clone();
+                    let what = if back { undo.unwrap_or(what) } else { what };
+                    return Err(OperationError::Paused { name, what, why });
+                }
+                Answer::Assumed => {
+                    self.tell(Event::Assumed { external });
+                    return self.swap(step, assumed, outcome).await;
+                }
+                // Others may have changed since what it was computed from: then it is computed anew.
+                Answer::Changes(swap) => match self.swap(step, Some(&swap), outcome).await {
+                    Err(error) if error.is_about_one_object() => {}
+                    done => return done,
+                },
             }
         }
+        Err(self.contended(step))
     }
 
     /// A port that waits for long gives up when it is asked to stop, which is no failure.

@@ -14,6 +14,9 @@ use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit};
 
+/// What netsurgeon does itself after the flag has changed, under dual write.
+pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
+
 fn external(name: &str, what: String, why: &str) -> Step {
     external_step(outside(name, what, why))
 }
@@ -84,11 +87,21 @@ impl Compiler<'_> {
             flags.assumed_back = Some(backward);
             return vec![external_step(flags)];
         }
-        let rewrite = Action::Swap { forward, backward: Some(backward) };
-        vec![
-            external_step(flags),
-            step("rewrite-bitmap", &self.work.to.to_string().replace('/', "-"), rewrite),
-        ]
+        let what = format!(
+            "bring the RangeAllocation to `{}`, with the bits of the Services of that moment",
+            self.work.to
+        );
+        let rewrite = External {
+            assumed: Some(forward),
+            assumed_back: Some(backward),
+            ..outside(
+                REWRITE_BITMAP,
+                what,
+                "under dual write nobody else does, and no address can be allocated until it is done",
+            )
+        };
+        let subject = self.work.to.to_string().replace('/', "-");
+        vec![external_step(flags), step(REWRITE_BITMAP, &subject, Action::External(rewrite))]
     }
 
     pub(super) fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {

@@ -100,12 +100,18 @@ impl Compiler<'_> {
         let Some(shadow) = candidate.shadow.as_ref().filter(|_| self.work.era != Era::Bitmap) else {
             return Vec::new();
         };
+        // Under dual write the bitmap has the new range when sweeps are made, not before.
+        let has_bit = self.work.era == Era::DualWrite && candidate.sweep > 0;
         let free = |(name, temporary): (&str, IpAddr)| {
             let key = self.layout.ip_address(temporary);
             let require = vec![Condition::Holds(Field::parent_name(), text(name))];
-            let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
+            let mut forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
             let value = self.new_ip_address(temporary, candidate, name, ALLOCATOR);
-            let backward = vec![create(key, value, AHEAD_SECONDS)];
+            let mut backward = vec![create(key, value, AHEAD_SECONDS)];
+            if has_bit {
+                forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
+                backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
+            }
             shadow_step(candidate, "free-temporary", name, both(forward, backward))
         };
         parts_of(shadow).map(free).to_vec()
