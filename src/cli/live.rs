@@ -257,7 +257,7 @@ impl Session {
         let status = match (way, outcome) {
             (_, Err(failure)) => match &failure.source {
                 OperationError::LockLost { .. } | OperationError::Locked(_) => return Ok(()),
-                source if is_pause(source) => "paused",
+                source if source.is_pause() => "paused",
                 _ => "stopped",
             },
             (Way::Back, Ok(report)) if report.stuck.is_empty() => "rolled-back",
@@ -310,10 +310,6 @@ pub async fn open_operation(
     Ok(Ongoing { operation, plan, journal, summary })
 }
 
-fn is_pause(error: &OperationError) -> bool {
-    matches!(error, OperationError::Paused { .. } | OperationError::Stopped)
-}
-
 /// Gives the lock back, however it went with what it was taken for.
 pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
     let released = lock.release().await;
@@ -332,7 +328,7 @@ fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
         OperationError::Paused { name, .. } => Some(name.clone()),
         _ => None,
     };
-    let pause = is_pause(&failure.source);
+    let pause = failure.source.is_pause();
     let kind = if pause { Kind::Paused } else { Kind::Stuck };
     let words = if let Some(name) = name {
         Failure::from(failure).hint(format!("when it is done: `{go_on} --confirm {name}`"))

@@ -198,9 +198,8 @@ impl Tally {
             Event::StepDone { step } => return self.done(step, now),
             Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
             Event::StepFailed { error, .. } => {
-                let is_pause = matches!(error, OperationError::Paused { .. } | OperationError::Stopped);
                 self.paused = matches!(error, OperationError::Paused { .. });
-                self.steps.failed = self.steps.failed.saturating_add(u64::from(!is_pause));
+                self.steps.failed = self.steps.failed.saturating_add(u64::from(!error.is_pause()));
             }
             Event::LeftAlone { .. } => self.steps.left_alone = self.steps.left_alone.saturating_add(1),
             Event::Assumed { .. } => {}

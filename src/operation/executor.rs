@@ -1,10 +1,11 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast.
+//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches.
 
 mod carry;
 mod crew;
+mod gate;
 mod pace;
 mod schedule;
 
@@ -17,7 +18,7 @@ use self::pace::Pace;
 use super::OperationError;
 use super::journal::Journal;
 use super::plan::{Stage, Work};
-use super::ports::{Ambient, Event, Observer, World};
+use super::ports::{Ambient, Checkpoint, Event, Observer, World};
 use super::step::{Action, StepId};
 use super::stop::Stop;
 use crate::store::{Guard, WriteStore};
@@ -86,6 +87,9 @@ pub struct Executor<'a> {
     pub max_failures: usize,
     /// Writes a second at most, in the store and through the API.
     pub rate: Option<NonZeroU32>,
+    /// Is asked between batches, on the way forward only, and may close: the failure is then
+    /// [`OperationError::GateClosed`], and the same call asks again.
+    pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
 impl<'a> Executor<'a> {
@@ -110,6 +114,7 @@ impl<'a> Executor<'a> {
             stop,
             max_failures: 0,
             rate: None,
+            checkpoint: None,
         }
     }
 
@@ -138,15 +143,20 @@ impl<'a> Executor<'a> {
         if self.journal.is_being_undone() {
             return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
         }
+        let checkpoint = self.checkpoint;
         let crew = self.crew();
         let way = Way::Forward(Mutex::default());
-        for stage in work.stages() {
-            if until.is_some_and(|until| stage.index >= until) {
-                break;
+        let mut stages = work.stages();
+        stages.retain(|stage| until.is_none_or(|until| stage.index < until));
+        let (mut left, mut previous) = (stages.as_slice(), None);
+        while let [stage, rest @ ..] = left {
+            if let Some(checkpoint) = checkpoint.filter(|_| gate::is_between(previous, stage)) {
+                gate::pass(checkpoint, &crew, work, left).await?;
             }
-            let steps = work.steps(&stage);
-            crew.carrier.tell(Event::StageStarted { stage: &stage, steps: steps.len(), back: false });
+            let steps = work.steps(stage);
+            crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
             crew.carry_out(&steps.iter().collect::<Vec<_>>(), &way, &mut report).await?;
+            (left, previous) = (rest, Some(stage));
         }
         Ok(report)
     }

@@ -38,7 +38,7 @@ pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
-    Ambient, Answer, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
+    Ambient, Answer, Checkpoint, Closed, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
 };
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
@@ -95,6 +95,14 @@ pub enum OperationError {
         /// Why it must happen at this place.
         why: String,
     },
+    /// A gate between two batches is closed: the operation stops here, to be resumed.
+    #[error("the gate `{gate}` is closed: {reason}")]
+    GateClosed {
+        /// Which one.
+        gate: String,
+        /// Why.
+        reason: String,
+    },
     /// A port failed.
     #[error(transparent)]
     World(#[from] WorldError),
@@ -144,5 +152,10 @@ impl OperationError {
     /// be carried out.
     pub fn is_about_one_object(&self) -> bool {
         matches!(self, Self::Changed { .. } | Self::Gone { .. } | Self::Exists { .. })
+    }
+
+    /// Whether nothing went wrong: the operation waits for somebody, and the same call goes on.
+    pub fn is_pause(&self) -> bool {
+        matches!(self, Self::Paused { .. } | Self::GateClosed { .. } | Self::Stopped)
     }
 }
