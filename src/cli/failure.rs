@@ -308,7 +308,9 @@ impl From<OperationError> for Failure {
                 "what was done until then is in the journal; whoever has the lock now may go on with it",
             ),
             OperationError::Stopped => Self::new(Kind::Paused, error).hint("resume it to go on"),
-            OperationError::Paused { .. } | OperationError::GateClosed { .. } => Self::new(Kind::Paused, error),
+            OperationError::Paused { .. } | OperationError::GateClosed { .. } => {
+                Self::new(Kind::Paused, error)
+            }
             OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),

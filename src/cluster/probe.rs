@@ -60,9 +60,10 @@ impl Probe {
 
     /// Asks once, and returns whatever answer comes within the time; else why there is none.
     pub async fn get(&self, limit: Duration) -> Result<Response, String> {
-        let call =
-            Call { verb: Verb::Get, path: self.path.clone(), body: None, subject: self.path.clone() };
+        let call = Call { verb: Verb::Get, path: self.path.clone(), body: None, subject: self.path.clone() };
         let answer = self.connection.once(&call, limit).await;
-        answer.map(|answer| Response { code: answer.code, body: answer.body }).map_err(|fault| fault.to_string())
+        answer
+            .map(|answer| Response { code: answer.code, body: answer.body })
+            .map_err(|fault| fault.to_string())
     }
 }

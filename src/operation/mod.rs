@@ -38,7 +38,8 @@ pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
-    Ambient, Answer, Checkpoint, Closed, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
+    Ambient, Answer, Checkpoint, Closed, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World,
+    WorldError,
 };
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,

@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Ambient, Claim, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Stop, Summary, Work,
+    Ambient, Checkpoint, Claim, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Stop,
+    Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
@@ -72,11 +73,19 @@ pub struct Settings {
     pub stop: Stop,
     pub rate: Option<NonZeroU32>,
     pub max_failures: usize,
+    pub checkpoint: Option<Arc<dyn Checkpoint>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { parallel: 1, guards: Vec::new(), stop: Stop::never(), rate: None, max_failures: 0 }
+        Self {
+            parallel: 1,
+            guards: Vec::new(),
+            stop: Stop::never(),
+            rate: None,
+            max_failures: 0,
+            checkpoint: None,
+        }
     }
 }
 
@@ -227,15 +236,16 @@ impl Bench {
     }
 
     fn executor<'a>(
-        &self,
+        &'a self,
         store: &'a Saboteur,
         world: &'a Simulation<'a>,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a> {
-        let Settings { parallel, guards, stop, rate, max_failures } = self.settings.clone();
+        let Settings { parallel, guards, stop, rate, max_failures, .. } = self.settings.clone();
+        let checkpoint = self.settings.checkpoint.as_deref();
         let executor = Executor::new(store, world, &Constant, observer, journal);
-        Executor { parallel, guards, stop, rate, max_failures, ..executor }
+        Executor { parallel, guards, stop, rate, max_failures, checkpoint, ..executor }
     }
 
     /// The states of all steps that were begun.

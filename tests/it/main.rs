@@ -21,6 +21,7 @@ mod cli_ranges;
 mod cli_renumber;
 mod codegen;
 mod findings;
+mod gates;
 mod guarding;
 mod harness;
 mod logging;
