@@ -83,7 +83,8 @@ pub struct Executor<'a> {
     /// [`OperationError::Stopped`].
     pub stop: Stop,
     /// How many of the things that steps are about may be left alone on the way forward, because someone else has
-    /// changed or deleted an object: of each, no later step is carried out. With one more the operation stops.
+    /// changed or deleted an object: of each, no later step is carried out. With one more the operation stops. What
+    /// was left alone before is tried again, and does not count.
     pub max_failures: usize,
     /// Writes a second at most, in the store and through the API.
     pub rate: Option<NonZeroU32>,
@@ -136,8 +137,9 @@ impl<'a> Executor<'a> {
     /// Carries out the stages, up to but not including the one with index `until` if that is given. Steps
     /// that are done already are skipped, so the same call resumes.
     ///
-    /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those under way are finished. Of each
-    /// thing that steps are about, everything before the failure is done and nothing after it begun.
+    /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those
+    /// under way are finished. Of each thing that steps are about, everything before the failure is done and
+    /// nothing after it begun.
     pub async fn run(&mut self, work: &dyn Work, until: Option<usize>) -> Result<Report, Failure> {
         let mut report = Report::default();
         if self.journal.is_being_undone() {

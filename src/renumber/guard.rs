@@ -93,9 +93,12 @@ pub fn strays(
     let mut strays = Vec::new();
     for candidate in &work.moves {
         let retire = step_of("retire", candidate);
-        if state(&step_of("flip", candidate)) == Some(State::Done) && state(&retire) != Some(State::Done) {
-            strays.extend(guard.stray(candidate).map(|mend| (retire, mend)));
+        if state(&retire) == Some(State::Done) {
+            continue;
         }
+        let is_flipped = state(&step_of("flip", candidate)) == Some(State::Done);
+        let stray = if is_flipped { guard.stray(candidate) } else { guard.never_moved(candidate) };
+        strays.extend(stray.map(|mend| (retire, mend)));
     }
     strays
 }
@@ -314,6 +317,32 @@ impl<'a> Watch<'a> {
             swap: Swap { edits, checks: Vec::new() },
             steps: vec![step_of("flip", candidate)],
             guards: vec![guard],
+        })
+    }
+
+    /// What frees the new address of a Service that was deleted, or made anew, before it moved.
+    fn never_moved(&self, candidate: &Move) -> Option<Mend> {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        if found.is_some_and(|service| service.uid == candidate.uid) {
+            return None;
+        }
+        let new = candidate.new_address;
+        let is_ours = |object: &&&AddressRecord| object.managed_by == Manager::Netsurgeon;
+        let edits: Vec<KeyEdit> = self
+            .objects
+            .get(&new)
+            .filter(is_ours)
+            .map(|_| self.compiler.free_new(candidate))
+            .into_iter()
+            .collect();
+        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
+        Some(Mend {
+            subject: candidate.subject(),
+            code: "retired-stray",
+            says: format!("`{new}` is reserved no longer"),
+            swap: Swap { edits, checks: Vec::new() },
+            steps: vec![step_of("flip", candidate)],
+            guards: vec![found.map_or(Guard::Absent(key), as_seen)],
         })
     }
 

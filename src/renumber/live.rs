@@ -228,6 +228,13 @@ impl World for LiveWorld<'_> {
         match external.name.as_str() {
             "close-range" => self.close_old_range().await.map(|()| Answer::Confirmed),
             "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
+            "flags" => {
+                let answer = self.approver.confirm(external, back).await?;
+                if matches!(answer, Answer::Confirmed) {
+                    self.allocation_follows(back).await?;
+                }
+                Ok(answer)
+            }
             _ => self.approver.confirm(external, back).await,
         }
     }

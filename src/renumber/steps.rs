@@ -52,6 +52,8 @@ pub(super) mod word {
     pub(in crate::renumber) const BARRIER: &str = "barrier";
     pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
     pub(in crate::renumber) const SEEN: &str = "seen";
+    pub(in crate::renumber) const ALLOCATION: &str = "allocation";
+    pub(in crate::renumber) const ALLOCATION_BACK: &str = "allocation-back";
     pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
     pub(in crate::renumber) const RANGE_REPLACED: &str = "range-replaced";
     pub(in crate::renumber) const TEMPORARY_GONE: &str = "temporary-gone";

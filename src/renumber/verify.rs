@@ -61,7 +61,9 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Held => held,
             Phase::Retired => retired,
         };
-        *count = count.saturating_add(1);
+        // One that was deleted before it moved waits for nothing.
+        let is_counted = phase != Phase::Waiting || cluster.service(candidate).is_some();
+        *count = count.saturating_add(usize::from(is_counted));
         let handed_back = StepId(format!("hand-back/{}", candidate.subject()));
         // On the way back the old address is the allocator's before the Service has it again.
         let manager = match state(&handed_back) {
@@ -92,6 +94,12 @@ impl<'a> Cluster<'a> {
         }
     }
 
+    /// The Service that is to move, if it is still the same one and has addresses.
+    fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        found.filter(|service| service.uid == candidate.uid && !service.addresses.is_empty())
+    }
+
     /// Of the tuple: `is_warm`, whether the new address is still lent to the shadow that warmed it up; `manager`,
     /// whose the IPAddress of the old address is while a Service itself holds it.
     fn check(
@@ -101,10 +109,7 @@ impl<'a> Cluster<'a> {
         findings: &mut Vec<Finding>,
     ) {
         let subject = format!("Service {}", candidate.subject());
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
-        let is_there =
-            |service: &&&ServiceRecord| service.uid == candidate.uid && !service.addresses.is_empty();
-        let Some(service) = found.filter(is_there) else {
+        let Some(service) = self.service(candidate) else {
             findings.push(
                 Finding::warning("moved-service-gone", subject)
                     .says("was deleted, made anew, or lost its addresses since it was planned".to_string())

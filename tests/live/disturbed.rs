@@ -58,7 +58,7 @@ async fn api_servers_stand_still_around_flips() {
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
-    let mut apply = serving.spawn(&whole_apply(&serving));
+    let mut apply = serving.start_netsurgeon(&whole_apply(&serving));
     serving.wait_for_records(&mut apply, "hand-over", 1).await;
     serving.cluster.pause_api_server(1);
     tokio::time::sleep(STANDSTILL).await;
@@ -81,7 +81,7 @@ async fn an_api_server_is_started_again() {
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
-    let mut apply = serving.spawn(&whole_apply(&serving));
+    let mut apply = serving.start_netsurgeon(&whole_apply(&serving));
     serving.wait_for_records(&mut apply, "flip", 5).await;
     serving.cluster.restart_api_server(0).await;
     assert_eq!(apply.end().await, 0);
@@ -98,7 +98,7 @@ async fn etcd_loses_its_leader() {
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
-    let mut apply = serving.spawn(&whole_apply(&serving));
+    let mut apply = serving.start_netsurgeon(&whole_apply(&serving));
     serving.wait_for_records(&mut apply, "flip", 5).await;
     let leader = serving.cluster.etcd.leader().await;
     serving.cluster.etcd.kill_member(leader);
@@ -112,7 +112,7 @@ async fn etcd_loses_its_leader() {
 #[tokio::test]
 async fn two_operators() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    let mut apply = serving.spawn(&whole_apply(&serving));
+    let mut apply = serving.start_netsurgeon(&whole_apply(&serving));
     serving.wait_for_records(&mut apply, "reserve", 1).await;
     let second = serving.netsurgeon("renumber apply --to 10.201.0.0/16 --no-snapshot --yes").expect(1);
     assert!(second.err.contains("is under way: the cluster is locked by `"), "{}", second.err);

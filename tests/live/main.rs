@@ -17,9 +17,11 @@ mod rig;
 
 mod api_servers;
 mod barrier;
+mod chaos;
 mod cluster_ip;
 mod disturbed;
 mod external_ip;
+mod families;
 mod guard;
 mod matrix;
 mod promises;

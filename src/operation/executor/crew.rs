@@ -19,9 +19,28 @@ use crate::operation::step::{Action, Step, Wait};
 
 /// In which direction steps are carried out.
 pub(super) enum Way {
-    /// With the things, by name, of which a step could not be carried out.
-    Forward(Mutex<HashSet<String>>),
+    Forward(Mutex<LeftAlone>),
     Back(Mutex<Unwinding>),
+}
+
+/// The things, by name, of which a step could not be carried out.
+#[derive(Default)]
+pub(super) struct LeftAlone {
+    things: HashSet<String>,
+    /// How many of them had not been left alone before.
+    fresh: usize,
+}
+
+impl LeftAlone {
+    /// Leaves one more thing alone, if that may be.
+    fn add(&mut self, step: &Step, before: Option<State>, most: usize) -> bool {
+        let is_fresh = before != Some(State::Failed);
+        if is_fresh && self.fresh >= most {
+            return false;
+        }
+        self.fresh = self.fresh.saturating_add(usize::from(is_fresh));
+        self.things.insert(step.about.clone())
+    }
 }
 
 /// How far an unwinding has come.
@@ -145,15 +164,15 @@ impl Crew<'_> {
         way: &Way,
     ) -> (usize, &'s Step, Result<Outcome, OperationError>) {
         let outcome = match way {
-            Way::Forward(failed) => self.carry(step, failed).await,
+            Way::Forward(left) => self.carry(step, left).await,
             Way::Back(unwinding) => self.undo(step, way, unwinding).await,
         };
         (index, step, outcome)
     }
 
     /// Carries out a step, unless one before it about the same thing could not be.
-    async fn carry(&self, step: &Step, failed: &Mutex<HashSet<String>>) -> Result<Outcome, OperationError> {
-        if lock(failed).contains(&step.about) {
+    async fn carry(&self, step: &Step, left: &Mutex<LeftAlone>) -> Result<Outcome, OperationError> {
+        if lock(left).things.contains(&step.about) {
             return Ok(Outcome::Nothing);
         }
         let is_for_the_way_back = matches!(step.action, Action::WayBack { .. });
@@ -164,13 +183,8 @@ impl Crew<'_> {
             Ok(true) => Ok(Outcome::Done),
             Ok(false) => Ok(Outcome::Skipped),
             Err(error) if error.is_about_one_object() && !step.about.is_empty() => {
-                // Before anything is waited for: another one may fail at the same time.
-                let may_fail = {
-                    let mut failed = lock(failed);
-                    let may_fail = failed.len() < self.max_failures;
-                    may_fail && failed.insert(step.about.clone())
-                };
-                if !may_fail {
+                let before = self.carrier.state(&step.id);
+                if !lock(left).add(step, before, self.max_failures) {
                     return Err(error);
                 }
                 self.leave_alone(step, &error, State::Failed).await.map(Outcome::Stuck)

@@ -12,6 +12,8 @@ use super::waits::NotYet;
 use crate::cluster::ObjectRef;
 use crate::operation::{Wait, WorldError};
 use crate::renumber::steps::word;
+use crate::survey::{Era, Layout};
+use crate::wire::objects::{self, RangeAllocation};
 
 /// The ServiceCIDR that API servers make from their flag.
 const OWN: &str = "kubernetes";
@@ -37,6 +39,35 @@ impl LiveWorld<'_> {
         }
         let until = "ServiceCIDR `kubernetes` has the new range and is ready".to_string();
         self.wait_for(&Wait { name: word::RANGE_REPLACED.into(), until, batch: None }).await
+    }
+
+    /// Waits until the RangeAllocation has the range of the flag: where there is nothing but a bitmap, an API server
+    /// that starts writes it for its own flag (`Repair.runOnce`,
+    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2).
+    pub(super) async fn allocation_follows(&self, back: bool) -> Result<(), WorldError> {
+        let Some(bitmap) = self.work.bitmap.as_ref().filter(|_| self.work.era == Era::Bitmap) else {
+            return Ok(());
+        };
+        let range = if back { bitmap.from.clone() } else { self.work.to.to_string() };
+        let until = format!("RangeAllocation `{}` has `{range}`", bitmap.name);
+        let name = if back { word::ALLOCATION_BACK } else { word::ALLOCATION };
+        self.wait_for(&Wait { name: name.into(), until, batch: None }).await
+    }
+
+    pub(super) async fn allocation_has(&self, range: &str) -> Result<(), NotYet> {
+        let name = self.work.bitmap.as_ref().map_or("serviceips", |bitmap| bitmap.name.as_str());
+        let key = Layout::new(&self.work.prefix).range(name);
+        let entry = self.store.get(&key).await?;
+        let entry = entry.ok_or_else(|| NotYet::Seen(format!("there is no RangeAllocation `{name}`")))?;
+        let found: RangeAllocation =
+            objects::decode(&entry.value).map_err(|error| NotYet::Never(WorldError(error.to_string())))?;
+        let found = found.range.unwrap_or_default();
+        if found == range {
+            return Ok(());
+        }
+        Err(NotYet::Seen(format!(
+            "it has `{found}`: an API server has the other flag, or has not started yet"
+        )))
     }
 
     pub(super) async fn range_is_replaced(&self) -> Result<(), NotYet> {

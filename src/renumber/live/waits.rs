@@ -66,6 +66,11 @@ impl LiveWorld<'_> {
         match wait.name.as_str() {
             word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
             word::ENDPOINTS => self.shadows_have_endpoints(moves).await,
+            word::ALLOCATION => self.allocation_has(&self.work.to.to_string()).await,
+            word::ALLOCATION_BACK => {
+                let before = self.work.bitmap.as_ref().map(|bitmap| bitmap.from.as_str());
+                self.allocation_has(before.unwrap_or_default()).await
+            }
             word::RANGE_READY => self.range_is_ready().await,
             word::RANGE_REPLACED => self.range_is_replaced().await,
             word::TEMPORARY_GONE => self.temporary_is_gone().await,

@@ -71,6 +71,13 @@ impl Compiler<'_> {
         KeyEdit { key: self.layout.ip_address(candidate.old_address), change: KeyChange::Delete { require } }
     }
 
+    /// Gives up the reservation of the new address.
+    pub(in crate::renumber) fn free_new(&self, candidate: &Move) -> KeyEdit {
+        let mut require = is_for(candidate, &candidate.name);
+        require.push(managed_by(NETSURGEON));
+        KeyEdit { key: self.layout.ip_address(candidate.new_address), change: KeyChange::Delete { require } }
+    }
+
     /// Removes the shadow that holds the old address, and the address with it; in etcd, as retiring does.
     pub(in crate::renumber) fn free_shadow(
         &self,
