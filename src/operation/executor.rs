@@ -1,8 +1,10 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches.
+//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches,
+//! [`batch`] rolls one back.
 
+mod batch;
 mod carry;
 mod crew;
 mod gate;
@@ -137,6 +139,8 @@ impl<'a> Executor<'a> {
     /// Carries out the stages, up to but not including the one with index `until` if that is given. Steps
     /// that are done already are skipped, so the same call resumes.
     ///
+    /// A batch that was being rolled back ([`Self::unwind_batch`]) is first rolled back to its end, and that is all.
+    ///
     /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those
     /// under way are finished. Of each thing that steps are about, everything before the failure is done and
     /// nothing after it begun.
@@ -145,6 +149,7 @@ impl<'a> Executor<'a> {
         if self.journal.is_being_undone() {
             return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
         }
+        self.finish_returning(work).await?;
         let checkpoint = self.checkpoint;
         let crew = self.crew();
         let way = Way::Forward(Mutex::default());
@@ -153,7 +158,7 @@ impl<'a> Executor<'a> {
         let (mut left, mut previous) = (stages.as_slice(), None);
         while let [stage, rest @ ..] = left {
             if let Some(checkpoint) = checkpoint.filter(|_| gate::is_between(previous, stage)) {
-                gate::pass(checkpoint, &crew, work, left).await?;
+                gate::pass(checkpoint, &crew, work, (previous, left)).await?;
             }
             let steps = work.steps(stage);
             crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
@@ -169,8 +174,24 @@ impl<'a> Executor<'a> {
     pub async fn unwind(&mut self, work: &dyn Work) -> Result<Report, Failure> {
         let stages = work.stages();
         self.refuse_past_no_return(work, &stages)?;
-        let unwinding = Unwinding::new(self.journal.is_being_undone());
-        let way = Way::Back(Mutex::new(unwinding));
+        if self.journal.returning().is_some() {
+            // From here on everything is on its way back, not a batch.
+            let (store, guards) = (self.store, self.guards.clone());
+            let failed = |source| Failure { step: StepId("(last)".into()), source };
+            self.journal.set_returning(store, None, &guards).await.map_err(failed)?;
+        }
+        let begun = self.journal.is_being_undone();
+        self.unwind_stages(work, &stages, begun).await
+    }
+
+    /// Undoes stages, last step first; `begun` tells whether anything of them was undone before.
+    async fn unwind_stages(
+        &mut self,
+        work: &dyn Work,
+        stages: &[Stage],
+        begun: bool,
+    ) -> Result<Report, Failure> {
+        let way = Way::Back(Mutex::new(Unwinding::new(begun)));
         let crew = self.crew();
         let mut report = Report::default();
         for stage in stages.iter().rev() {

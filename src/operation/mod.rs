@@ -7,6 +7,7 @@
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
 //!              └──────────────► Done                             (a step in the store: at once)
+//! with its batch:  UndoDone ─► Reset, which counts as (none)
 //! ```
 //!
 //! A step in the store changes objects and writes its record in one transaction, so the journal and the
@@ -33,7 +34,7 @@ mod swap;
 
 pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Progress, Record, State, Summary};
+pub use journal::{Journal, Listed, Progress, Record, Returning, State, Summary};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
@@ -103,6 +104,27 @@ pub enum OperationError {
         gate: String,
         /// Why.
         reason: String,
+        /// The batch, from 0, that has just ended there; `None` where the gate was asked before a batch that is
+        /// to be done anew.
+        after: Option<usize>,
+    },
+    /// A batch was rolled back because a gate after it was closed: the operation stops before it, to be resumed.
+    #[error("the gate `{gate}` was closed: {reason}; batch {} was rolled back", .batch.saturating_add(1))]
+    BatchRolledBack {
+        /// Which batch, from 0.
+        batch: usize,
+        /// Which gate.
+        gate: String,
+        /// Why it was closed.
+        reason: String,
+    },
+    /// Something of a batch that is being rolled back could not be undone.
+    #[error("batch {} could not be rolled back as a whole: {reason}", .batch.saturating_add(1))]
+    BatchStuck {
+        /// Which batch, from 0.
+        batch: usize,
+        /// What could not be undone first.
+        reason: String,
     },
     /// A port failed.
     #[error(transparent)]
@@ -157,6 +179,9 @@ impl OperationError {
 
     /// Whether nothing went wrong: the operation waits for somebody, and the same call goes on.
     pub fn is_pause(&self) -> bool {
-        matches!(self, Self::Paused { .. } | Self::GateClosed { .. } | Self::Stopped)
+        matches!(
+            self,
+            Self::Paused { .. } | Self::GateClosed { .. } | Self::BatchRolledBack { .. } | Self::Stopped
+        )
     }
 }
