@@ -1,5 +1,5 @@
-//! What is asked between two batches: the time, a program, an URL, a Prometheus. Each can close the way; then the
-//! operation pauses, or everything is rolled back.
+//! What is asked between two batches: the time, a program, a URL, a Prometheus. Each can close the way; then the
+//! operation pauses, or the batch that was done last is rolled back, or everything is.
 
 mod command;
 mod prometheus;
@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use self::command::Program;
-use self::prometheus::Query;
+use self::prometheus::{Limits, Query};
 use self::until::Until;
 use super::failure::Failure;
 use super::log::Kind;
@@ -25,7 +25,7 @@ use crate::cluster::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
 /// The gate that the clock closes. It pauses, whatever is to be done about the others.
-pub const UNTIL: &str = "until";
+const UNTIL: &str = "until";
 
 /// What is asked between two batches.
 #[derive(Debug, Clone, Default, Args)]
@@ -50,29 +50,35 @@ pub struct GateArgs {
     #[arg(long, value_name = "URL")]
     gate_http: Option<String>,
     /// Between batches put `--gate-query` to this Prometheus
-    #[arg(long, value_name = "URL", requires_all = ["gate_query", "gate_max"])]
+    #[arg(long, value_name = "URL", requires = "gate_query", requires = "gate_limits")]
     gate_prometheus: Option<String>,
     /// An instant query; no sample at all is a closed gate
     #[arg(long, value_name = "PROMQL", requires = "gate_prometheus")]
     gate_query: Option<String>,
     /// Every sample must be at most this
-    #[arg(long, value_name = "NUMBER", requires = "gate_prometheus", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", group = "gate_limits", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(requires = "gate_prometheus")]
     gate_max: Option<f64>,
+    /// Every sample must be at least this
+    #[arg(long, value_name = "NUMBER", group = "gate_limits", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(requires = "gate_prometheus")]
+    gate_min: Option<f64>,
     /// How long each gate may take, in seconds; one that takes longer is closed
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3600))]
     gate_timeout: u64,
-    /// At a closed gate: pause with exit status 6, or roll back everything that was done so far, all batches, with exit
-    /// status 4. `--until` always pauses
+    /// At a closed gate: pause before the next batch; or roll the batch before the gate back, and pause before it; or
+    /// roll everything back. Exit status 6 for the first two, 4 for the last. `--until` always pauses
     #[arg(long, value_name = "WHAT", value_enum, default_value = "pause")]
     on_gate_failure: OnFailure,
 }
 
 /// What to do at a closed gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum OnFailure {
+pub enum OnFailure {
     #[default]
     Pause,
     Rollback,
+    RollbackAll,
 }
 
 fn limit(text: &str) -> Result<f64, String> {
@@ -96,16 +102,17 @@ impl GateArgs {
         if let Some(text) = &self.gate_http {
             probes.push(Asked::Http(url("--gate-http", text)?));
         }
-        if let (Some(base), Some(query), Some(max)) = (&self.gate_prometheus, &self.gate_query, self.gate_max) {
+        if let (Some(base), Some(query)) = (&self.gate_prometheus, &self.gate_query) {
             let text = Query::url(base, query).map_err(Failure::usage)?;
-            probes.push(Asked::Prometheus(Query { probe: url("--gate-prometheus", &text)?, max }));
+            let limits = Limits { min: self.gate_min, max: self.gate_max };
+            probes.push(Asked::Prometheus(Query { probe: url("--gate-prometheus", &text)?, limits }));
         }
         Ok(Gates {
             pause: Duration::from_secs(self.pause.unwrap_or_default()),
             until: until.map_err(Failure::usage)?,
             probes,
             limit: Duration::from_secs(self.gate_timeout),
-            rolls_back: self.on_gate_failure == OnFailure::Rollback,
+            on_failure: self.on_gate_failure,
         })
     }
 }
@@ -141,12 +148,13 @@ impl Asked {
 }
 
 /// Gates that can be asked.
+#[derive(Default)]
 pub struct Gates {
     pause: Duration,
     until: Option<OffsetDateTime>,
     probes: Vec<Asked>,
     limit: Duration,
-    rolls_back: bool,
+    on_failure: OnFailure,
 }
 
 impl Gates {
@@ -155,19 +163,15 @@ impl Gates {
         !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
     }
 
-    /// Whether a gate that is closed means the way back.
-    pub fn roll_back(&self, gate: &str) -> bool {
-        self.rolls_back && gate != UNTIL
-    }
-
     /// Says why nothing may begin at this time, if so.
-    pub fn over(&self, ahead: Duration) -> Result<(), String> {
+    fn over(&self, ahead: Duration) -> Result<(), String> {
         let Some(until) = self.until else { return Ok(()) };
         let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
         if now >= until {
             return Err(format!("no batch begins after {words}"));
         }
-        if until - now <= ahead {
+        let then = time::Duration::try_from(ahead).ok().and_then(|ahead| now.checked_add(ahead));
+        if then.is_none_or(|then| then >= until) {
             return Err(format!("no batch begins after {words}, and the pause before it would end later"));
         }
         Ok(())
@@ -185,6 +189,16 @@ impl<'a> Gatekeeper<'a> {
     /// Puts somebody at the gates.
     pub fn new(gates: &'a Gates, output: &'a Output, operation: &'a str) -> Self {
         Self { gates, output, operation }
+    }
+
+    /// What is to be done about a gate that is closed.
+    pub fn on_failure(&self, gate: &str) -> OnFailure {
+        if gate == UNTIL { OnFailure::Pause } else { self.gates.on_failure }
+    }
+
+    /// Says what is done about it.
+    pub fn warn(&self, text: &str) {
+        self.output.warn(text);
     }
 
     fn say(&self, text: &str, gate: &str, open: bool, stage: &Stage) {

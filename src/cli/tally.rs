@@ -287,10 +287,12 @@ pub fn in_words(time: Duration) -> String {
 pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
     let stages = work.stages();
     let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
-    if journal.is_being_undone() {
+    let returning = journal.returning().map(|returning| returning.batch);
+    if returning.is_some() || journal.is_being_undone() {
         let is_open =
             |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
-        let stage = stages.iter().rev().find(|stage| has(stage, &is_open))?;
+        let mut its = stages.iter().filter(|stage| returning.is_none() || stage.batch == returning).rev();
+        let stage = its.find(|stage| has(stage, &is_open))?;
         return Some(format!("back: {}", stage.title));
     }
     let is_open = |step: &Step| {

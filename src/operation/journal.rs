@@ -19,8 +19,8 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 pub use self::keep::{Listed, Progress};
-pub use self::returning::Returning;
 use self::keep::{commit, summary_at};
+pub use self::returning::Returning;
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,

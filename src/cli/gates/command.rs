@@ -62,7 +62,12 @@ impl Program {
     }
 
     /// Runs it to its end, and returns how it ended. `batch` is the one that would begin, from 0.
-    pub async fn run(&self, operation: &str, batch: Option<usize>, limit: Duration) -> Result<String, String> {
+    pub async fn run(
+        &self,
+        operation: &str,
+        batch: Option<usize>,
+        limit: Duration,
+    ) -> Result<String, String> {
         let batch = batch.map_or_else(String::new, |batch| batch.saturating_add(1).to_string());
         // A file and not a pipe: what it has left running may hold a pipe open for ever.
         let failed = |error: std::io::Error| format!("`{}` cannot be run: {error}", self.path.display());

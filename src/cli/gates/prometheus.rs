@@ -1,43 +1,77 @@
 //! A Prometheus query with a threshold as a gate (`GET /api/v1/query`, prometheus.io/docs/prometheus/latest/querying/api).
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::cli::output::counted;
 use crate::cluster::{Probe, Response, escaped};
 
-/// A query, and what its samples may be at most.
+/// A query, and what its samples may be.
 pub struct Query {
     /// Asks.
     pub probe: Probe,
-    /// The threshold.
-    pub max: f64,
+    /// The thresholds.
+    pub limits: Limits,
+}
+
+/// What every sample must lie between; both are good themselves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// At least.
+    pub min: Option<f64>,
+    /// At most.
+    pub max: Option<f64>,
+}
+
+impl Limits {
+    fn allow(self, number: f64) -> bool {
+        !number.is_nan()
+            && self.min.is_none_or(|min| number >= min)
+            && self.max.is_none_or(|max| number <= max)
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.min, self.max) {
+            (Some(min), Some(max)) => write!(f, "{min} to {max}"),
+            (Some(min), None) => write!(f, "at least {min}"),
+            (None, Some(max)) => write!(f, "at most {max}"),
+            (None, None) => f.write_str("any number"),
+        }
+    }
 }
 
 impl Query {
     /// Returns where to put a query to the Prometheus at a URL, which may have a path.
     pub fn url(base: &str, query: &str) -> Result<String, String> {
         if base.contains(['?', '#']) {
-            return Err("`--gate-prometheus`: give the URL without a query, as in `http://prometheus:9090`".into());
+            return Err(
+                "`--gate-prometheus`: give the URL without a query, as in `http://prometheus:9090`".into()
+            );
         }
         Ok(format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), escaped(query)))
     }
 
     /// Asks; returns what speaks for going on, or what against it.
     pub async fn ask(&self, limit: Duration) -> Result<String, String> {
-        judge(&self.probe.get(limit).await?, self.max)
+        judge(&self.probe.get(limit).await?, self.limits)
     }
 }
 
-/// Judges an answer. Whatever is not surely below the threshold is above it: no sample, one that is no number, and an
+/// Judges an answer. Whatever is not surely within the limits is outside: no sample, one that is no number, and an
 /// answer with a warning, which may lack samples.
-fn judge(response: &Response, max: f64) -> Result<String, String> {
+fn judge(response: &Response, limits: Limits) -> Result<String, String> {
     let code = response.code;
     let answer: Value = serde_json::from_slice(&response.body)
         .map_err(|_| format!("HTTP status {code} with something else than a Prometheus' answer"))?;
     let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("status") != "success" || !(200..300).contains(&code) {
-        return Err(format!("HTTP status {code}: {} {}", text("errorType"), text("error")).trim_end().to_string());
+        return Err(format!("HTTP status {code}: {} {}", text("errorType"), text("error"))
+            .trim_end()
+            .to_string());
     }
     if let Some(warning) = answer.pointer("/warnings/0").and_then(Value::as_str) {
         return Err(format!("the answer may not be whole: {warning}"));
@@ -49,20 +83,27 @@ fn judge(response: &Response, max: f64) -> Result<String, String> {
             let series = result.as_array().map(Vec::as_slice).unwrap_or_default();
             series.iter().map(|one| (name_of(one), one.pointer("/value/1"))).collect()
         }
-        other => return Err(format!("expected numbers, the query has a {}", other.unwrap_or("result of no type"))),
+        other => {
+            return Err(format!(
+                "expected numbers, the query has a {}",
+                other.unwrap_or("result of no type")
+            ));
+        }
     };
-    let mut greatest: Option<f64> = None;
+    let mut extremes: Option<(f64, f64)> = None;
     for (name, sample) in &samples {
         let Some(number) = sample.and_then(Value::as_str).and_then(|text| text.parse::<f64>().ok()) else {
             return Err(format!("{name} is not a number"));
         };
-        if number.is_nan() || number > max {
-            return Err(format!("{name} is {number}, at most {max} is good"));
+        if !limits.allow(number) {
+            return Err(format!("{name} is {number}, good is {limits}"));
         }
-        greatest = Some(greatest.map_or(number, |greatest| greatest.max(number)));
+        let (least, greatest) = extremes.unwrap_or((number, number));
+        extremes = Some((least.min(number), greatest.max(number)));
     }
-    let greatest = greatest.ok_or("the query has no sample")?;
-    Ok(format!("at most {greatest} in {} (limit {max})", super::super::output::counted(samples.len(), "sample", "samples")))
+    let (least, greatest) = extremes.ok_or("the query has no sample")?;
+    let found = if samples.len() < 2 { greatest.to_string() } else { format!("{least} to {greatest}") };
+    Ok(format!("{} of {found}, good is {limits}", counted(samples.len(), "sample", "samples")))
 }
 
 /// Returns the labels of a series.
@@ -82,8 +123,11 @@ mod tests {
 
     use super::*;
 
+    const ANY: Limits = Limits { min: None, max: None };
+
     fn judged(answer: &Value) -> Result<String, String> {
-        judge(&Response { code: 200, body: answer.to_string().into_bytes() }, 0.5)
+        let limits = Limits { min: None, max: Some(0.5) };
+        judge(&Response { code: 200, body: answer.to_string().into_bytes() }, limits)
     }
 
     fn vector(values: &[&str]) -> Value {
@@ -94,12 +138,27 @@ mod tests {
 
     #[test]
     fn every_sample_must_be_at_most_the_threshold() {
-        assert_eq!(judged(&vector(&["0.5", "0"])).unwrap(), "at most 0.5 in 2 samples (limit 0.5)");
+        assert_eq!(judged(&vector(&["0.5", "0"])).unwrap(), "2 samples of 0 to 0.5, good is at most 0.5");
         assert!(judged(&vector(&["-Inf"])).is_ok());
         let scalar = json!({"status": "success", "data": {"resultType": "scalar", "result": [1.8e9, "0.1"]}});
-        assert_eq!(judged(&scalar).unwrap(), "at most 0.1 in 1 sample (limit 0.5)");
+        assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, good is at most 0.5");
         let over = judged(&vector(&["0", "0.51"])).unwrap_err();
-        assert_eq!(over, "{job=\"web\"} is 0.51, at most 0.5 is good");
+        assert_eq!(over, "{job=web} is 0.51, good is at most 0.5");
+    }
+
+    #[test]
+    fn there_can_be_a_least_and_a_most() {
+        for (min, max, good, bad) in [
+            (Some(0.99), None, vec!["0.99", "1", "+Inf"], vec!["0.98", "NaN", "-Inf"]),
+            (Some(1.0), Some(3.0), vec!["1", "3"], vec!["0", "4", "NaN"]),
+        ] {
+            let limits = Limits { min, max };
+            let of = |value: &str| {
+                judge(&Response { code: 200, body: vector(&[value]).to_string().into_bytes() }, limits)
+            };
+            assert!(good.iter().all(|value| of(value).is_ok()), "{good:?}");
+            assert!(bad.iter().all(|value| of(value).is_err()), "{bad:?}");
+        }
     }
 
     #[test]
@@ -112,15 +171,14 @@ mod tests {
         warned["warnings"] = json!(["one store did not answer"]);
         assert!(judged(&warned).unwrap_err().contains("one store did not answer"));
         let histogram = json!({"metric": {}, "histogram": [1.8e9, {"count": "1"}]});
-        let histogram =
-            json!({"status": "success", "data": {"resultType": "vector", "result": [histogram]}});
+        let histogram = json!({"status": "success", "data": {"resultType": "vector", "result": [histogram]}});
         assert!(judged(&histogram).is_err());
         let matrix = json!({"status": "success", "data": {"resultType": "matrix", "result": []}});
         assert!(judged(&matrix).unwrap_err().contains("matrix"));
         let body = br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#.to_vec();
-        let refused = judge(&Response { code: 400, body }, 0.5).unwrap_err();
+        let refused = judge(&Response { code: 400, body }, ANY).unwrap_err();
         assert_eq!(refused, "HTTP status 400: bad_data parse error");
         let page = Response { code: 200, body: b"<html>".to_vec() };
-        assert!(judge(&page, 0.5).is_err());
+        assert!(judge(&page, ANY).is_err());
     }
 }

@@ -63,7 +63,11 @@ impl Until {
             Self::At(moment) => moment,
             Self::Clock(clock) => {
                 let today = now.replace_time(clock);
-                if today > now { today } else { today.checked_add(time::Duration::DAY).ok_or_else(too_far)? }
+                if today > now {
+                    today
+                } else {
+                    today.checked_add(time::Duration::DAY).ok_or_else(too_far)?
+                }
             }
             Self::After(duration) => {
                 let duration = time::Duration::try_from(duration).map_err(|_| too_far())?;

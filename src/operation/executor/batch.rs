@@ -2,7 +2,7 @@
 
 use super::{Executor, Failure, Report};
 use crate::operation::OperationError;
-use crate::operation::journal::Returning;
+use crate::operation::journal::{Returning, State};
 use crate::operation::plan::Work;
 use crate::operation::step::{Action, Step, StepId};
 
@@ -13,11 +13,7 @@ impl Executor<'_> {
     /// May be interrupted at any instant: [`Executor::run`] first goes on with it then. Where something cannot be
     /// undone, because someone else has changed an object, the rest is, and the failure is
     /// [`OperationError::BatchStuck`]; the same call tries again.
-    pub async fn unwind_batch(
-        &mut self,
-        work: &dyn Work,
-        returning: &Returning,
-    ) -> Result<Report, Failure> {
+    pub async fn unwind_batch(&mut self, work: &dyn Work, returning: &Returning) -> Result<Report, Failure> {
         let mut stages = work.stages();
         self.refuse_past_no_return(work, &stages)?;
         stages.retain(|stage| stage.batch == Some(returning.batch));
@@ -26,7 +22,7 @@ impl Executor<'_> {
         let failed = |source| Failure { step: first.clone(), source };
         let guards = self.guards.clone();
         self.journal.set_returning(self.store, Some(returning), &guards).await.map_err(failed)?;
-        let is_back = |step: &Step| self.journal.state(&step.id).is_some_and(|s| s.is_of_the_way_back());
+        let is_back = |step: &Step| self.journal.state(&step.id).is_some_and(State::is_of_the_way_back);
         let begun = steps.iter().any(is_back);
         let report = self.unwind_stages(work, &stages, begun).await?;
         if let Some(stuck) = report.stuck.first() {

@@ -123,8 +123,5 @@ impl Journal {
 
 /// Whether what is there now says what came of a commit.
 fn is_to_be_read_again(error: &OperationError) -> bool {
-    matches!(
-        error,
-        OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. })
-    )
+    matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }
