@@ -94,8 +94,8 @@ impl Server {
     }
 }
 
-#[test]
-fn what_belongs_together_must_be_given_together() {
+#[tokio::test]
+async fn what_belongs_together_must_be_given_together() {
     for words in [
         &["--gate-prometheus", "http://p:9090"][..],
         &["--gate-prometheus", "http://p:9090", "--gate-query", "up"],
@@ -120,8 +120,8 @@ fn what_belongs_together_must_be_given_together() {
     assert!(!resolve(&["--on-gate-failure", "rollback"]).unwrap().are_there());
 }
 
-#[test]
-fn what_can_never_be_asked_is_refused_before_anything_begins() {
+#[tokio::test]
+async fn what_can_never_be_asked_is_refused_before_anything_begins() {
     for (words, says) in [
         (&["--gate-http", "localhost:80"][..], "http"),
         (&["--gate-http", "ftp://host/"], "expected `http://` or `https://`"),
@@ -138,8 +138,8 @@ fn what_can_never_be_asked_is_refused_before_anything_begins() {
     assert!(resolve(&query).err().unwrap().contains("without a query"));
 }
 
-#[test]
-fn the_clock_pauses_whatever_is_to_be_done_about_the_others() {
+#[tokio::test]
+async fn the_clock_pauses_whatever_is_to_be_done_about_the_others() {
     let output = Output::new(Format::Table, When::Never);
     for (word, otherwise) in [
         ("pause", OnFailure::Pause),
@@ -215,7 +215,10 @@ async fn a_prometheus_is_asked_its_query() {
     let wanted = "/sub/api/v1/query?query=rate%28errors%7Bjob%3D%22web%22%7D%5B1m%5D%29%20%2F%202";
     assert_eq!(asked, [wanted]);
     let (gate, reason) = answer(&with("0.01")).await.unwrap_err();
-    assert_eq!((gate.as_str(), reason.as_str()), ("prometheus", "{job=web} is 0.02, good is at most 0.01"));
+    assert_eq!(
+        (gate.as_str(), reason.as_str()),
+        ("prometheus", "{job=\"web\"} is 0.02, good is at most 0.01")
+    );
 }
 
 fn script(folder: &tempfile::TempDir, text: &str) -> String {

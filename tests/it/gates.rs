@@ -62,7 +62,7 @@ fn boundaries(bench: &Bench) -> Vec<Option<usize>> {
 
 fn is_closed(error: &OperationError) -> bool {
     error.is_pause()
-        && matches!(error, OperationError::GateClosed { gate, reason } if gate == "test" && reason == "as told")
+        && matches!(error, OperationError::GateClosed { gate, reason, .. } if gate == "test" && reason == "as told")
 }
 
 #[tokio::test]
@@ -140,6 +140,29 @@ async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
         assert_eq!(gate.take(), [boundaries(&bench)[1]], "{}", bench.name);
         bench.unwind(&store).await.expect("a rollback");
         bench.assert_as_at_the_start(&store, "undone from a gate").await;
+    }
+}
+
+/// The first batch has no gate before it, unless it is to be done anew; and a gate before such a batch does not say
+/// that the one before has just been done.
+#[tokio::test]
+async fn before_a_batch_is_done_anew_it_is_asked() {
+    for (fixture, to) in CASES {
+        let gate = Gate::closed_before(&[Some(1)]);
+        let bench = behind(&Bench::of(fixture, to).await, &gate, Stop::never());
+        let store = bench.fresh().await;
+        let failure = bench.run(&store, None).await.expect_err("it is closed");
+        assert!(matches!(failure.source, OperationError::GateClosed { after: Some(0), .. }), "{failure}");
+        bench.unwind_batch(&store, 0).await.expect("a way back");
+        gate.take();
+        *gate.closed_before.lock().unwrap() = vec![Some(0)];
+        let failure = bench.run(&store, None).await.expect_err("it is closed");
+        assert!(matches!(failure.source, OperationError::GateClosed { after: None, .. }), "{failure}");
+        assert_eq!(gate.take(), [Some(0)], "{}", bench.name);
+        gate.open();
+        bench.run(&store, None).await.expect("a run through open gates");
+        let all: Vec<_> = std::iter::once(Some(0)).chain(boundaries(&bench)).collect();
+        assert_eq!(gate.take(), all, "{}", bench.name);
     }
 }
 

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Ambient, Checkpoint, Claim, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Stop,
-    Summary, Work,
+    Ambient, Checkpoint, Claim, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent, State,
+    Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
@@ -235,6 +235,16 @@ impl Bench {
         self.executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
+    /// Rolls one batch back, as a process does that has just been started.
+    pub async fn unwind_batch(&self, store: &Saboteur, batch: usize) -> Result<Report, Failure> {
+        let mut journal = self.journal(store).await;
+        let world = Simulation::new(store, &self.plan.work, &Constant);
+        let returning = Returning { batch, gate: "test".into(), reason: "as told".into() };
+        let mut silent = Silent;
+        let mut executor = self.executor(store, &world, &mut silent, &mut journal);
+        executor.unwind_batch(&self.plan.work, &returning).await
+    }
+
     fn executor<'a>(
         &'a self,
         store: &'a Saboteur,
@@ -259,18 +269,7 @@ impl Bench {
     /// What differs from the start, IPAddress objects with a new uid or creation time only excepted; and
     /// those.
     pub async fn differences(&self, store: &Saboteur) -> (Vec<String>, Vec<String>) {
-        let after = keys(store, "/registry/").await;
-        let (mut differ, mut recreated) = (Vec::new(), Vec::new());
-        for key in self.before.keys().chain(after.keys().filter(|key| !self.before.contains_key(*key))) {
-            match (self.before.get(key), after.get(key)) {
-                (was, is) if was == is => {}
-                (Some(was), Some(is)) if is_address(key) && anonymous(was) == anonymous(is) => {
-                    recreated.push(key.to_string());
-                }
-                _ => differ.push(key.to_string()),
-            }
-        }
-        (differ, recreated)
+        differences(&self.before, &keys(store, "/registry/").await)
     }
 
     /// Fails unless everything is as at the start, but for uid and creation time of addresses that had moved.
@@ -282,6 +281,21 @@ impl Bench {
             self.plan.work.moves.iter().map(|m| layout.ip_address(m.old_address).to_string()).collect();
         assert!(recreated.iter().all(|key| moved.contains(key)), "{}, {context}: {recreated:?}", self.name);
     }
+}
+
+/// What differs, IPAddress objects with another uid or creation time only excepted; and those.
+pub fn differences(before: &Keys, after: &Keys) -> (Vec<String>, Vec<String>) {
+    let (mut differ, mut recreated) = (Vec::new(), Vec::new());
+    for key in before.keys().chain(after.keys().filter(|key| !before.contains_key(*key))) {
+        match (before.get(key), after.get(key)) {
+            (was, is) if was == is => {}
+            (Some(was), Some(is)) if is_address(key) && anonymous(was) == anonymous(is) => {
+                recreated.push(key.to_string());
+            }
+            _ => differ.push(key.to_string()),
+        }
+    }
+    (differ, recreated)
 }
 
 fn is_address(key: &Key) -> bool {
@@ -405,6 +419,13 @@ impl Saboteur {
     /// Changes a key as somebody else would.
     pub async fn meddle(&self, key: &Key, value: Vec<u8>) {
         self.meddle_with(key, Action::Put(value)).await;
+    }
+
+    /// Makes a key as somebody else would.
+    pub async fn create(&self, key: &Key, value: Vec<u8>) {
+        let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value) };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        self.overlay.commit(&transaction).await.expect("a commit");
     }
 
     /// Deletes a key as somebody else would.

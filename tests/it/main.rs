@@ -32,6 +32,7 @@ mod planning;
 mod program;
 mod rehearsal;
 mod report;
+mod returning;
 mod store_contract;
 mod verifying;
 mod wire_fixtures;

@@ -143,7 +143,7 @@ mod tests {
         let scalar = json!({"status": "success", "data": {"resultType": "scalar", "result": [1.8e9, "0.1"]}});
         assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, good is at most 0.5");
         let over = judged(&vector(&["0", "0.51"])).unwrap_err();
-        assert_eq!(over, "{job=web} is 0.51, good is at most 0.5");
+        assert_eq!(over, "{job=\"web\"} is 0.51, good is at most 0.5");
     }
 
     #[test]
