@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::time::sleep;
@@ -30,6 +30,7 @@ const UNTIL: &str = "until";
 /// What is asked between two batches.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Gates between batches")]
+#[command(group(ArgGroup::new("gate_limits").args(["gate_max", "gate_min"]).multiple(true)))]
 pub struct GateArgs {
     /// Wait between two batches, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
@@ -56,11 +57,11 @@ pub struct GateArgs {
     #[arg(long, value_name = "PROMQL", requires = "gate_prometheus")]
     gate_query: Option<String>,
     /// Every sample must be at most this
-    #[arg(long, value_name = "NUMBER", group = "gate_limits", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_max: Option<f64>,
     /// Every sample must be at least this
-    #[arg(long, value_name = "NUMBER", group = "gate_limits", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_min: Option<f64>,
     /// How long each gate may take, in seconds; one that takes longer is closed

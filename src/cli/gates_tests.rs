@@ -2,7 +2,6 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
 
 use clap::Parser;
@@ -221,10 +220,10 @@ async fn a_prometheus_is_asked_its_query() {
     );
 }
 
+/// A text for `sh`. (A file that was just written cannot be run while another thread forks.)
 fn script(folder: &tempfile::TempDir, text: &str) -> String {
     let path = folder.path().join("gate");
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(&path, text).unwrap();
     path.display().to_string()
 }
 
@@ -237,7 +236,7 @@ async fn a_program_is_open_when_it_succeeds() {
         "echo \"$NETSURGEON_OPERATION $NETSURGEON_BATCH $2\" > \"$1\"; echo looking >&2; \
          [ \"$2\" = 'a b' ] || { echo 'too many errors' >&2; exit 3; }",
     );
-    let words = ["--gate-command", &program, "--gate-arg", &told, "--gate-arg"];
+    let words = ["--gate-command", "sh", "--gate-arg", &program, "--gate-arg", &told, "--gate-arg"];
     let with = |last: &'static str| words.iter().copied().chain([last]).collect::<Vec<_>>();
     assert_eq!(answer(&with("a b")).await, Ok(()));
     assert_eq!(std::fs::read_to_string(&told).unwrap(), "renumber-1 2 a b\n");
@@ -253,8 +252,10 @@ async fn a_program_that_takes_too_long_is_closed_and_gone() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let program = script(&folder, &format!("sleep 1000 & echo $! > {}; wait", pid.display()));
-    let (_, reason) = answer(&["--gate-command", &program, "--gate-timeout", "2"]).await.unwrap_err();
-    assert_eq!(reason, "no end within 2 s");
+    let (_, reason) = answer(&["--gate-command", "/bin/sh", "--gate-arg", &program, "--gate-timeout", "5"])
+        .await
+        .unwrap_err();
+    assert_eq!(reason, "no end within 5 s");
     let child = std::fs::read_to_string(pid).unwrap();
     // What it has started is ended with it: gone, or waiting to be reaped.
     let path = format!("/proc/{}/stat", child.trim());

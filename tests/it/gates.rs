@@ -69,7 +69,7 @@ fn is_closed(error: &OperationError) -> bool {
 async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
     for (fixture, to) in CASES {
         let gate = Gate::closed_before(&[]);
-        let bench = behind(&Bench::of(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
         let store = bench.fresh().await;
         bench.run(&store, None).await.expect("a run through open gates");
         assert_eq!(gate.take(), boundaries(&bench), "{}", bench.name);
@@ -101,7 +101,7 @@ impl Observer for Begun {
 async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
     for (fixture, to) in CASES {
         let gate = Gate::closed_before(&[Some(1)]);
-        let bench = behind(&Bench::of(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
         let store = bench.fresh().await;
         let (mut begun, mut journal) = (Begun::default(), bench.journal(&store).await);
         let failure =
@@ -125,7 +125,7 @@ async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
 async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
     for (fixture, to) in CASES {
         let gate = Gate::closed_before(&[]);
-        let bench = behind(&Bench::of(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
         let store = bench.fresh().await;
         // The second batch is killed after its first commit.
         let first_of_second = bench.plan.work.stages().iter().position(|s| s.batch == Some(1)).unwrap();
@@ -149,7 +149,7 @@ async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
 async fn before_a_batch_is_done_anew_it_is_asked() {
     for (fixture, to) in CASES {
         let gate = Gate::closed_before(&[Some(1)]);
-        let bench = behind(&Bench::of(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
         let store = bench.fresh().await;
         let failure = bench.run(&store, None).await.expect_err("it is closed");
         assert!(matches!(failure.source, OperationError::GateClosed { after: Some(0), .. }), "{failure}");

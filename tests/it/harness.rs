@@ -41,6 +41,7 @@ pub const CASES: [(&str, &str); 6] = [
 
 /// So that every case has batches of several Services, and several of them.
 const BATCH_SIZE: usize = 7;
+const SMALL_BATCH: usize = 3;
 
 const OPERATION: &str = "loops";
 
@@ -119,10 +120,20 @@ pub async fn entries(name: &str) -> Vec<Entry> {
 
 impl Bench {
     pub async fn of(fixture: &str, to: &str) -> Self {
+        Self::in_batches(fixture, to, BATCH_SIZE).await
+    }
+
+    /// The same in smaller batches, so that every case has three and more.
+    pub async fn in_small_batches(fixture: &str, to: &str) -> Self {
+        let services = Self::of(fixture, to).await.plan.work.moves.len();
+        Self::in_batches(fixture, to, (services / 3).clamp(1, SMALL_BATCH)).await
+    }
+
+    /// The same in batches of so many.
+    pub async fn in_batches(fixture: &str, to: &str, batch_size: usize) -> Self {
         let base = Arc::new(MemoryStore::from_entries(entries(fixture).await));
         let survey = Survey::read(base.as_ref(), &Layout::default(), None).await.expect("a survey");
-        let options =
-            PlanOptions { batch_size: BATCH_SIZE, ..PlanOptions::new(to.parse().expect("a range")) };
+        let options = PlanOptions { batch_size, ..PlanOptions::new(to.parse().expect("a range")) };
         let plan = plan(&survey, &options).expect("a plan");
         let before = keys(base.as_ref(), "/registry/").await;
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }

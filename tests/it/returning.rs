@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use netsurgeon::operation::{Failure, OperationError, State, Work as _};
 use netsurgeon::store::{Key, ReadStore as _};
 
-use crate::harness::{Bench, Fault, Keys, Saboteur, differences, keys};
+use crate::harness::{Bench, CASES, Fault, Keys, Saboteur, Settings, differences, keys};
 use crate::loops::{differing, picks};
 
 /// Not the first, and not the last.
@@ -23,6 +23,17 @@ struct Reference {
     commits_on: usize,
     finished: Keys,
     finished_states: BTreeMap<String, Option<State>>,
+}
+
+/// All cases, with so many steps at a time.
+async fn all(parallel: &[usize]) -> Vec<Bench> {
+    let mut all = Vec::new();
+    for (fixture, to) in CASES {
+        let bench = Bench::in_small_batches(fixture, to).await;
+        let ways = parallel.iter().map(|parallel| Settings { parallel: *parallel, ..Settings::default() });
+        all.extend(ways.map(|settings| bench.with(settings)));
+    }
+    all
 }
 
 fn first_stage(bench: &Bench, batch: usize) -> Option<usize> {
@@ -86,7 +97,7 @@ impl Reference {
 /// operation without any of this.
 #[tokio::test]
 async fn it_is_as_before_the_batch_and_ends_as_without() {
-    for bench in Bench::all_ways().await {
+    for bench in all(&[1, 6]).await {
         let store = bench.fresh().await;
         bench.run(&store, first_stage(&bench, BATCH)).await.expect("a run");
         let (before, states) = (registry(&store).await, bench.states(&store).await);
@@ -104,7 +115,7 @@ async fn it_is_as_before_the_batch_and_ends_as_without() {
 
 #[tokio::test]
 async fn twice_is_the_same_as_once() {
-    for bench in Bench::all().await {
+    for bench in all(&[1]).await {
         let reference = reference(&bench).await;
         let store = done(&bench).await;
         bench.unwind_batch(&store, BATCH).await.expect("a way back");
@@ -138,7 +149,7 @@ async fn a_fault_at_each_write_of_its_way_back_changes_nothing() {
     let faults: [fn(usize) -> Fault; 5] =
         [Fault::Stop, Fault::LostAfter, Fault::LostBefore, Fault::LostAndLate, Fault::Conflict];
     let mut points = 0;
-    for bench in Bench::all_ways().await {
+    for bench in all(&[1, 6]).await {
         let reference = reference(&bench).await;
         for fault in faults {
             for at in picks(reference.commits_back) {
@@ -163,7 +174,7 @@ async fn a_fault_at_each_write_of_its_way_back_changes_nothing() {
 
 #[tokio::test]
 async fn killed_at_each_write_of_its_way_back_everything_can_be_undone() {
-    for bench in Bench::all_ways().await {
+    for bench in all(&[1, 6]).await {
         let reference = reference(&bench).await;
         for at in picks(reference.commits_back) {
             let store = done(&bench).await;
@@ -184,7 +195,7 @@ async fn killed_at_each_write_of_its_way_back_everything_can_be_undone() {
 
 #[tokio::test]
 async fn killed_at_each_write_of_doing_it_anew() {
-    for bench in Bench::all_ways().await {
+    for bench in all(&[1, 6]).await {
         let reference = reference(&bench).await;
         for at in picks(reference.commits_on) {
             let context = format!("stopped at commit {at} of {}", reference.commits_on);
@@ -203,6 +214,45 @@ async fn killed_at_each_write_of_doing_it_anew() {
             let report =
                 bench.unwind(&store).await.unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
             assert_eq!(report.stuck, [], "{}, {context}", bench.name);
+            bench.assert_as_at_the_start(&store, &context).await;
+        }
+    }
+}
+
+/// A batch whose records are reset in several transactions: in between some of its steps count as never begun, and
+/// some are undone.
+#[tokio::test]
+async fn killed_between_the_transactions_that_reset_a_great_batch() {
+    for (fixture, to) in CASES {
+        let bench = Bench::in_batches(fixture, to, 100).await;
+        let last = bench.plan.work.stages().iter().rposition(|stage| stage.batch == Some(0)).unwrap();
+        let after = Some(last + 1);
+        let done = async || {
+            let store = bench.fresh().await;
+            bench.run(&store, after).await.expect("an undisturbed run");
+            store.arm(Fault::None);
+            store
+        };
+        let store = done().await;
+        bench.unwind_batch(&store, 0).await.expect("an undisturbed way back");
+        let total = store.commits();
+        for at in total.saturating_sub(6)..=total {
+            let context = format!("{}, stopped at commit {at} of {total}", bench.name);
+            let stopped = async || {
+                let store = done().await;
+                store.arm(Fault::Stop(at));
+                bench.unwind_batch(&store, 0).await.expect_err("it was stopped");
+                store.arm(Fault::None);
+                store
+            };
+            let store = stopped().await;
+            let failure = bench.run(&store, None).await.expect_err("it pauses before the batch");
+            let is_rolled_back = matches!(failure.source, OperationError::BatchRolledBack { batch: 0, .. });
+            assert!(is_rolled_back, "{context}: {failure}");
+            bench.run(&store, bench.no_return()).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            let store = stopped().await;
+            let report = bench.unwind(&store).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_eq!(report.stuck, [], "{context}");
             bench.assert_as_at_the_start(&store, &context).await;
         }
     }
