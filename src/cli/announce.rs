@@ -46,7 +46,7 @@ impl<'a> Announcer<'a> {
         let (queue, waiting) = mpsc::channel(MOST_WAITING);
         let written = Arc::new(AtomicUsize::new(0));
         Self {
-            moves: work.moves.iter().map(|candidate| (candidate.subject(), candidate)).collect(),
+            moves: work.moves.iter().map(|candidate| (candidate.id(), candidate)).collect(),
             operation: operation.to_string(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             back: false,

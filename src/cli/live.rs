@@ -2,6 +2,7 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod sweeping;
 mod watchers;
 
 use std::collections::BTreeSet;
@@ -367,7 +368,10 @@ pub async fn open_operation(
     if summary.kind != KIND {
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }
-    let plan = Plan::parse(&text, Path::new(&operation))?;
+    let mut plan: Plan<Renumbering> = Plan::parse(&text, Path::new(&operation))?;
+    for amendment in journal.amendments(store).await? {
+        plan.work.add_sweep(Plan::parse(&amendment, Path::new(&operation))?.work);
+    }
     Ok(Ongoing { operation, plan, journal, summary })
 }
 

@@ -247,8 +247,10 @@ async fn go_on(
         return Err(Failure::refused("somebody else has begun to retire the old addresses")
             .hint(format!("go on with it: `netsurgeon operation resume {}`", args.operation)));
     }
-    let soak = ongoing.plan.work.soak_stage();
-    let way = if ongoing.journal.is_being_undone() { Way::Back } else { Way::Forward(soak) };
-    let report = session.carry_out(context, &args.live, &mut ongoing, lock, way).await?;
+    let report = if ongoing.journal.is_being_undone() {
+        session.carry_out(context, &args.live, &mut ongoing, lock, Way::Back).await?
+    } else {
+        session.move_all(context, &args.live, &mut ongoing, lock).await?
+    };
     Ok((ongoing, report))
 }

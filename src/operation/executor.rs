@@ -155,15 +155,16 @@ impl<'a> Executor<'a> {
         let way = Way::Forward(Mutex::default());
         let mut stages = work.stages();
         stages.retain(|stage| until.is_none_or(|until| stage.index < until));
-        let (mut left, mut previous) = (stages.as_slice(), None);
+        let (mut left, mut place) = (stages.as_slice(), gate::Place::default());
         while let [stage, rest @ ..] = left {
-            if let Some(checkpoint) = checkpoint.filter(|_| gate::is_between(previous, stage)) {
-                gate::pass(checkpoint, &crew, work, (previous, left)).await?;
+            if let Some(checkpoint) = checkpoint.filter(|_| place.is_between(stage)) {
+                gate::ask(checkpoint, &crew, work, (&place, left)).await?;
             }
             let steps = work.steps(stage);
             crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
             crew.carry_out(&steps.iter().collect::<Vec<_>>(), &way, &mut report).await?;
-            (left, previous) = (rest, Some(stage));
+            place.pass(stage);
+            left = rest;
         }
         Ok(report)
     }

@@ -67,23 +67,30 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
         .collect();
     let in_use: HashSet<IpAddr> = super::plan::in_use(survey, &work.to);
     let mut fit = Fit::default();
-    let mut known = HashSet::with_capacity(work.moves.len());
     for candidate in &work.moves {
         let name = (candidate.namespace.as_str(), candidate.name.as_str());
-        known.insert((name, candidate.uid.as_str()));
         if let Some(what) = drift(candidate, services.get(&name).copied(), &in_use) {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
     }
+    fit.newcomers = newcomers(work, survey).into_iter().map(ServiceRecord::subject).collect();
+    fit
+}
+
+/// Returns the Services with an address of a range that is left, of which the plan knows nothing.
+pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s ServiceRecord> {
+    let known: HashSet<(&str, &str, &str)> = work
+        .moves
+        .iter()
+        .map(|moved| (moved.namespace.as_str(), moved.name.as_str(), moved.uid.as_str()))
+        .collect();
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
-        let name = (service.namespace.as_str(), service.name.as_str());
-        !known.contains(&(name, service.uid.as_str()))
+        !known.contains(&(service.namespace.as_str(), service.name.as_str(), service.uid.as_str()))
             && !service.is_shadow()
             && service.addresses.iter().any(leaves)
     };
-    fit.newcomers = survey.services.iter().filter(is_new).map(ServiceRecord::subject).collect();
-    fit
+    survey.services.iter().filter(is_new).collect()
 }
 
 fn drift(candidate: &Move, service: Option<&ServiceRecord>, in_use: &HashSet<IpAddr>) -> Option<Change> {

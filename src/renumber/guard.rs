@@ -108,7 +108,7 @@ fn no_return() -> StepId {
 }
 
 fn step_of(name: &str, candidate: &Move) -> StepId {
-    StepId(format!("{name}/{}", candidate.subject()))
+    StepId(format!("{name}/{}", candidate.id()))
 }
 
 enum Seen {

@@ -49,7 +49,10 @@ pub struct Renumbering {
     /// Whether the operator accepts that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gap_accepted: bool,
-    /// The Services that move, in the order in which they do.
+    /// Whether what routes Services can hold nothing by an external IP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadows_only: bool,
+    /// The Services that move, in the order in which they do; last those that were born meanwhile, sweep by sweep.
     pub moves: Vec<Move>,
     /// The Services that do not.
     pub skipped: Vec<Skipped>,
@@ -97,6 +100,9 @@ pub struct Move {
     /// When it moves.
     #[serde(default, skip_serializing_if = "Turn::is_any")]
     pub turn: Turn,
+    /// In which sweep it was found, from 1; 0 for what was planned.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sweep: usize,
     /// Whether the object has `clusterIP` alone, without a list (last written before Kubernetes 1.20).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_list: bool,
@@ -113,6 +119,20 @@ impl Move {
     pub fn subject(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+
+    /// Returns what tells this move from all others of the plan: `namespace/name`, and the sweep behind a `+`,
+    /// because one that was swept may have the name of one that was planned and is gone.
+    pub fn id(&self) -> String {
+        match self.sweep {
+            0 => self.subject(),
+            sweep => format!("{}+{sweep}", self.subject()),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// When a Service moves. What everything else depends on comes last, alone.

@@ -18,6 +18,7 @@ pub mod rehearse;
 pub mod simulate;
 pub mod stages;
 mod steps;
+pub mod sweep;
 pub mod target;
 pub mod verify;
 

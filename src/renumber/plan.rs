@@ -54,19 +54,9 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let family = options.to.family();
     let (mut leaving, skipped) = split(survey, family, &options.to);
     leaving.sort_by(|a, b| order(a).cmp(&order(b)));
-    check_movers(&leaving)?;
-    let with_object = with_object(survey, family, &leaving)?;
     let (data_plane, gap, no_external_ip) = routing(survey, options)?;
-    let holds = choose_holds(&leaving, options.hold, no_external_ip)?;
     let taken = in_use(survey, &options.to);
-    let addresses = map_addresses(survey, options, &leaving, &taken)?;
-    let mut moves = Vec::with_capacity(leaving.len());
-    for (((service, hold), new_address), with_object) in
-        leaving.iter().zip(holds).zip(&addresses).zip(with_object)
-    {
-        let old_object_missing = survey.era.era != Era::Bitmap && !with_object;
-        moves.push(Move { old_object_missing, ..make_move(service, family, hold, *new_address) });
-    }
+    let moves = make_moves(survey, options, &leaving, no_external_ip, &taken)?;
     let ranges = survey.service_ranges();
     let flag_before = flag(survey);
     let mut work = Renumbering {
@@ -85,11 +75,35 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         data_plane,
         gap_accepted: gap.is_some() && options.accept_gap,
         gap,
+        shadows_only: no_external_ip.is_some(),
         moves,
         skipped,
     };
-    give_temporaries(&mut work, taken, capacity(survey, &options.to))?;
+    give_temporaries(&mut work, survey, taken)?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
+}
+
+/// Decides for every Service where it goes, and how its old address is held.
+pub(super) fn make_moves(
+    survey: &Survey,
+    options: &PlanOptions,
+    leaving: &[&ServiceRecord],
+    no_external_ip: Option<&'static str>,
+    taken: &HashSet<IpAddr>,
+) -> Result<Vec<Move>, PlanError> {
+    check_movers(leaving)?;
+    let family = options.to.family();
+    let with_object = with_object(survey, family, leaving)?;
+    let holds = choose_holds(leaving, options.hold, no_external_ip)?;
+    let addresses = map_addresses(survey, options, leaving, taken)?;
+    let mut moves = Vec::with_capacity(leaving.len());
+    for (((service, hold), new_address), with_object) in
+        leaving.iter().zip(holds).zip(&addresses).zip(with_object)
+    {
+        let old_object_missing = survey.era.era != Era::Bitmap && !with_object;
+        moves.push(Move { old_object_missing, ..make_move(service, family, hold, *new_address) });
+    }
+    Ok(moves)
 }
 
 /// What routes Services, the gap where that is not known or was not tested, and why nothing can be held by an
@@ -110,7 +124,11 @@ fn routing(survey: &Survey, options: &PlanOptions) -> Result<Routes, PlanError> 
 
 /// Gives every shadow Service an address of the new range to be made under. It is free again within the
 /// batch, so every batch uses the same ones.
-fn give_temporaries(work: &mut Renumbering, taken: HashSet<IpAddr>, capacity: u128) -> Result<(), PlanError> {
+pub(super) fn give_temporaries(
+    work: &mut Renumbering,
+    survey: &Survey,
+    taken: HashSet<IpAddr>,
+) -> Result<(), PlanError> {
     let batches = work.batches();
     let shadows = |moves: &[Move]| moves.iter().filter(|candidate| candidate.shadow.is_some()).count();
     let counts = batches.iter().filter_map(|batch| work.moves.get(batch.clone())).map(shadows);
@@ -118,7 +136,7 @@ fn give_temporaries(work: &mut Renumbering, taken: HashSet<IpAddr>, capacity: u1
     if needed == 0 {
         return Ok(());
     }
-    let spare: Vec<IpAddr> = spare_addresses(taken, work, capacity).take(needed).collect();
+    let spare: Vec<IpAddr> = spare_addresses(taken, work, capacity(survey, &work.to)).take(needed).collect();
     if spare.len() < needed {
         return Err(PlanError::NoRoomForShadows { needed, free: spare.len() });
     }
@@ -370,6 +388,7 @@ fn make_move(
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
         turn: turn_of(service),
+        sweep: 0,
         without_list,
         old_object_missing: false,
         shadow,

@@ -93,31 +93,50 @@ impl Renumbering {
         (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
 
+    /// What was planned, without what was swept.
+    pub(super) fn planned(&self) -> &[Move] {
+        let count = self.moves.partition_point(|candidate| candidate.sweep == 0);
+        self.moves.get(..count).unwrap_or_default()
+    }
+
     /// How many of the moves share batches. Those that go alone are the last ones of a plan.
     fn shared(&self) -> usize {
-        self.moves.partition_point(|candidate| !is_alone(candidate))
+        self.planned().partition_point(|candidate| !is_alone(candidate))
+    }
+
+    /// Returns the parts of the moves that share batches, over whose ends no batch goes, with the most Services of a
+    /// batch: what was planned, what goes alone, each sweep.
+    fn sections(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let (shared, planned, size) = (self.shared(), self.planned().len(), self.batch_size.max(1));
+        let sweeps = (1..=self.sweeps()).map(move |sweep| {
+            let start = self.moves.partition_point(|candidate| candidate.sweep < sweep);
+            (start..self.moves.partition_point(|candidate| candidate.sweep <= sweep), size)
+        });
+        [(0..shared, size), (shared..planned, 1)].into_iter().chain(sweeps)
     }
 
     fn batch_count(&self) -> usize {
-        let shared = self.shared();
-        let alone = self.moves.len().saturating_sub(shared);
-        shared.div_ceil(self.batch_size.max(1)).saturating_add(alone)
+        self.sections().map(|(section, size)| section.len().div_ceil(size)).sum()
+    }
+
+    /// How many of the batches were planned; the others were swept.
+    fn planned_batch_count(&self) -> usize {
+        self.sections().take(2).map(|(section, size)| section.len().div_ceil(size)).sum()
     }
 
     /// Returns a batch's place among the moves; computed, so that compiling a stage does not depend on how
     /// many others there are.
     fn batch_range(&self, batch: usize) -> Range<usize> {
-        let (shared, size) = (self.shared(), self.batch_size.max(1));
-        match batch.checked_sub(shared.div_ceil(size)) {
-            None => {
-                let start = batch.saturating_mul(size);
-                start..start.saturating_add(size).min(shared)
-            }
-            Some(alone) => {
-                let index = shared.saturating_add(alone);
-                index..index.saturating_add(1)
-            }
+        let mut left = batch;
+        for (section, size) in self.sections() {
+            let Some(beyond) = left.checked_sub(section.len().div_ceil(size)) else {
+                let start = section.start.saturating_add(left.saturating_mul(size));
+                return start..start.saturating_add(size).min(section.end);
+            };
+            left = beyond;
         }
+        let end = self.moves.len();
+        end..end
     }
 
     /// Returns the name of the ServiceCIDR that is made for the new range.
@@ -140,24 +159,29 @@ impl Renumbering {
         } else {
             parts.push((Part::Flags, None));
         }
-        for batch in 0..self.batch_count() {
-            let has_shadows = self.batch(batch).iter().any(|candidate| candidate.shadow.is_some());
-            let mut add = |condition: bool, more: &[Part]| {
-                parts.extend(more.iter().filter(|_| condition).map(|part| (*part, Some(batch))));
-            };
-            add(!objects, &[Part::Reserve]);
-            add(has_shadows, &[Part::Shadows]);
-            add(true, &[Part::Prewarm]);
-            add(objects, &[Part::HandOver, Part::SettleOld]);
-            add(true, &[Part::Barrier, Part::Flip, Part::Verify]);
-            add(objects, &[Part::HandBack, Part::Settle]);
-            add(has_shadows, &[Part::Unwarm]);
-        }
+        let (planned, all) = (self.planned_batch_count(), self.batch_count());
+        (0..planned).for_each(|batch| self.schedule_batch(batch, false, &mut parts));
         if objects {
             parts.push((Part::Flags, None));
         }
+        (planned..all).for_each(|batch| self.schedule_batch(batch, true, &mut parts));
         parts.extend([Part::Close, Part::NoReturn, Part::Retire, Part::Finish].map(|part| (part, None)));
         parts
+    }
+
+    fn schedule_batch(&self, batch: usize, is_swept: bool, parts: &mut Vec<(Part, Option<usize>)>) {
+        let objects = self.era != Era::Bitmap;
+        let has_shadows = self.batch(batch).iter().any(|candidate| candidate.shadow.is_some());
+        let mut add = |condition: bool, more: &[Part]| {
+            parts.extend(more.iter().filter(|_| condition).map(|part| (*part, Some(batch))));
+        };
+        add(!objects || is_swept, &[Part::Reserve]);
+        add(has_shadows, &[Part::Shadows]);
+        add(true, &[Part::Prewarm]);
+        add(objects, &[Part::HandOver, Part::SettleOld]);
+        add(true, &[Part::Barrier, Part::Flip, Part::Verify]);
+        add(objects, &[Part::HandBack, Part::Settle]);
+        add(has_shadows, &[Part::Unwarm]);
     }
 
     /// Returns the index of the stage that flips this batch: where an operation is "in the middle".
@@ -192,7 +216,7 @@ impl Renumbering {
             Part::Prepare => "make ready what the move needs".into(),
             Part::Flags => format!("every API server takes `{}` as its range", self.to),
             Part::Reserve if batch.is_some() => format!("reserve the addresses of {of}"),
-            Part::Reserve => format!("reserve {count} addresses of `{}`", self.to),
+            Part::Reserve => format!("reserve {} addresses of `{}`", self.planned().len(), self.to),
             Part::OpenRange => format!("create the ServiceCIDR of `{}`", self.to),
             Part::Shadows => format!("make the shadow Services of {of}"),
             Part::Prewarm => format!("route the new addresses of {of}"),
@@ -240,8 +264,19 @@ impl Work for Renumbering {
         match part {
             Part::Prepare => compiler.prepare(),
             Part::Flags => compiler.flags(),
-            Part::Reserve if stage.batch.is_some() => vec![compiler.reserve_bits(batch, moves)],
-            Part::Reserve => each(&|m| compiler.reserve(m)),
+            Part::Reserve if stage.batch.is_none() => {
+                self.planned().iter().map(|m| compiler.reserve(m)).collect()
+            }
+            Part::Reserve => {
+                let mut steps = Vec::new();
+                if self.era != Era::Bitmap {
+                    steps.extend(moves.iter().map(|m| compiler.reserve(m)));
+                }
+                if self.era != Era::Objects {
+                    steps.push(compiler.reserve_bits(batch, moves));
+                }
+                steps
+            }
             Part::OpenRange => vec![compiler.open_range(), compiler.range_is_ready()],
             Part::Shadows => compiler.shadows(batch, moves),
             Part::Prewarm => some(&|m| compiler.prewarm(m)),

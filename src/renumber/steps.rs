@@ -38,12 +38,12 @@ fn step(name: &str, subject: &str, action: Action) -> Step {
 /// A step that belongs to one Service: it is left alone on the way back once another of that Service cannot
 /// be undone.
 fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
-    Step { about: candidate.subject(), ..step(name, &candidate.subject(), action) }
+    Step { about: candidate.id(), ..step(name, &candidate.id(), action) }
 }
 
 /// A transaction that belongs to the way back of a Service's flip.
 fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
-    let of = StepId(format!("flip/{}", candidate.subject()));
+    let of = StepId(format!("flip/{}", candidate.id()));
     step_of(candidate, name, Action::WayBack { of, swap })
 }
 

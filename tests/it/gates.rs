@@ -53,11 +53,25 @@ fn behind(bench: &Bench, gate: &Arc<Gate>, stop: Stop) -> Bench {
     bench.with(Settings { checkpoint: Some(checkpoint), parallel: 4, stop, ..Settings::default() })
 }
 
-/// Where the gate is asked in a whole run: before each batch but the first, and after the last.
+/// Where the gate is asked in a whole run: before each batch but the first, and before what comes after one.
 fn boundaries(bench: &Bench) -> Vec<Option<usize>> {
-    let batches = bench.plan.work.stages().iter().filter_map(|stage| stage.batch).max().unwrap() + 1;
-    assert!(batches > 2, "{}", bench.name);
-    (1..batches).map(Some).chain([None]).collect()
+    let mut batches: Vec<_> = bench.plan.work.stages().into_iter().map(|stage| stage.batch).collect();
+    batches.dedup();
+    let boundaries: Vec<_> = batches.into_iter().skip_while(Option::is_none).skip(1).collect();
+    assert!(boundaries.starts_with(&[Some(1), Some(2)]) && boundaries.ends_with(&[None]), "{}", bench.name);
+    boundaries
+}
+
+/// All cases, and some in which Services are swept after everything that was planned.
+async fn all() -> Vec<Bench> {
+    let mut all = Vec::new();
+    for (fixture, to) in CASES {
+        all.push(Bench::in_small_batches(fixture, to).await);
+    }
+    for (fixture, to) in &CASES[..3] {
+        all.push(Bench::swept(fixture, to).await);
+    }
+    all
 }
 
 fn is_closed(error: &OperationError) -> bool {
@@ -67,9 +81,9 @@ fn is_closed(error: &OperationError) -> bool {
 
 #[tokio::test]
 async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
-    for (fixture, to) in CASES {
+    for bench in all().await {
         let gate = Gate::closed_before(&[]);
-        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
         bench.run(&store, None).await.expect("a run through open gates");
         assert_eq!(gate.take(), boundaries(&bench), "{}", bench.name);
@@ -99,9 +113,9 @@ impl Observer for Begun {
 
 #[tokio::test]
 async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
-    for (fixture, to) in CASES {
+    for bench in all().await {
         let gate = Gate::closed_before(&[Some(1)]);
-        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
         let (mut begun, mut journal) = (Begun::default(), bench.journal(&store).await);
         let failure =
@@ -123,9 +137,9 @@ async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
 
 #[tokio::test]
 async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
-    for (fixture, to) in CASES {
+    for bench in all().await {
         let gate = Gate::closed_before(&[]);
-        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
         // The second batch is killed after its first commit.
         let first_of_second = bench.plan.work.stages().iter().position(|s| s.batch == Some(1)).unwrap();
@@ -147,9 +161,9 @@ async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
 /// that the one before has just been done.
 #[tokio::test]
 async fn before_a_batch_is_done_anew_it_is_asked() {
-    for (fixture, to) in CASES {
+    for bench in all().await {
         let gate = Gate::closed_before(&[Some(1)]);
-        let bench = behind(&Bench::in_small_batches(fixture, to).await, &gate, Stop::never());
+        let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
         let failure = bench.run(&store, None).await.expect_err("it is closed");
         assert!(matches!(failure.source, OperationError::GateClosed { after: Some(0), .. }), "{failure}");

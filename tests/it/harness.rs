@@ -15,7 +15,8 @@ use netsurgeon::operation::{
     Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
-use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
+use netsurgeon::renumber::sweep::sweep;
+use netsurgeon::renumber::{Move, PlanOptions, Renumbering, plan};
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::snapshot::SnapshotStore;
@@ -139,6 +140,38 @@ impl Bench {
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }
     }
 
+    /// The same with some of its Services not planned but swept, in two sweeps: as if they had been born meanwhile.
+    pub async fn swept(fixture: &str, to: &str) -> Self {
+        let mut bench = Self::of(fixture, to).await;
+        let survey = Survey::read(bench.base.as_ref(), &Layout::default(), None).await.expect("a survey");
+        let work = &mut bench.plan.work;
+        let (mut shadows, mut others) = (0, 0);
+        let unknown: Vec<Move> = work
+            .moves
+            .extract_if(.., |candidate| {
+                let count = if candidate.shadow.is_some() { &mut shadows } else { &mut others };
+                *count += 1;
+                candidate.turn.is_any() && *count <= 3
+            })
+            .collect();
+        assert_eq!(unknown.len(), 6, "{fixture} has Services of both kinds");
+        // The last one is found later than the others.
+        let later = unknown.last().expect("there are six").clone();
+        let services = |survey: &Survey| survey.services.clone();
+        let earlier = Survey {
+            services: services(&survey).into_iter().filter(|s| s.uid != later.uid).collect(),
+            ..survey.clone()
+        };
+        for survey in [&earlier, &survey] {
+            let found = sweep(work, survey).expect("a sweep").expect("some are found");
+            work.add_sweep(found);
+        }
+        assert!(sweep(work, &survey).expect("a sweep").is_none(), "all are found");
+        assert_eq!(work.moves.iter().map(|m| m.sweep).max(), Some(2));
+        bench.name = format!("{}, swept", bench.name);
+        bench
+    }
+
     /// Returns the fixture's store, as it was before.
     pub fn base(&self) -> &MemoryStore {
         &self.base
@@ -154,6 +187,9 @@ impl Bench {
         let mut all = Vec::new();
         for (fixture, to) in CASES {
             all.push(Self::of(fixture, to).await);
+        }
+        for (fixture, to) in &CASES[..3] {
+            all.push(Self::swept(fixture, to).await);
         }
         all
     }

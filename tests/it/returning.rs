@@ -10,8 +10,12 @@ use netsurgeon::store::{Key, ReadStore as _};
 use crate::harness::{Bench, CASES, Fault, Keys, Saboteur, Settings, differences, keys};
 use crate::loops::{differing, picks};
 
-/// Not the first, and not the last.
-const BATCH: usize = 1;
+/// The batch that is rolled back: not the first, and not the last; where some are swept, the first of those.
+fn batch_of(bench: &Bench) -> usize {
+    let work = &bench.plan.work;
+    let swept = |batch: &std::ops::Range<usize>| work.moves[batch.start].sweep > 0;
+    work.batches().iter().position(swept).unwrap_or(1)
+}
 
 /// What an undisturbed operation does, of which a batch is rolled back once.
 struct Reference {
@@ -29,11 +33,16 @@ struct Reference {
 async fn all(parallel: &[usize]) -> Vec<Bench> {
     let mut all = Vec::new();
     for (fixture, to) in CASES {
-        let bench = Bench::in_small_batches(fixture, to).await;
-        let ways = parallel.iter().map(|parallel| Settings { parallel: *parallel, ..Settings::default() });
-        all.extend(ways.map(|settings| bench.with(settings)));
+        all.push(Bench::in_small_batches(fixture, to).await);
     }
-    all
+    for (fixture, to) in &CASES[..3] {
+        all.push(Bench::swept(fixture, to).await);
+    }
+    let ways = |bench: Bench| {
+        let settings = |parallel: &usize| Settings { parallel: *parallel, ..Settings::default() };
+        parallel.iter().map(settings).map(move |settings| bench.with(settings)).collect::<Vec<_>>()
+    };
+    all.into_iter().flat_map(ways).collect()
 }
 
 fn first_stage(bench: &Bench, batch: usize) -> Option<usize> {
@@ -46,7 +55,7 @@ fn first_stage(bench: &Bench, batch: usize) -> Option<usize> {
 /// Returns a store in which the batch has just been done.
 async fn done(bench: &Bench) -> Saboteur {
     let store = bench.fresh().await;
-    bench.run(&store, first_stage(bench, BATCH + 1)).await.expect("an undisturbed run");
+    bench.run(&store, first_stage(bench, batch_of(bench) + 1)).await.expect("an undisturbed run");
     store.arm(Fault::None);
     store
 }
@@ -57,7 +66,7 @@ async fn registry(store: &Saboteur) -> Keys {
 
 async fn reference(bench: &Bench) -> Reference {
     let store = done(bench).await;
-    bench.unwind_batch(&store, BATCH).await.expect("an undisturbed way back");
+    bench.unwind_batch(&store, batch_of(bench)).await.expect("an undisturbed way back");
     let commits_back = store.commits();
     let (returned, returned_states) = (registry(&store).await, bench.states(&store).await);
     store.arm(Fault::None);
@@ -68,10 +77,10 @@ async fn reference(bench: &Bench) -> Reference {
     Reference { commits_back, returned, returned_states, commits_on, finished, finished_states }
 }
 
-fn is_rolled_back(failure: &Failure) -> bool {
+fn is_rolled_back(bench: &Bench, failure: &Failure) -> bool {
     failure.source.is_pause()
-        && matches!(&failure.source, OperationError::BatchRolledBack { batch: BATCH, gate, reason }
-            if gate == "test" && reason == "as told")
+        && matches!(&failure.source, OperationError::BatchRolledBack { batch, gate, reason }
+            if *batch == batch_of(bench) && gate == "test" && reason == "as told")
 }
 
 impl Reference {
@@ -99,7 +108,7 @@ impl Reference {
 async fn it_is_as_before_the_batch_and_ends_as_without() {
     for bench in all(&[1, 6]).await {
         let store = bench.fresh().await;
-        bench.run(&store, first_stage(&bench, BATCH)).await.expect("a run");
+        bench.run(&store, first_stage(&bench, batch_of(&bench))).await.expect("a run");
         let (before, states) = (registry(&store).await, bench.states(&store).await);
         bench.run(&store, None).await.expect("a run");
         let (end, end_states) = (registry(&store).await, bench.states(&store).await);
@@ -118,15 +127,15 @@ async fn twice_is_the_same_as_once() {
     for bench in all(&[1]).await {
         let reference = reference(&bench).await;
         let store = done(&bench).await;
-        bench.unwind_batch(&store, BATCH).await.expect("a way back");
+        bench.unwind_batch(&store, batch_of(&bench)).await.expect("a way back");
         store.arm(Fault::None);
-        let again = bench.unwind_batch(&store, BATCH).await.expect("nothing to undo");
+        let again = bench.unwind_batch(&store, batch_of(&bench)).await.expect("nothing to undo");
         assert_eq!((again.done, again.stuck.len()), (0, 0), "{}", bench.name);
         assert_eq!(store.commits(), 2, "{}: the mark, and the mark gone", bench.name);
         reference.assert_returned(&bench, &store, "twice").await;
         // Done anew, and rolled back anew.
-        bench.run(&store, first_stage(&bench, BATCH + 1)).await.expect("a run");
-        bench.unwind_batch(&store, BATCH).await.expect("a second way back");
+        bench.run(&store, first_stage(&bench, batch_of(&bench) + 1)).await.expect("a run");
+        bench.unwind_batch(&store, batch_of(&bench)).await.expect("a second way back");
         reference.assert_returned(&bench, &store, "anew").await;
         bench.unwind(&store).await.expect("a rollback");
         bench.assert_as_at_the_start(&store, "undone").await;
@@ -137,11 +146,14 @@ async fn twice_is_the_same_as_once() {
 async fn resume_back(bench: &Bench, store: &Saboteur, context: &str) {
     if bench.journal(store).await.returning().is_none() {
         // Nothing of it was begun, or all of it done: the gate says what is to be done.
-        bench.unwind_batch(store, BATCH).await.unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
+        bench
+            .unwind_batch(store, batch_of(bench))
+            .await
+            .unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
         return;
     }
     let failure = bench.run(store, None).await.expect_err("it pauses before the batch");
-    assert!(is_rolled_back(&failure), "{}, {context}: {failure}", bench.name);
+    assert!(is_rolled_back(bench, &failure), "{}, {context}: {failure}", bench.name);
 }
 
 #[tokio::test]
@@ -155,7 +167,7 @@ async fn a_fault_at_each_write_of_its_way_back_changes_nothing() {
             for at in picks(reference.commits_back) {
                 let store = done(&bench).await;
                 store.arm(fault(at));
-                let outcome = bench.unwind_batch(&store, BATCH).await;
+                let outcome = bench.unwind_batch(&store, batch_of(&bench)).await;
                 let context = format!("{:?} of {}", fault(at), reference.commits_back);
                 assert!(outcome.is_err() || fault(at) != Fault::Stop(at), "{context}");
                 store.arm(Fault::None);
@@ -179,7 +191,7 @@ async fn killed_at_each_write_of_its_way_back_everything_can_be_undone() {
         for at in picks(reference.commits_back) {
             let store = done(&bench).await;
             store.arm(Fault::Stop(at));
-            bench.unwind_batch(&store, BATCH).await.expect_err("it was stopped");
+            bench.unwind_batch(&store, batch_of(&bench)).await.expect_err("it was stopped");
             store.arm(Fault::None);
             let context = format!("stopped at commit {at} of {}", reference.commits_back);
             let report =
@@ -201,7 +213,7 @@ async fn killed_at_each_write_of_doing_it_anew() {
             let context = format!("stopped at commit {at} of {}", reference.commits_on);
             let anew = async || {
                 let store = done(&bench).await;
-                bench.unwind_batch(&store, BATCH).await.expect("a way back");
+                bench.unwind_batch(&store, batch_of(&bench)).await.expect("a way back");
                 store.arm(Fault::Stop(at));
                 bench.run(&store, bench.no_return()).await.expect_err("it was stopped");
                 store.arm(Fault::None);
@@ -265,18 +277,19 @@ async fn what_cannot_be_undone_is_named_and_tried_again() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = done(&bench).await;
     let stages = bench.plan.work.stages();
-    let flip = stages.iter().find(|stage| stage.batch == Some(BATCH) && stage.name == "flip").unwrap();
+    let flip =
+        stages.iter().find(|stage| stage.batch == Some(batch_of(&bench)) && stage.name == "flip").unwrap();
     let about = bench.plan.work.steps(flip).first().unwrap().about.clone();
     let key = Key::from(format!("/registry/services/specs/{about}"));
     let service = store.get(&key).await.unwrap().unwrap().value;
     store.delete(&key).await;
     for attempt in 0..2 {
         let failure = if attempt == 0 {
-            bench.unwind_batch(&store, BATCH).await.expect_err("a Service is gone")
+            bench.unwind_batch(&store, batch_of(&bench)).await.expect_err("a Service is gone")
         } else {
             bench.run(&store, None).await.expect_err("a Service is still gone")
         };
-        let OperationError::BatchStuck { batch: BATCH, .. } = &failure.source else { panic!("{failure}") };
+        let OperationError::BatchStuck { batch: 1, .. } = &failure.source else { panic!("{failure}") };
         assert!(failure.step.to_string().ends_with(&about), "{failure}");
         assert!(!failure.source.is_pause(), "{failure}");
         let journal = bench.journal(&store).await;
@@ -284,6 +297,6 @@ async fn what_cannot_be_undone_is_named_and_tried_again() {
     }
     store.create(&key, service).await;
     let failure = bench.run(&store, None).await.expect_err("it pauses before the batch");
-    assert!(is_rolled_back(&failure), "{failure}");
+    assert!(is_rolled_back(&bench, &failure), "{failure}");
     bench.run(&store, None).await.expect("a run to the end");
 }

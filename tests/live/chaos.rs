@@ -12,6 +12,9 @@ use super::serving::{ENDING, NEW_RANGE, SERVICES, Serving, Watched};
 /// Services that are deleted in the middle; none of them is probed.
 const DOOMED: usize = 4;
 
+/// Services that are made in the middle: about half of them in the old range.
+const BIRTHS: usize = 24;
+
 /// What clients did.
 #[derive(Default)]
 struct Clients {
@@ -25,7 +28,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// One label, one port, one birth; now and then a deletion.
+    /// One label, one port, a birth; now and then a deletion.
     async fn act(&mut self, serving: &Serving) {
         self.rounds += 1;
         let round = self.rounds;
@@ -40,15 +43,35 @@ impl Clients {
             serving.cluster.api.merge(&path(&ported), &json!({"spec": {"ports": ports}})).await;
             self.ports.insert(ported, 1000 + round);
         }
-        let born = format!("born-{round}");
-        serving.cluster.api.create_service("default", &born, json!({"ports": [{"port": 80}]})).await;
-        self.born.insert(born);
+        if self.born.len() < BIRTHS {
+            self.bear(serving).await;
+        }
         let doomed = (SERVICES - DOOMED..SERVICES).nth(self.deleted.len());
         if let Some(doomed) = doomed.filter(|_| round.is_multiple_of(3)) {
             let name = format!("web-{doomed}");
             serving.cluster.api.delete(&path(&name)).await;
             self.deleted.insert(name);
         }
+    }
+
+    /// Makes a Service; of a kind that is held by an external IP, or by a shadow. Returns its address.
+    async fn bear(&mut self, serving: &Serving) -> String {
+        let name = format!("born-{}", self.born.len());
+        let kind = if self.born.len().is_multiple_of(2) { "ClusterIP" } else { "NodePort" };
+        let spec = json!({"type": kind, "ports": [{"port": 80}], "selector": {"app": name}});
+        let made = serving.cluster.api.create_service("default", &name, spec).await;
+        self.born.insert(name);
+        made["spec"]["clusterIP"].as_str().expect("it has an address").to_string()
+    }
+
+    /// Makes Services until one has an address of the old range.
+    async fn bear_in_old_range(&mut self, serving: &Serving) {
+        for _ in 0..200 {
+            if self.bear(serving).await.starts_with("10.96.") {
+                return;
+            }
+        }
+        panic!("of 200 Services none has an address of the old range");
     }
 
     /// Goes on until the program has ended, and returns its exit status with what was done.
@@ -94,6 +117,15 @@ async fn nothing_was_lost(serving: &Serving, clients: &Clients) {
     }
 }
 
+/// Every Service that was born meanwhile has an address of the new range.
+async fn nobody_is_left(serving: &Serving, clients: &Clients) {
+    let services = by_name(serving).await;
+    for name in &clients.born {
+        let address = services[name]["spec"]["clusterIP"].as_str().unwrap_or_default();
+        assert!(address.starts_with("10.200."), "{name} has {address}");
+    }
+}
+
 #[tokio::test]
 async fn clients_go_on() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
@@ -102,24 +134,29 @@ async fn clients_go_on() {
     let words = serving.apply_words().replace("--batch-size 10", "--batch-size 2");
     let mut apply = serving.start_netsurgeon(&format!("{words} --max-failures {DOOMED}"));
     serving.wait_for_records(&mut apply, "reserve", 1).await;
-    let (clients, code) = Clients::act_while(&serving, &mut apply).await;
+    let (mut clients, code) = Clients::act_while(&serving, &mut apply).await;
     println!("{} rounds, deleted {:?}", clients.rounds, clients.deleted);
     assert_eq!(code, 6, "the flag is to be changed");
     assert!(clients.rounds > 20 && clients.deleted.len() == DOOMED, "clients had their time");
     nothing_was_lost(&serving, &clients).await;
     serving.restart_with(NEW_RANGE).await;
+    // What was born in the old range is swept.
     let operation = serving.journals().remove(0);
     let resumed = serving.netsurgeon(&format!("operation resume {operation} --confirm flags"));
     assert!([0, 3].contains(&resumed.code), "{}", resumed.err);
+    assert!(resumed.err.contains("sweep 1: "), "{}", resumed.err);
+    nobody_is_left(&serving, &clients).await;
     serving.assert_unbroken(&probe.stop(), &old);
 
-    // Who was born in the old range must leave before it is given up.
+    // As long as the old range is there, it goes on.
+    clients.bear_in_old_range(&serving).await;
     let refused = serving.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(1);
     assert!(refused.err.contains("an address of the old range and no part in the plan"), "{}", refused.err);
-    for name in &clients.born {
-        serving.cluster.api.delete(&path(name)).await;
-    }
+    assert!(refused.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", refused.err);
+    serving.netsurgeon(&format!("operation resume {operation} --max-failures {DOOMED}"));
+    nobody_is_left(&serving, &clients).await;
     serving.retire();
     serving.assert_clean();
     assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
+    nobody_is_left(&serving, &clients).await;
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::summary;
 use crate::cli::failure::Failure;
 use crate::cli::gates::GateArgs;
-use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
+use crate::cli::live::{LiveArgs, Ongoing, Session, release};
 use crate::cli::output::counted;
 use crate::cli::target::TargetArgs;
 use crate::cli::{Context, Outcome};
@@ -17,9 +17,6 @@ use crate::renumber::{Renumbering, current, plan};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
-
-/// As many Services as fit on a screen.
-const SHOWN: usize = 10;
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
@@ -78,11 +75,13 @@ struct Applied<'a> {
     /// `held`.
     status: &'a str,
     moved: usize,
+    /// How many of them were born in the old range meanwhile.
+    swept: usize,
     skipped: usize,
     steps: usize,
     /// Steps that were left alone because someone else changed or deleted an object, each with the reason.
     left_alone: Vec<String>,
-    /// Services born in the old range meanwhile.
+    /// Services born in the old range meanwhile that were not moved.
     newcomers: Vec<String>,
     snapshot: Option<Backup>,
 }
@@ -132,11 +131,10 @@ async fn begin(
     let journal = Journal::begin_plan(session.store.as_ref(), &plan, lock.claim(), &[lock.guard()]).await?;
     let operation = lock.claim().operation.clone();
     context.output.progress(&format!("operation {operation}"));
-    let until = Way::Forward(plan.work.soak_stage());
     let mut ongoing = Ongoing { operation, plan, journal, summary: Summary::default() };
     // Taken above, or declined in so many words.
     let live = args.live.confirming("snapshot");
-    let report = session.carry_out(context, &live, &mut ongoing, lock, until).await?;
+    let report = session.move_all(context, &live, &mut ongoing, lock).await?;
     Ok((ongoing, report, snapshot))
 }
 
@@ -215,6 +213,7 @@ async fn conclude(
         digest: &ongoing.plan.digest,
         status: &ongoing.summary.status,
         moved: work.moves.len().saturating_sub(report.stuck.len()),
+        swept: work.moves.iter().filter(|candidate| candidate.sweep > 0).count(),
         skipped: work.skipped.len(),
         steps: report.done,
         left_alone: report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect(),
@@ -237,10 +236,11 @@ async fn conclude(
     }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
-            "{} made in the old range meanwhile, the first is `{first}`{}: make them anew, or move them by a \
-             renumbering of their own before the old range is closed",
-            counted(applied.newcomers.len(), "Service was", "Services were"),
-            more(applied.newcomers.len().saturating_sub(1).min(SHOWN)),
+            "{} in the old range meanwhile and not moved, the first is `{first}`{}: `netsurgeon operation resume {}` \
+             tries again",
+            counted(applied.newcomers.len(), "Service was born", "Services were born"),
+            more(applied.newcomers.len().saturating_sub(1)),
+            ongoing.operation,
         ));
     }
     context.output.note(

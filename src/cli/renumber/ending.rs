@@ -165,7 +165,7 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
         return Err(Failure::refused(format!(
             "{count} an address of the old range and no part in the plan; the first is `{first}`"
         ))
-        .hint("make them anew in the new range: delete and create"));
+        .hint(format!("move them, too: `netsurgeon operation resume {}`", ongoing.operation)));
     }
     Ok(())
 }

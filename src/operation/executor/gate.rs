@@ -7,22 +7,38 @@ use crate::operation::journal::State;
 use crate::operation::plan::{Stage, Work};
 use crate::operation::ports::{Checkpoint, Closed};
 
-/// Whether one batch ends, or another begins, where this stage does.
-pub(super) fn is_between(previous: Option<&Stage>, next: &Stage) -> bool {
-    previous.and_then(|previous| previous.batch) != next.batch
+/// Where an operation has come to, among its stages.
+#[derive(Default)]
+pub(super) struct Place {
+    /// The batch of the last stage.
+    batch: Option<usize>,
+    /// Whether a batch lies behind.
+    is_after_one: bool,
+}
+
+impl Place {
+    /// Whether one batch ends, or another begins, where this stage does.
+    pub(super) fn is_between(&self, next: &Stage) -> bool {
+        self.batch != next.batch
+    }
+
+    /// Takes note of a stage that is done.
+    pub(super) fn pass(&mut self, stage: &Stage) {
+        self.batch = stage.batch;
+        self.is_after_one |= stage.batch.is_some();
+    }
 }
 
 /// Asks whether what comes next may begin: the first of these stages and those of the same batch. Not before the
 /// first batch, unless that is to be done anew; and what has begun already is not asked about again, so that a
 /// resumed operation first finishes its batch.
-pub(super) async fn pass(
+pub(super) async fn ask(
     checkpoint: &dyn Checkpoint,
     crew: &Crew<'_>,
     work: &dyn Work,
-    (previous, stages): (Option<&Stage>, &[Stage]),
+    (place, stages): (&Place, &[Stage]),
 ) -> Result<(), Failure> {
     let Some(next) = stages.first() else { return Ok(()) };
-    let after = previous.and_then(|previous| previous.batch);
     let (mut first, mut is_anew) = (None, false);
     for stage in stages.iter().take_while(|stage| stage.batch == next.batch) {
         for step in work.steps(stage) {
@@ -34,8 +50,8 @@ pub(super) async fn pass(
             first.get_or_insert(step.id);
         }
     }
-    let Some(step) = first.filter(|_| after.is_some() || is_anew) else { return Ok(()) };
-    let after = after.filter(|_| !is_anew);
+    let Some(step) = first.filter(|_| place.is_after_one || is_anew) else { return Ok(()) };
+    let after = place.batch.filter(|_| !is_anew);
     tokio::select! {
         biased;
         () = crew.carrier.stop.asked() => Err(Failure { step, source: OperationError::Stopped }),

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::{Journal, State, Summary};
+use super::{Journal, State, Summary, put_new};
 use crate::operation::OperationError;
 use crate::operation::lock::lost_to;
 use crate::store::{
@@ -68,6 +68,31 @@ impl Journal {
         // The order of the keys is that of the ids but where one id begins with another.
         listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
         Ok(listed)
+    }
+
+    /// Adds something to the plan that was found while it was carried out, as number so-and-so, from 1. It is never
+    /// changed; below etcd's limit for a request.
+    pub async fn amend(
+        &self,
+        store: &dyn WriteStore,
+        number: usize,
+        amendment: &[u8],
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
+        let key = Key::from(format!("{}/amended/{number:05}", self.base));
+        put_new(store, guards, &key, amendment).await.map(drop)
+    }
+
+    /// Returns what was added to the plan, in order.
+    pub async fn amendments(&self, store: &dyn ReadStore) -> Result<Vec<Vec<u8>>, OperationError> {
+        let mut amendments = Vec::new();
+        let mut visitor = |record: StoreRecord<'_>| -> Visit {
+            amendments.push(record.value.to_vec());
+            ControlFlow::Continue(())
+        };
+        let range = KeyRange::prefix(format!("{}/amended/", self.base));
+        store.scan(&[range], None, &mut visitor).await?;
+        Ok(amendments)
     }
 
     /// Counts the steps of an operation by their states. Its plan is not read, and no record kept.

@@ -1,6 +1,6 @@
 //! The journals of several operations and clusters in one store.
 
-use super::super::{put_new, to_json};
+use super::super::to_json;
 use super::*;
 use crate::operation::StepId;
 use crate::store::lease::LeaseStore as _;
@@ -137,4 +137,20 @@ fn a_summary_of_an_older_version_is_readable() {
     let old = br#"{"kind":"renumber","digest":"d","plan_parts":1,"started":7,"status":"done"}"#;
     let read: Summary = serde_json::from_slice(old).unwrap();
     assert_eq!((read.started, read.holder, read.ended), (7, None, None));
+}
+
+#[tokio::test]
+async fn what_was_added_to_a_plan_is_read_in_order_and_goes_with_the_rest() {
+    let store = MemoryStore::default();
+    let journal = Journal::begin(&store, "one", "op", b"plan", Summary::default(), &[]).await.unwrap();
+    for number in [2, 1, 10] {
+        journal.amend(&store, number, number.to_string().as_bytes(), &[]).await.unwrap();
+    }
+    let texts = |journal: Vec<Vec<u8>>| journal.into_iter().map(|text| String::from_utf8(text).unwrap());
+    let found: Vec<String> = texts(journal.amendments(&store).await.unwrap()).collect();
+    assert_eq!(found, ["1", "2", "10"]);
+    // It is never changed: two who sweep at the same time do not both win.
+    journal.amend(&store, 2, b"other", &[]).await.unwrap_err();
+    Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
+    assert_eq!(journal.amendments(&store).await.unwrap(), Vec::<Vec<u8>>::new());
 }

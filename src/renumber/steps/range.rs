@@ -114,7 +114,7 @@ impl Compiler<'_> {
     pub(super) fn all_bits(&self, there: &[u8]) -> Vec<u8> {
         let mut bits = Bitmap::from_bytes(there, self.bitmap_capacity())
             .unwrap_or_else(|_| Bitmap::empty(self.bitmap_capacity()));
-        for candidate in &self.work.moves {
+        for candidate in self.work.planned() {
             bits.set(self.bit(candidate.new_address), true);
         }
         bits.to_bytes()

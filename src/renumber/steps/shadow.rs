@@ -129,7 +129,7 @@ impl Compiler<'_> {
 /// A step on a shadow, which is about the Service that it stands in for.
 fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
     let subject = format!("{}/{shadow}", candidate.namespace);
-    Step { about: candidate.subject(), ..step(name, &subject, action) }
+    Step { about: candidate.id(), ..step(name, &subject, action) }
 }
 
 fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {

@@ -1,0 +1,79 @@
+//! Moving what was born in the old range while everything else moved.
+
+use super::{LiveArgs, Ongoing, Session, Way};
+use crate::cli::Context;
+use crate::cli::failure::Failure;
+use crate::cli::output::counted;
+use crate::operation::{Lock, Plan, Report};
+use crate::renumber::sweep::{KIND, sweep};
+use crate::survey::Survey;
+
+/// How often is looked for Services again, because others go on making them.
+const MOST_SWEEPS: u32 = 10;
+
+impl Session {
+    /// Carries everything out up to where the old addresses are held, then sweeps: what was born in the old range
+    /// meanwhile is added to the plan, in the journal, and moved and held like the rest, until there is none.
+    pub async fn move_all(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<Report, Failure> {
+        let mut report = self.move_planned(context, args, ongoing, lock).await?;
+        for _ in 0..MOST_SWEEPS {
+            if !self.found_more(context, args, ongoing, lock).await? {
+                break;
+            }
+            let more = self.move_planned(context, args, ongoing, lock).await?;
+            // What was done a moment ago is no news.
+            report.done = report.done.saturating_add(more.done);
+            report.stuck = more.stuck;
+        }
+        Ok(report)
+    }
+
+    async fn move_planned(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<Report, Failure> {
+        let way = Way::Forward(ongoing.plan.work.soak_stage());
+        self.carry_out(context, args, ongoing, lock, way).await
+    }
+
+    /// Looks for Services of the old range of which the plan knows nothing, and adds them.
+    async fn found_more(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<bool, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+        let found = match sweep(&ongoing.plan.work, &survey) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                let text = format!("Services were born in the old range and stay there for now: {error}");
+                context.output.warn(&text);
+                return Ok(false);
+            }
+        };
+        let number = ongoing.plan.work.sweeps().saturating_add(1);
+        let amendment = Plan::new(KIND, &self.id, survey.revision, found);
+        let text = serde_json::to_vec(&amendment).map_err(|error| Failure::refused(error.to_string()))?;
+        ongoing.journal.amend(store, number, &text, &[lock.guard()]).await?;
+        let first = amendment.work.found.first().map(crate::renumber::Move::subject).unwrap_or_default();
+        context.output.progress(&format!(
+            "sweep {number}: {} in the old range meanwhile, the first is {first}; now to be moved, too",
+            counted(amendment.work.found.len(), "Service was born", "Services were born")
+        ));
+        ongoing.plan.work.add_sweep(amendment.work);
+        Ok(true)
+    }
+}
