@@ -354,6 +354,9 @@ impl From<PlanError> for Failure {
             PlanError::Target(TargetError::WrongFamily { .. }) => {
                 "give a range of a family that the cluster has; each family is renumbered by itself"
             }
+            PlanError::Target(TargetError::Leaving { .. }) => {
+                "it goes within seconds of its last address, once the controller manager has looked; then try again"
+            }
             PlanError::Target(_) => {
                 "choose a private range that nothing else uses, with room for every Service"
             }

@@ -28,6 +28,7 @@ enum OperationCommand {
     Report(ReportArgs),
     Resume(Box<ResumeArgs>),
     Rollback(UndoArgs),
+    Forget(ForgetArgs),
 }
 
 /// List the operations that have a journal in this etcd
@@ -70,9 +71,9 @@ struct ResumeArgs {
     /// Its id
     operation: String,
     #[command(flatten)]
-    gates: GateArgs,
-    #[command(flatten)]
     live: LiveArgs,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 /// Undo an operation
@@ -88,6 +89,22 @@ struct UndoArgs {
     live: LiveArgs,
 }
 
+/// Remove the journal of an operation that has ended
+///
+/// One that was retired removes its own, one that was rolled back leaves it to be looked at. As long as an operation
+/// could go on, or back, its journal stays.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
+  netsurgeon operation forget renumber-20261121T083915Z-3f2a")]
+struct ForgetArgs {
+    /// Its id
+    operation: String,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
 /// Runs the command.
 pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Failure> {
     match &args.command {
@@ -99,6 +116,7 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
             let (operation, live) = (Some(args.operation.clone()), args.live.clone());
             rollback(context, &RollbackArgs { operation, live }).await
         }
+        OperationCommand::Forget(args) => forget(context, args).await,
     }
 }
 
@@ -253,4 +271,24 @@ async fn go_on(
         session.move_all(context, &args.live, &mut ongoing, lock).await?
     };
     Ok((ongoing, report))
+}
+
+async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure> {
+    let store = args.etcd.connect().await?;
+    let (store, id) = (store.as_ref(), &args.operation);
+    let listed = Journal::list(store, None).await?.into_iter().find(|listed| listed.operation == *id);
+    let Some(listed) = listed else {
+        return Err(Failure::refused(format!("there is no operation `{id}`"))
+            .hint("`netsurgeon operation list` lists those that there are"));
+    };
+    let status = &listed.summary.status;
+    if !matches!(status.as_str(), "done" | "rolled-back" | "removing") {
+        return Err(Failure::refused(format!(
+            "operation `{id}` is {status}: its journal is the way on, and back"
+        ))
+        .hint(format!("`netsurgeon operation rollback {id}` or `netsurgeon renumber retire` ends it")));
+    }
+    let keys = Journal::remove_all(store, &listed.cluster, id, &[]).await?;
+    context.output.progress(&format!("forgotten: {} removed", counted(keys, "key", "keys")));
+    Ok(Outcome::Done)
 }

@@ -34,6 +34,16 @@ pub enum TargetError {
         /// The range in use.
         existing: ServiceCidr,
     },
+    /// The range shares addresses with one that is on its way out.
+    #[error("`{to}` overlaps `{existing}`, and ServiceCIDR `{name}`, which has it, is being deleted")]
+    Leaving {
+        /// The target.
+        to: ServiceCidr,
+        /// The range that goes.
+        existing: ServiceCidr,
+        /// Whose it is.
+        name: String,
+    },
     /// The range shares addresses with Pods or Nodes.
     #[error("`{to}` overlaps {conflict}; traffic to those addresses would be lost")]
     OverlapsNetwork {
@@ -76,8 +86,14 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
         return Err(TargetError::WrongFamily { to: *to, family: to.family(), ranges: known });
     }
     usable(survey.era.era, to)?;
-    if let Some(existing) = ranges.iter().find(|range| range.overlaps(to)) {
-        return Err(TargetError::OverlapsServices { to: *to, existing: *existing });
+    if let Some(existing) = ranges.iter().find(|range| range.overlaps(to)).copied() {
+        let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(&existing));
+        return Err(match owners.clone().next() {
+            Some(owner) if owners.all(|owner| owner.terminating) => {
+                TargetError::Leaving { to: *to, existing, name: owner.name.clone() }
+            }
+            _ => TargetError::OverlapsServices { to: *to, existing },
+        });
     }
     if let Some(conflict) = survey.conflicts_with(to).into_iter().next() {
         return Err(TargetError::OverlapsNetwork { to: *to, conflict });

@@ -24,6 +24,7 @@ mod external_ip;
 mod families;
 mod gates;
 mod guard;
+mod killed;
 mod matrix;
 mod promises;
 mod renumber;

@@ -97,6 +97,15 @@ fn collect(pipe: impl Read + Send + 'static) -> Lines {
     lines
 }
 
+/// The program with words as its arguments, beside the API servers and with nothing else in its environment.
+pub fn command(cluster: &Cluster, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().current_dir("/").args(words.split_whitespace());
+    command.env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoints().join(","));
+    command.env("KUBECONFIG", cluster.kubeconfig());
+    command
+}
+
 /// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
 pub struct Serving {
     pub cluster: Cluster,
@@ -130,13 +139,8 @@ impl Serving {
         [Target::tcp("10.96.0.5", 80), Target::udp("10.96.0.5", 80), Target::tcp("10.96.1.7", 80)]
     }
 
-    /// The program with words as its arguments, beside the API servers and with nothing else in its environment.
     fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
-        command.env_clear().current_dir("/").args(words.split_whitespace());
-        command.env("ETCDCTL_ENDPOINTS", self.cluster.etcd.endpoints().join(","));
-        command.env("KUBECONFIG", self.cluster.kubeconfig());
-        command
+        command(&self.cluster, words)
     }
 
     /// Runs the program, and shows what it prints.

@@ -61,9 +61,9 @@ pub struct ApplyArgs {
     #[arg(long)]
     no_snapshot: bool,
     #[command(flatten)]
-    gates: GateArgs,
-    #[command(flatten)]
     live: LiveArgs,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 /// What `renumber apply -o json` prints.

@@ -1,0 +1,352 @@
+//! Killed (`kill -9`) after every kind of journal record, and at any instant, and gone on with from another folder:
+//! forward, back and to the end it comes to where it would have come by itself.
+//!
+//! `make soak` kills after every record and at a thousand
+//! instants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
+use netsurgeon::store::{KeyRange, ReadStore, Record};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
+use super::rig::proxy::{KubeProxy, ProxyMode};
+use super::serving::{ENDING, NEW_RANGE, command};
+
+const OLD_RANGE: &str = "10.96.0.0/16";
+/// How long the first process may live that is killed at a random instant, at most; each that goes on with the same
+/// work may live so much longer.
+const LIFE: Duration = Duration::from_millis(500);
+/// How often a cluster may be gone over, to reach the number of kills.
+const MOST_ROUNDS: usize = 400;
+const DEADLINE: Duration = Duration::from_mins(5);
+
+fn is_soak() -> bool {
+    std::env::var_os("NETSURGEON_SOAK").is_some_and(|value| value == "1")
+}
+
+/// Everything that Services and addresses are in the cluster, without what is different each time.
+type Standing = BTreeSet<String>;
+
+/// A cluster, and what is seen of it.
+struct Lab {
+    era: Era,
+    cluster: Cluster,
+    store: EtcdStore,
+    _proxies: Vec<KubeProxy>,
+}
+
+impl Lab {
+    async fn start(era: Era) -> Self {
+        let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(era) }).await;
+        // The nftables mode of 1.32 does not hold external IPs.
+        let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
+        let proxies = cluster.start_proxies(mode).await;
+        let kinds = ["ClusterIP", "NodePort"];
+        for number in 0..6_u16 {
+            let kind = kinds[usize::from(number % 2)];
+            let mut port = json!({"port": 80});
+            if kind == "NodePort" {
+                port["nodePort"] = json!(30100 + number);
+            }
+            let address = format!("10.96.1.{}", number + 1);
+            let spec =
+                json!({"type": kind, "clusterIP": address, "selector": {"app": "web"}, "ports": [port]});
+            cluster.api.create_service("default", &format!("web-{number}"), spec).await;
+        }
+        let store =
+            EtcdStore::connect(EtcdOptions::new(cluster.etcd.endpoints())).await.expect("etcd answers");
+        Self { era, cluster, store, _proxies: proxies }
+    }
+
+    /// How the cluster stands: names, owners and labels of all addresses, and every Service.
+    async fn standing(&self) -> Standing {
+        let mut standing = Standing::new();
+        for kind in ["services", "ipaddresses", "servicecidrs"] {
+            let group = if kind == "services" { "/api/v1" } else { "/apis/networking.k8s.io/v1" };
+            if self.era == Era::Bitmap && kind != "services" {
+                continue;
+            }
+            for mut object in self.cluster.api.list(&format!("{group}/{kind}")).await {
+                let metadata = object["metadata"].as_object_mut().expect("metadata");
+                for field in ["resourceVersion", "managedFields", "creationTimestamp", "uid", "generation"] {
+                    metadata.remove(field);
+                }
+                if let Some(object) = object.as_object_mut() {
+                    object.remove("status");
+                }
+                standing.insert(without_uids(&object.to_string()));
+            }
+        }
+        standing
+    }
+
+    /// The state of every step, as it is written in the journal.
+    async fn records(&self) -> BTreeMap<String, String> {
+        let mut records = BTreeMap::new();
+        let mut visitor = |record: Record<'_>| {
+            let key = String::from_utf8_lossy(record.key).into_owned();
+            if let Some((_, step)) = key.split_once("/steps/") {
+                let value: Value = serde_json::from_slice(record.value).expect("a record is JSON");
+                records.insert(step.to_owned(), value["state"].as_str().unwrap_or_default().to_owned());
+            }
+            ControlFlow::Continue(())
+        };
+        let range = KeyRange::prefix("/netsurgeon/");
+        self.store.scan(&[range], None, &mut visitor).await.expect("etcd answers");
+        records
+    }
+
+    async fn flag(&mut self, range: &str) {
+        self.cluster.set_service_cidrs(range);
+        self.cluster.restart_api_server(0).await;
+    }
+
+    async fn operation(&self) -> Option<String> {
+        let keys = self.cluster.etcd.keys("/netsurgeon/").await;
+        let operation = keys.iter().find_map(|key| key.strip_suffix("/operation"))?;
+        operation.rsplit('/').next().map(str::to_owned)
+    }
+}
+
+/// When a process is killed.
+enum When {
+    /// As soon as the journal has a record of a kind, or of a step, that was not seen yet.
+    Record {
+        of_each: bool,
+        seen: BTreeSet<String>,
+    },
+    /// At a random instant.
+    Instant(Box<StdRng>),
+    Never,
+}
+
+impl When {
+    fn kinds() -> Self {
+        Self::Record { of_each: is_soak(), seen: BTreeSet::new() }
+    }
+
+    /// Waits for the moment; with the exit status if the process, the how-manieth that does this work, ends by itself
+    /// before.
+    async fn comes(&mut self, lab: &Lab, child: &mut Child, attempt: u32) -> Result<(), i32> {
+        let ended = |child: &mut Child| match child.try_wait().expect("a child") {
+            Some(status) => Err(status.code().unwrap_or(-1)),
+            None => Ok(()),
+        };
+        match self {
+            Self::Record { of_each, seen } => loop {
+                ended(child)?;
+                let records = lab.records().await;
+                let name = |(step, state): (String, String)| {
+                    let kind = step.split('/').next().unwrap_or_default().to_owned();
+                    format!("{} {state}", if *of_each { &step } else { &kind })
+                };
+                let found: BTreeSet<String> = records.into_iter().map(name).collect();
+                if !found.is_subset(seen) {
+                    seen.extend(found);
+                    return Ok(());
+                }
+            },
+            Self::Never => loop {
+                ended(child)?;
+                sleep(Duration::from_millis(5)).await;
+            },
+            Self::Instant(random) => {
+                let end = Instant::now() + (LIFE * attempt).mul_f64(random.random());
+                while Instant::now() < end {
+                    ended(child)?;
+                    sleep(Duration::from_millis(1)).await;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Somebody who kills.
+struct Killer {
+    when: When,
+    kills: usize,
+}
+
+impl Killer {
+    /// Runs the program, kills it and runs it again, each time from another folder, until it ends by itself as
+    /// expected. `words` are asked for with the operation that there is by then.
+    async fn through(&mut self, lab: &Lab, expected: i32, words: impl Fn(Option<&str>) -> String) {
+        let begun = Instant::now();
+        for attempt in 1.. {
+            let operation = lab.operation().await;
+            let words = format!("{} --lock-ttl 2", words(operation.as_deref()));
+            let folder = lab.cluster.directory().join(format!("folder-{}", self.kills));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let (mut child, said) = start(lab, &words, &folder);
+            match self.when.comes(lab, &mut child, attempt).await {
+                Ok(()) => {
+                    child.kill().and_then(|()| child.wait()).expect("it is killed");
+                    self.kills += 1;
+                }
+                Err(code) if code == expected => return,
+                Err(code) => {
+                    let said = std::fs::read_to_string(&said).unwrap_or_default();
+                    // A lock outlives whoever is killed before its operation exists, and a ServiceCIDR of an
+                    // operation that was rolled back goes when the controllers have looked.
+                    let passes =
+                        ["is locked by", "is being deleted"].iter().any(|words| said.contains(words));
+                    assert!(passes && begun.elapsed() < DEADLINE, "{words}: exit status {code}: {said}");
+                }
+            }
+        }
+    }
+}
+
+fn start(lab: &Lab, words: &str, folder: &std::path::Path) -> (Child, PathBuf) {
+    let said = folder.join("said");
+    let file = std::fs::File::create(&said).expect("a file");
+    let mut command = command(&lab.cluster, words);
+    let child = command.current_dir(folder).stdout(Stdio::null()).stderr(file).spawn();
+    (child.expect("netsurgeon starts"), said)
+}
+
+fn apply_or_resume(operation: Option<&str>) -> String {
+    match operation {
+        None => format!(
+            "renumber apply --to {NEW_RANGE} --no-snapshot --yes --batch-size 3 --confirm certificates"
+        ),
+        Some(id) => format!("operation resume {id} --take-over --confirm snapshot --confirm certificates"),
+    }
+}
+
+fn back(operation: Option<&str>) -> String {
+    format!("operation rollback {} --take-over --yes", operation.expect("an operation"))
+}
+
+fn go_on(operation: Option<&str>) -> String {
+    format!("operation resume {} --take-over --confirm flags", operation.expect("an operation"))
+}
+
+fn retire(_: Option<&str>) -> String {
+    format!("renumber retire --take-over --yes {ENDING}")
+}
+
+/// Takes the journal of what was rolled back out of the way, so that the next operation is the only one.
+async fn forget(lab: &Lab) {
+    let operation = lab.operation().await.expect("an operation");
+    let output =
+        command(&lab.cluster, &format!("operation forget {operation}")).output().expect("netsurgeon runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(lab.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
+}
+
+/// How a cluster stands before, when everything is held, and after the old range is retired.
+struct Reference {
+    start: Standing,
+    held: Standing,
+    retired: Standing,
+}
+
+/// Goes all the way without being disturbed.
+async fn reference(era: Era) -> Reference {
+    let mut lab = Lab::start(era).await;
+    let mut nobody = Killer { when: When::Never, kills: 0 };
+    let start = lab.standing().await;
+    nobody.forward(&mut lab).await;
+    let held = lab.standing().await;
+    nobody.finish(&mut lab).await;
+    Reference { start, held, retired: lab.standing().await }
+}
+
+impl Killer {
+    /// Until every old address is held. In the bitmap era the API server's flag comes before, in the others after.
+    async fn forward(&mut self, lab: &mut Lab) {
+        self.through(lab, 6, apply_or_resume).await;
+        if lab.era == Era::Bitmap {
+            lab.flag(NEW_RANGE).await;
+            self.through(lab, 0, go_on).await;
+        }
+    }
+
+    async fn back(&mut self, lab: &mut Lab) {
+        if lab.era == Era::Bitmap {
+            self.through(lab, 6, back).await;
+            lab.flag(OLD_RANGE).await;
+        }
+        self.through(lab, 0, |operation| format!("{} --confirm flags", back(operation))).await;
+    }
+
+    async fn finish(&mut self, lab: &mut Lab) {
+        if lab.era != Era::Bitmap {
+            lab.flag(NEW_RANGE).await;
+            self.through(lab, 0, go_on).await;
+        }
+        self.through(lab, 0, retire).await;
+    }
+}
+
+/// There and back until there were enough kills, then to the end.
+async fn killed(era: Era, when: When, enough: usize) {
+    let reference = reference(era).await;
+    let mut lab = Lab::start(era).await;
+    let mut killer = Killer { when, kills: 0 };
+    let mut rounds = 0;
+    let start = lab.standing().await;
+    assert_eq!(start, reference.start);
+    while rounds == 0 || (killer.kills < enough && rounds < MOST_ROUNDS) {
+        killer.forward(&mut lab).await;
+        assert_eq!(lab.standing().await, reference.held, "round {rounds}");
+        killer.back(&mut lab).await;
+        settled(&lab, &start).await;
+        forget(&lab).await;
+        rounds += 1;
+    }
+    println!("{era:?}: killed {} times in {rounds} rounds there and back", killer.kills);
+    assert!(killer.kills >= enough, "killed {} times", killer.kills);
+    killer.forward(&mut lab).await;
+    killer.finish(&mut lab).await;
+    println!("{era:?}: killed {} times in all", killer.kills);
+    assert_eq!(lab.standing().await, reference.retired);
+    assert_eq!(lab.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
+}
+
+/// Shadow Services are named after the uid of the Service that they stand in for: 16 characters.
+fn without_uids(text: &str) -> String {
+    let mut parts = text.split("netsurgeon-hold-");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| format!("{text}netsurgeon-hold-UID{}", &part[16..]))
+}
+
+/// Waits until everything is as at the start: a ServiceCIDR goes when the controllers have looked.
+async fn settled(lab: &Lab, start: &Standing) {
+    wait_until("everything is as at the start", DEADLINE, async || {
+        let now = lab.standing().await;
+        match now.symmetric_difference(start).next() {
+            None => Ok(()),
+            Some(object) => Err(format!("this is there then or now alone: {object}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_each_kind_of_record() {
+    Box::pin(killed(Era::Objects, When::kinds(), 15)).await;
+}
+
+#[tokio::test]
+async fn after_each_kind_of_record_of_the_bitmap_era() {
+    Box::pin(killed(Era::Bitmap, When::kinds(), 10)).await;
+}
+
+#[tokio::test]
+async fn at_any_instant() {
+    let enough = if is_soak() { 1000 } else { 20 };
+    Box::pin(killed(Era::Objects, When::Instant(Box::new(StdRng::seed_from_u64(11))), enough)).await;
+}
