@@ -369,6 +369,8 @@ impl From<PlanError> for Failure {
             PlanError::DataPlane { .. } => {
                 "`--accept-gap` goes on all the same; connections to old addresses may then fail"
             }
+            PlanError::UnknownTier { .. } => "name that tier in `--tiers`, or give the Service another one",
+            PlanError::NoTier { .. } => "give them one, or name one for all of them: `--default-tier NAME`",
             PlanError::NoRoomForShadows { .. } => {
                 "choose a larger range, or smaller batches with `--batch-size`"
             }

@@ -28,6 +28,7 @@ mod rehearse;
 mod renumber;
 mod tally;
 mod target;
+mod tiers;
 
 use std::ffi::OsString;
 use std::path::Path;

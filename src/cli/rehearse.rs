@@ -11,11 +11,12 @@ use super::progress::Spinner;
 use super::renumber::reasons;
 use super::source::open_snapshot;
 use super::target::TargetArgs;
+use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
 use crate::renumber::rehearse::{Rollback, scope};
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
-use crate::survey::{Era, Finding, Layout, Severity};
+use crate::survey::{Era, Finding, Layout, Severity, Survey};
 
 /// As many moves as a newcomer wants to read.
 const SHOWN_MOVES: usize = 8;
@@ -33,6 +34,7 @@ const SHOWN_MOVES: usize = 8;
 Examples:
   netsurgeon rehearse backup.db --to 10.200.0.0/16
   netsurgeon rehearse backup.db --to 10.200.0.0/24 --pin pins.txt
+  netsurgeon rehearse backup.db --to 10.200.0.0/16 --tiers dev,web,core --tier-file tiers.txt --default-tier web
   netsurgeon rehearse backup.db --to 10.200.0.0/16 -o json | jq .rollback
 
 Exit status 0 if the rehearsal succeeds, whatever was wrong with the cluster before; 3 if the audit
@@ -43,6 +45,8 @@ pub struct RehearseArgs {
     snapshot: PathBuf,
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    tiers: TierArgs,
     /// Where the API server keeps its objects, as in its own flag
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
@@ -55,15 +59,27 @@ struct Rehearsed<'a> {
     snapshot: String,
     era: Era,
     digest: &'a str,
+    tiers: Vec<TierSize<'a>>,
     #[serde(flatten)]
     rehearsal: &'a Rehearsal,
 }
 
+/// How many Services of a tier move.
+#[derive(Serialize)]
+struct TierSize<'a> {
+    name: &'a str,
+    services: usize,
+}
+
 /// Runs the command.
 pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Failure> {
-    let options = args.target.resolve()?;
+    let mut options = args.target.resolve(&args.tiers)?;
     let layout = Layout::new(&args.etcd_prefix);
     let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
+    if args.tiers.needs_survey() {
+        let survey = Survey::read(store.as_ref(), &layout, None).await?;
+        args.tiers.settle(context, &survey, &mut options)?;
+    }
     let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
     drop(progress);
@@ -72,6 +88,7 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
         snapshot: args.snapshot.display().to_string(),
         era: plan.work.era,
         digest: &plan.digest,
+        tiers: plan.work.tier_moves().iter().map(|(name, m)| TierSize { name, services: m.len() }).collect(),
         rehearsal: &rehearsal,
     };
     context.output.data(&value, |output| Ok(report(output, args, &plan, &rehearsal)))?;
@@ -134,6 +151,9 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
                 reasons(work)
             ),
         ),
+    ];
+    lines.extend(work.tiers_in_words().map(|tiers| line("tiers", &tiers)));
+    lines.extend([
         line(
             "forward",
             &format!(
@@ -150,7 +170,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         moves(work),
         String::new(),
         strong("What a rehearsal cannot do: yours to do in a live run, in this order"),
-    ];
+    ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {
         lines.push(format!("  {}. {}", index.saturating_add(1), outside.what));
         lines.push(output.paint(Tone::Faint, &format!("     why: {}", outside.why)));

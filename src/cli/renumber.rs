@@ -18,9 +18,10 @@ use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};
 use super::source::SourceArgs;
 use super::target::TargetArgs;
+use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::Plan;
-use crate::renumber::{Renumbering, plan};
+use crate::renumber::{Move, Renumbering, plan};
 
 /// Move every Service to another Service range
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub struct RenumberArgs {
 
 #[derive(Debug, Subcommand)]
 enum RenumberCommand {
-    Plan(PlanArgs),
+    Plan(Box<PlanArgs>),
     Apply(Box<apply::ApplyArgs>),
     Status(standing::StatusArgs),
     Verify(standing::VerifyArgs),
@@ -54,10 +55,13 @@ Examples:
   netsurgeon renumber plan --to 10.200.0.0/16                          # live, on a control-plane host
   netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/16 --save plan.json
   netsurgeon renumber plan --to fd00:200::/112                         # the other family of a dual-stack cluster
+  netsurgeon renumber plan --to 10.200.0.0/16 --tiers dev,web,core --tier-label team.example/tier --default-tier web
   netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/24 --pin pins.txt -o json | jq .moves")]
 struct PlanArgs {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    tiers: TierArgs,
     /// Write the plan to this file as well
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -79,10 +83,11 @@ pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Fail
 }
 
 async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
-    let options = args.target.resolve()?;
+    let mut options = args.target.resolve(&args.tiers)?;
     // Both are as large as the cluster; taking them apart again just before the process ends helps nobody.
-    let (survey, store) = args.source.survey(context).await?;
+    let (survey, store) = args.source.survey_annotated(context, options.annotation()).await?;
     let survey = ManuallyDrop::new(survey);
+    args.tiers.settle(context, &survey, &mut options)?;
     let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
@@ -95,7 +100,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
 }
 
 fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
-    let rows = plan.work.moves.iter().map(|candidate| {
+    let row = |candidate: &Move| {
         [
             candidate.namespace.to_string(),
             candidate.name.to_string(),
@@ -104,8 +109,16 @@ fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
             candidate.hold.to_string(),
             candidate.hold_reason.to_string(),
         ]
+    };
+    let moves = plan.work.moves.iter();
+    if plan.work.tiers.is_empty() {
+        return table(["NAMESPACE", "NAME", "OLD", "NEW", "HOLD", "BECAUSE"], moves.map(row));
+    }
+    let rows = moves.map(|candidate| {
+        let [namespace, name, old, new, hold, reason] = row(candidate);
+        [namespace, name, candidate.tier.to_string(), old, new, hold, reason]
     });
-    table(["NAMESPACE", "NAME", "OLD", "NEW", "HOLD", "BECAUSE"], rows)
+    table(["NAMESPACE", "NAME", "TIER", "OLD", "NEW", "HOLD", "BECAUSE"], rows)
 }
 
 fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
@@ -121,6 +134,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
         work.skipped.len(),
         reasons(work),
     )];
+    lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
     lines.push(format!("digest {}", plan.digest));
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.gap.iter().map(|gap| {

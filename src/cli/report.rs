@@ -88,7 +88,7 @@ pub fn page(subject: &Subject<'_>) -> String {
     begin(&mut html, subject);
     sections::head(&mut html, subject, &history, &verified);
     problems(&mut html, subject, &history, &verified);
-    sections::timeline(&mut html, &history);
+    sections::timeline(&mut html, subject, &history);
     allocation(&mut html, subject);
     sections::outside(&mut html, &history);
     services::section(&mut html, subject, &history);

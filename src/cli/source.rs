@@ -93,6 +93,15 @@ impl SourceArgs {
 
     /// Resolves, opens and reads everything that holds a Service address. Returns the store's name as well.
     pub async fn survey(&self, context: &Context) -> Result<(Survey, String), Failure> {
+        self.survey_annotated(context, None).await
+    }
+
+    /// Does the same, and reads this annotation of every Service.
+    pub async fn survey_annotated(
+        &self,
+        context: &Context,
+        annotation: Option<&str>,
+    ) -> Result<(Survey, String), Failure> {
         let layout = self.etcd.layout();
         let store: Arc<dyn ReadStore> = match self.resolve(Path::new("/"))? {
             // Nothing is made of the survey before the last read of it has found the checksum right.
@@ -101,7 +110,8 @@ impl SourceArgs {
             }
             live @ Source::Etcd(_) => live.open(context, &[]).await?,
         };
-        let survey = Survey::read(store.as_ref(), &layout, self.at_revision.map(Revision)).await?;
+        let at = self.at_revision.map(Revision);
+        let survey = Survey::read_annotated(store.as_ref(), &layout, at, annotation).await?;
         Ok((survey, store.describe()))
     }
 

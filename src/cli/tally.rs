@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::operation::{Action, Event, Journal, OperationError, Stage, State, Step, Work};
-use crate::renumber::Renumbering;
 use crate::renumber::verify::Phase;
+use crate::renumber::{Move, Renumbering};
 
 /// What counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,9 @@ pub struct Phases {
 
 impl Phases {
     /// Counts what the journal says.
-    pub fn of(work: &Renumbering, journal: &Journal) -> Self {
+    pub fn of(moves: &[Move], journal: &Journal) -> Self {
         let mut phases = Self::default();
-        for candidate in &work.moves {
+        for candidate in moves {
             let count = phases.of_phase(Phase::of(candidate, |step| journal.state(step)));
             *count = count.saturating_add(1);
         }
@@ -157,7 +157,7 @@ impl Tally {
             goal,
             services: work.moves.len(),
             batches: work.batches().len(),
-            phases: Phases::of(work, journal),
+            phases: Phases::of(&work.moves, journal),
             steps: Outcomes::default(),
             barriers: Waits::default(),
             stage: Current::default(),

@@ -1,4 +1,4 @@
-//! The arguments that say where a renumbering goes: the new range, pinned addresses, the size of a batch.
+//! The arguments that say where a renumbering goes: the new range, pinned addresses, batches and tiers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::failure::Failure;
+use super::tiers::TierArgs;
 use crate::ip::ServiceCidr;
 use crate::renumber::PlanOptions;
 use crate::renumber::hold::Hold;
@@ -43,8 +44,8 @@ fn parse_hold(text: &str) -> Result<Hold, String> {
 }
 
 impl TargetArgs {
-    /// Reads the pin file and checks the range.
-    pub fn resolve(&self) -> Result<PlanOptions, Failure> {
+    /// Reads the files of pins and tiers and checks the range. A program for tiers is not asked yet.
+    pub fn resolve(&self, tiers: &TierArgs) -> Result<PlanOptions, Failure> {
         let to: ServiceCidr = self.to.parse()?;
         let pins = match &self.pin {
             Some(path) => read_pins(path)?,
@@ -52,11 +53,20 @@ impl TargetArgs {
         };
         let batch_size = usize::try_from(self.batch_size).unwrap_or(50);
         let proxy_config = self.kube_proxy_config.as_deref().map(read).transpose()?;
-        Ok(PlanOptions { to, pins, batch_size, hold: self.hold, proxy_config, accept_gap: self.accept_gap })
+        let tiers = tiers.resolve()?;
+        Ok(PlanOptions {
+            to,
+            pins,
+            batch_size,
+            tiers,
+            hold: self.hold,
+            proxy_config,
+            accept_gap: self.accept_gap,
+        })
     }
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
         .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))
 }

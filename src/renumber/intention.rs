@@ -30,6 +30,9 @@ pub struct Renumbering {
     pub flag: Vec<ServiceCidr>,
     /// Services moved together.
     pub batch_size: usize,
+    /// The tiers, from least to most critical; empty where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Text>,
     /// How new objects are stored.
     pub encoding: Encoding,
     /// API version of IPAddress and ServiceCIDR objects.
@@ -97,6 +100,9 @@ pub struct Move {
     /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<Text>,
+    /// Its tier, one of the plan's; empty where it has none.
+    #[serde(default, skip_serializing_if = "Text::is_empty")]
+    pub tier: Text,
     /// When it moves.
     #[serde(default, skip_serializing_if = "Turn::is_any")]
     pub turn: Turn,

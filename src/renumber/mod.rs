@@ -20,9 +20,11 @@ pub mod stages;
 mod steps;
 pub mod sweep;
 pub mod target;
+pub mod tier;
 pub mod verify;
 
 pub use hold::Hold;
 pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};
+pub use tier::{TierSource, Tiers};

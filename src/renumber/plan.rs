@@ -1,6 +1,7 @@
 //! From a survey and a target range to what is to be done with every Service: a pure function.
 
 mod error;
+mod shadow;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -8,11 +9,15 @@ use std::net::IpAddr;
 use compact_str::format_compact;
 
 pub use error::PlanError;
+pub(super) use shadow::{give_temporaries, shadow_spec};
+
+use self::shadow::make_shadow;
 
 use super::data_plane::{DataPlane, judge};
 use super::hold::{Choice, Hold, choose};
-use super::intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
+use super::intention::{BitmapChange, Move, Renumbering, Skipped, Turn};
 use super::target;
+use super::tier::{self, Tiers};
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
@@ -32,6 +37,8 @@ pub struct PlanOptions {
     pub pins: BTreeMap<String, IpAddr>,
     /// Services moved together, between two waits for the data plane.
     pub batch_size: usize,
+    /// The tiers by which the Services are ordered, if the operator names some.
+    pub tiers: Option<Tiers>,
     /// The hold for every Service that can be held so; by default it depends on the Service.
     pub hold: Option<Hold>,
     /// A KubeProxyConfiguration to go by, instead of what the cluster says.
@@ -43,7 +50,8 @@ pub struct PlanOptions {
 impl PlanOptions {
     /// Returns the usual ones.
     pub fn new(to: ServiceCidr) -> Self {
-        Self { to, pins: BTreeMap::new(), batch_size: 50, hold: None, proxy_config: None, accept_gap: false }
+        let pins = BTreeMap::new();
+        Self { to, pins, batch_size: 50, tiers: None, hold: None, proxy_config: None, accept_gap: false }
     }
 }
 
@@ -52,11 +60,12 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let cluster = survey.cluster_id.clone().ok_or(PlanError::NoIdentity)?;
     target::check(survey, &options.to)?;
     let family = options.to.family();
-    let (mut leaving, skipped) = split(survey, family, &options.to);
-    leaving.sort_by(|a, b| order(a).cmp(&order(b)));
+    let (leaving, skipped) = split(survey, family, &options.to);
+    let arranged = tier::arrange(survey, options.tiers.as_ref(), leaving)?;
     let (data_plane, gap, no_external_ip) = routing(survey, options)?;
     let taken = in_use(survey, &options.to);
-    let moves = make_moves(survey, options, &leaving, no_external_ip, &taken)?;
+    let mut moves = make_moves(survey, options, &arranged.services, no_external_ip, &taken)?;
+    arranged.name_tiers(&mut moves);
     let ranges = survey.service_ranges();
     let flag_before = flag(survey);
     let mut work = Renumbering {
@@ -68,6 +77,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         flag: flag_after(&flag_before, options.to),
         flag_before,
         batch_size: options.batch_size.max(1),
+        tiers: arranged.names,
         encoding: survey.encoding,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
@@ -122,44 +132,12 @@ fn routing(survey: &Survey, options: &PlanOptions) -> Result<Routes, PlanError> 
     }
 }
 
-/// Gives every shadow Service an address of the new range to be made under. It is free again within the
-/// batch, so every batch uses the same ones.
-pub(super) fn give_temporaries(
-    work: &mut Renumbering,
-    survey: &Survey,
-    taken: HashSet<IpAddr>,
-) -> Result<(), PlanError> {
-    let batches = work.batches();
-    let shadows = |moves: &[Move]| moves.iter().filter(|candidate| candidate.shadow.is_some()).count();
-    let counts = batches.iter().filter_map(|batch| work.moves.get(batch.clone())).map(shadows);
-    let needed = counts.max().unwrap_or(0).saturating_mul(2);
-    if needed == 0 {
-        return Ok(());
-    }
-    let spare: Vec<IpAddr> = spare_addresses(taken, work, capacity(survey, &work.to)).take(needed).collect();
-    if spare.len() < needed {
-        return Err(PlanError::NoRoomForShadows { needed, free: spare.len() });
-    }
-    for batch in batches {
-        let moves = work.moves.get_mut(batch).unwrap_or_default();
-        let shadows = moves.iter_mut().filter_map(|candidate| candidate.shadow.as_mut());
-        for (shadow, pair) in shadows.zip(spare.chunks_exact(2)) {
-            if let [hold, warm] = pair {
-                shadow.temporary = [*hold, *warm];
-            }
-        }
-    }
-    Ok(())
-}
-
-/// By namespace and name; but the cluster's DNS and then the API servers' own Service come last: everything
-/// depends on them.
-fn order(service: &ServiceRecord) -> (Turn, &str, &str) {
-    (turn_of(service), &service.namespace, &service.name)
-}
-
 /// Parts the Services into those that move and those that do not.
-fn split<'s>(survey: &'s Survey, family: Family, to: &ServiceCidr) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
+pub(super) fn split<'s>(
+    survey: &'s Survey,
+    family: Family,
+    to: &ServiceCidr,
+) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
     let mut movers = Vec::new();
     let mut skipped = Vec::new();
     for service in &survey.services {
@@ -305,7 +283,7 @@ pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     services.chain(objects).chain(external).filter(|address| to.contains(*address)).collect()
 }
 
-fn turn_of(service: &ServiceRecord) -> Turn {
+pub(super) fn turn_of(service: &ServiceRecord) -> Turn {
     match () {
         () if service.is_kubernetes() => Turn::Kubernetes,
         () if service.is_cluster_dns() => Turn::ClusterDns,
@@ -333,27 +311,6 @@ fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
         None => ranges.push(to),
     }
     ranges
-}
-
-/// Returns free addresses of the range from its top down, for shadows to be made under.
-fn spare_addresses(
-    mut used: HashSet<IpAddr>,
-    work: &Renumbering,
-    capacity: u128,
-) -> impl Iterator<Item = IpAddr> + use<> {
-    used.extend(work.moves.iter().map(|candidate| candidate.new_address));
-    let range = work.to;
-    let mut offset = capacity;
-    std::iter::from_fn(move || {
-        while offset > 1 {
-            let address = range.nth(offset)?;
-            offset = offset.saturating_sub(1);
-            if !used.contains(&address) {
-                return Some(address);
-            }
-        }
-        None
-    })
 }
 
 fn make_move(
@@ -387,68 +344,13 @@ fn make_move(
         old_address,
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
+        tier: Text::default(),
         turn: turn_of(service),
         sweep: 0,
         without_list,
         old_object_missing: false,
         shadow,
     }
-}
-
-fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> Shadow {
-    // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
-    // namespace, and the same for every attempt.
-    let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
-    Shadow {
-        hold_name: format!("netsurgeon-hold-{short}"),
-        warm_name: format!("netsurgeon-warm-{short}"),
-        temporary: [placeholder; 2],
-        spec: shadow_spec(service, family),
-    }
-}
-
-/// What a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load
-/// balancer, one family.
-pub(super) fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
-    let spec = &service.spec;
-    let ports: Vec<serde_json::Value> = spec
-        .ports
-        .iter()
-        .map(|port| {
-            let mut copy = serde_json::json!({
-                "name": port.name, "protocol": port.protocol, "port": port.port,
-                "targetPort": port.target_port,
-            });
-            if let (Some(app), Some(members)) = (&port.app_protocol, copy.as_object_mut()) {
-                members.insert("appProtocol".into(), app.as_str().into());
-            }
-            copy
-        })
-        .collect();
-    let mut copy = serde_json::json!({
-        "type": "ClusterIP", "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
-        "selector": spec.selector, "ports": ports,
-    });
-    if let Some(members) = copy.as_object_mut() {
-        let texts = [
-            ("sessionAffinity", &spec.session_affinity),
-            ("internalTrafficPolicy", &spec.internal_traffic_policy),
-            ("trafficDistribution", &spec.traffic_distribution),
-        ];
-        for (name, value) in texts {
-            if let Some(value) = value {
-                members.insert(name.into(), value.as_str().into());
-            }
-        }
-        if let Some(seconds) = spec.client_ip_timeout_seconds {
-            let config = serde_json::json!({"clientIP": {"timeoutSeconds": seconds}});
-            members.insert("sessionAffinityConfig".into(), config);
-        }
-        if spec.publish_not_ready_addresses == Some(true) {
-            members.insert("publishNotReadyAddresses".into(), true.into());
-        }
-    }
-    copy
 }
 
 /// Computes what the RangeAllocation of the family holds once the API servers have the new range.

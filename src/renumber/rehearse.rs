@@ -126,7 +126,7 @@ pub async fn rehearse(
     ambient: &dyn Ambient,
     observer: &mut dyn Observer,
 ) -> Result<(Plan<Renumbering>, Rehearsal), RehearsalError> {
-    let before = Survey::read(base.as_ref(), layout, None).await?;
+    let before = Survey::read_annotated(base.as_ref(), layout, None, options.annotation()).await?;
     let plan = plan(&before, options)?;
     let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
     let finished = forward.run(None, false, observer).await?;

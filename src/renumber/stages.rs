@@ -87,8 +87,8 @@ impl Part {
 }
 
 impl Renumbering {
-    /// Returns the batches: Services moved together. The cluster's DNS and the API servers' own Service have
-    /// a batch of their own each.
+    /// Returns the batches: Services moved together, all of one tier. The cluster's DNS and the API servers' own
+    /// Service have a batch of their own each.
     pub fn batches(&self) -> Vec<Range<usize>> {
         (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
@@ -100,19 +100,20 @@ impl Renumbering {
     }
 
     /// How many of the moves share batches. Those that go alone are the last ones of a plan.
-    fn shared(&self) -> usize {
+    pub(super) fn shared(&self) -> usize {
         self.planned().partition_point(|candidate| !is_alone(candidate))
     }
 
     /// Returns the parts of the moves that share batches, over whose ends no batch goes, with the most Services of a
-    /// batch: what was planned, what goes alone, each sweep.
+    /// batch: what was planned, by tier, what goes alone, each sweep.
     fn sections(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
         let (shared, planned, size) = (self.shared(), self.planned().len(), self.batch_size.max(1));
         let sweeps = (1..=self.sweeps()).map(move |sweep| {
             let start = self.moves.partition_point(|candidate| candidate.sweep < sweep);
             (start..self.moves.partition_point(|candidate| candidate.sweep <= sweep), size)
         });
-        [(0..shared, size), (shared..planned, 1)].into_iter().chain(sweeps)
+        let tiers = self.tier_sections().map(move |section| (section, size));
+        tiers.chain([(shared..planned, 1)]).chain(sweeps)
     }
 
     fn batch_count(&self) -> usize {
@@ -121,7 +122,8 @@ impl Renumbering {
 
     /// How many of the batches were planned; the others were swept.
     fn planned_batch_count(&self) -> usize {
-        self.sections().take(2).map(|(section, size)| section.len().div_ceil(size)).sum()
+        let planned = self.tiers.len().saturating_add(2);
+        self.sections().take(planned).map(|(section, size)| section.len().div_ceil(size)).sum()
     }
 
     /// Returns a batch's place among the moves; computed, so that compiling a stage does not depend on how
@@ -205,11 +207,12 @@ impl Renumbering {
         let of = match batch {
             None => String::new(),
             Some(batch) => format!(
-                "batch {} of {} ({} {})",
+                "batch {} of {} ({} {}{})",
                 batch.saturating_add(1),
                 self.batch_count(),
                 self.batch(batch).len(),
                 if self.batch(batch).len() == 1 { "Service" } else { "Services" },
+                self.tier_of_batch(batch).map(|tier| format!(" of tier `{tier}`")).unwrap_or_default(),
             ),
         };
         match part {

@@ -108,6 +108,18 @@ impl Layout {
         Key::from(format!("{}/configmaps/kube-system/cilium-config", self.prefix))
     }
 
+    /// What may name a Service that stands behind the API: all ValidatingWebhookConfigurations,
+    /// MutatingWebhookConfigurations, APIServices, and CustomResourceDefinitions.
+    pub fn api_extensions(&self) -> [String; 4] {
+        [
+            "validatingwebhookconfigurations",
+            "mutatingwebhookconfigurations",
+            "apiregistration.k8s.io/apiservices",
+            "apiextensions.k8s.io/customresourcedefinitions",
+        ]
+        .map(|resource| format!("{}/{resource}/", self.prefix))
+    }
+
     /// What a survey reads, and so what a snapshot must index for one.
     pub fn surveyed(&self) -> Vec<KeyRange> {
         let mut ranges: Vec<KeyRange> = [
@@ -119,6 +131,7 @@ impl Layout {
             self.pods(),
         ]
         .into_iter()
+        .chain(self.api_extensions())
         .map(KeyRange::prefix)
         .collect();
         ranges.push(KeyRange::exact(&self.kube_system()));

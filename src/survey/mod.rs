@@ -4,6 +4,7 @@
 //! verifying all judge the same value by the same rules ([`audit`]).
 
 pub mod audit;
+mod backends;
 pub mod era;
 pub mod layout;
 mod read;

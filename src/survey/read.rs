@@ -1,8 +1,10 @@
 //! Reading a survey: one scan of the store, each record taken in and let go.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
+use super::backends::{Named, Readers};
 use super::records::{
     AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ProxyContainer,
     Routing, ServiceRecord, Survey, Unreadable,
@@ -20,13 +22,24 @@ impl Survey {
     /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
     ///
     /// Fails when a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR,
-    /// broken); Nodes, Pods and kubeadm-config that cannot be read are listed instead.
+    /// broken); everything else that cannot be read is listed instead.
     pub async fn read(
         store: &dyn ReadStore,
         layout: &Layout,
         at: Option<Revision>,
     ) -> Result<Self, SurveyError> {
+        Self::read_annotated(store, layout, at, None).await
+    }
+
+    /// Reads the same, and of each Service the value of this annotation.
+    pub async fn read_annotated(
+        store: &dyn ReadStore,
+        layout: &Layout,
+        at: Option<Revision>,
+        annotation: Option<&str>,
+    ) -> Result<Self, SurveyError> {
         let mut reader = Reader::new(layout.clone());
+        reader.annotation = annotation.map(str::to_string);
         let room = |prefix: String| store.count_hint(&KeyRange::prefix(prefix)).unwrap_or_default();
         reader.services.reserve_exact(room(layout.services()));
         reader.addresses.reserve_exact(room(layout.ip_addresses()));
@@ -95,6 +108,10 @@ struct Reader {
     kubeadm: Option<KubeadmConfig>,
     routing: Routing,
     encoding: Encoding,
+    backends: Readers,
+    api_backends: Vec<Named>,
+    annotation: Option<String>,
+    annotations: BTreeMap<Key, Text>,
     unreadable: Vec<Unreadable>,
 }
 
@@ -110,6 +127,7 @@ impl Reader {
         ];
         Self {
             kubernetes: layout.service("default", "kubernetes"),
+            backends: Readers::new(&layout),
             layout,
             prefixes,
             services: Vec::new(),
@@ -123,11 +141,16 @@ impl Reader {
             kubeadm: None,
             routing: Routing::default(),
             encoding: Encoding::Protobuf,
+            api_backends: Vec::new(),
+            annotation: None,
+            annotations: BTreeMap::new(),
             unreadable: Vec::new(),
         }
     }
 
-    fn finish(self, revision: Revision) -> Survey {
+    fn finish(mut self, revision: Revision) -> Survey {
+        self.api_backends.sort_unstable();
+        self.api_backends.dedup();
         let era = era::detect(&self.addresses, self.service_cidrs.len(), &self.bitmaps);
         Survey {
             revision,
@@ -144,6 +167,8 @@ impl Reader {
             kubeadm: self.kubeadm,
             routing: self.routing,
             encoding: self.encoding,
+            api_backends: self.api_backends,
+            annotations: self.annotations,
             unreadable: self.unreadable,
         }
     }
@@ -164,6 +189,8 @@ impl Reader {
                 self.take_node(record)
             } else if under(pods) {
                 self.take_pod(record)
+            } else if let Some(named) = self.backends.read(record.key, record.value) {
+                named.map(|services| self.api_backends.extend(services))
             } else {
                 self.take_single(record)
             };
@@ -180,6 +207,11 @@ impl Reader {
         let is_own = record.key == self.kubernetes.as_bytes();
         if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
             self.encoding = Encoding::Json;
+        }
+        if let Some(wanted) = &self.annotation
+            && let Some(value) = StoredService::annotation(record.value, wanted)?
+        {
+            self.annotations.insert(Key::from(record.key), value);
         }
         self.services.push(ServiceRecord {
             key: Key::from(record.key),

@@ -1,5 +1,6 @@
 //! The parts of a survey.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -40,6 +41,10 @@ pub struct Survey {
     pub routing: Routing,
     /// How the API server stores Services: new objects are stored in the same way.
     pub encoding: Encoding,
+    /// Namespaces and names of the Services behind webhooks and aggregated APIs, in order, each once.
+    pub api_backends: Vec<(Text, Text)>,
+    /// By a Service's key, the value of the annotation that was asked for; empty if none was.
+    pub annotations: BTreeMap<Key, Text>,
     /// What could not be read and is not needed to go on.
     pub unreadable: Vec<Unreadable>,
 }
@@ -261,6 +266,22 @@ pub struct Unreadable {
 }
 
 impl Survey {
+    /// Returns what could not be read of the objects that would name Services behind webhooks and aggregated APIs.
+    pub fn unreadable_extensions(&self) -> Vec<&Unreadable> {
+        let prefixes = self.layout.api_extensions();
+        let is_one = |one: &&Unreadable| {
+            prefixes.iter().any(|prefix| one.key.as_bytes().starts_with(prefix.as_bytes()))
+        };
+        self.unreadable.iter().filter(is_one).collect()
+    }
+
+    /// Whether a webhook or an aggregated API is served by this Service.
+    pub fn is_api_backend(&self, service: &ServiceRecord) -> bool {
+        let own = (service.namespace.as_str(), service.name.as_str());
+        let place = self.api_backends.binary_search_by(|(namespace, name)| (&**namespace, &**name).cmp(&own));
+        place.is_ok()
+    }
+
     /// Returns the ranges from which Services get addresses: those of the ServiceCIDRs, or in the bitmap
     /// era those of the RangeAllocations; each once.
     pub fn service_ranges(&self) -> Vec<ServiceCidr> {

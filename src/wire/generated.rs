@@ -508,9 +508,170 @@ pub struct Secret {
     #[serde(rename = "type")]
     pub r#type: ::core::option::Option<::prost::alloc::string::String>,
 }
+/// What stands behind the API itself, read for the Services that it names: admissionregistration/v1,
+/// apiextensions/v1 and kube-aggregator's apiregistration/v1, v0.36.3.
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceReference {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "namespace")]
+    pub namespace: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "2")]
+    #[serde(rename = "name")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WebhookClientConfig {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "service")]
+    pub service: ::core::option::Option<ServiceReference>,
+}
+/// Validating and mutating ones have the fields that are read here in the same places.
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Webhook {
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "clientConfig")]
+    pub client_config: ::core::option::Option<WebhookClientConfig>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ValidatingWebhookConfiguration {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, repeated, tag = "2")]
+    #[serde(rename = "webhooks")]
+    pub webhooks: ::prost::alloc::vec::Vec<Webhook>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MutatingWebhookConfiguration {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, repeated, tag = "2")]
+    #[serde(rename = "webhooks")]
+    pub webhooks: ::prost::alloc::vec::Vec<Webhook>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApiServiceSpec {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "service")]
+    pub service: ::core::option::Option<ServiceReference>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApiService {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "spec")]
+    pub spec: ::core::option::Option<ApiServiceSpec>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WebhookConversion {
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "clientConfig")]
+    pub client_config: ::core::option::Option<WebhookClientConfig>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomResourceConversion {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "strategy")]
+    pub strategy: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "webhook")]
+    pub webhook: ::core::option::Option<WebhookConversion>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomResourceDefinitionSpec {
+    #[prost(message, optional, tag = "9")]
+    #[serde(rename = "conversion")]
+    pub conversion: ::core::option::Option<CustomResourceConversion>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CustomResourceDefinition {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "spec")]
+    pub spec: ::core::option::Option<CustomResourceDefinitionSpec>,
+}
+/// The version that API servers store CustomResourceDefinitions in, whatever they were made as.
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomResourceConversionV1beta1 {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "strategy")]
+    pub strategy: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "webhookClientConfig")]
+    pub webhook_client_config: ::core::option::Option<WebhookClientConfig>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomResourceDefinitionSpecV1beta1 {
+    #[prost(message, optional, tag = "9")]
+    #[serde(rename = "conversion")]
+    pub conversion: ::core::option::Option<CustomResourceConversionV1beta1>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CustomResourceDefinitionV1beta1 {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "spec")]
+    pub spec: ::core::option::Option<CustomResourceDefinitionSpecV1beta1>,
+}
 
 /// Every message of `proto/`: name, then number, JSON name and type of each field.
 pub static SCHEMA: &[Message] = &[
+    ("APIService", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("APIServiceSpec")),
+    ]),
+    ("APIServiceSpec", &[
+        (1, "service", FieldType::Message("ServiceReference")),
+    ]),
     ("ClientIPConfig", &[
         (1, "timeoutSeconds", FieldType::Int),
     ]),
@@ -531,6 +692,28 @@ pub static SCHEMA: &[Message] = &[
         (2, "image", FieldType::Text),
         (3, "command", FieldType::List(&FieldType::Text)),
         (4, "args", FieldType::List(&FieldType::Text)),
+    ]),
+    ("CustomResourceConversion", &[
+        (1, "strategy", FieldType::Text),
+        (2, "webhook", FieldType::Message("WebhookConversion")),
+    ]),
+    ("CustomResourceConversionV1beta1", &[
+        (1, "strategy", FieldType::Text),
+        (2, "webhookClientConfig", FieldType::Message("WebhookClientConfig")),
+    ]),
+    ("CustomResourceDefinition", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("CustomResourceDefinitionSpec")),
+    ]),
+    ("CustomResourceDefinitionSpec", &[
+        (9, "conversion", FieldType::Message("CustomResourceConversion")),
+    ]),
+    ("CustomResourceDefinitionSpecV1beta1", &[
+        (9, "conversion", FieldType::Message("CustomResourceConversionV1beta1")),
+    ]),
+    ("CustomResourceDefinitionV1beta1", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("CustomResourceDefinitionSpecV1beta1")),
     ]),
     ("FieldsV1", &[
         (1, "raw", FieldType::Text),
@@ -564,6 +747,10 @@ pub static SCHEMA: &[Message] = &[
         (6, "fieldsType", FieldType::Text),
         (7, "fieldsV1", FieldType::Message("FieldsV1")),
         (8, "subresource", FieldType::Text),
+    ]),
+    ("MutatingWebhookConfiguration", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "webhooks", FieldType::List(&FieldType::Message("Webhook"))),
     ]),
     ("Namespace", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
@@ -683,6 +870,10 @@ pub static SCHEMA: &[Message] = &[
         (5, "nodePort", FieldType::Int),
         (6, "appProtocol", FieldType::Text),
     ]),
+    ("ServiceReference", &[
+        (1, "namespace", FieldType::Text),
+        (2, "name", FieldType::Text),
+    ]),
     ("ServiceSpec", &[
         (1, "ports", FieldType::List(&FieldType::Message("ServicePort"))),
         (2, "selector", FieldType::MapOfText),
@@ -732,5 +923,18 @@ pub static SCHEMA: &[Message] = &[
         (2, "raw", FieldType::Bytes),
         (3, "contentEncoding", FieldType::Text),
         (4, "contentType", FieldType::Text),
+    ]),
+    ("ValidatingWebhookConfiguration", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "webhooks", FieldType::List(&FieldType::Message("Webhook"))),
+    ]),
+    ("Webhook", &[
+        (2, "clientConfig", FieldType::Message("WebhookClientConfig")),
+    ]),
+    ("WebhookClientConfig", &[
+        (1, "service", FieldType::Message("ServiceReference")),
+    ]),
+    ("WebhookConversion", &[
+        (2, "clientConfig", FieldType::Message("WebhookClientConfig")),
     ]),
 ];

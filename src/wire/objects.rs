@@ -12,8 +12,10 @@ use super::{WireError, generated, json};
 use crate::ip::Family;
 
 pub use generated::{
-    ConfigMap, IpAddress as IpAddressObject, Namespace, Node, ObjectMeta, ParentReference, Pod,
-    RangeAllocation, Service, ServiceCidr as ServiceCidrObject, SystemPod,
+    ApiService, ConfigMap, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
+    IpAddress as IpAddressObject, MutatingWebhookConfiguration, Namespace, Node, ObjectMeta, ParentReference,
+    Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference, SystemPod,
+    ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
 };
 
 /// The label by which the API server's allocator and repair loop know their own IPAddress objects
@@ -45,9 +47,12 @@ macro_rules! kinds {
     };
 }
 kinds! {
-    ConfigMap = "ConfigMap", IpAddressObject = "IPAddress", Namespace = "Namespace", Node = "Node", Pod = "Pod",
-    RangeAllocation = "RangeAllocation", Service = "Service", ServiceCidrObject = "ServiceCIDR",
-    SystemPod = "Pod",
+    ApiService = "APIService", ConfigMap = "ConfigMap", CustomResourceDefinition = "CustomResourceDefinition",
+    CustomResourceDefinitionV1beta1 = "CustomResourceDefinition",
+    IpAddressObject = "IPAddress", MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
+    Namespace = "Namespace", Node = "Node", Pod = "Pod", RangeAllocation = "RangeAllocation",
+    Service = "Service", ServiceCidrObject = "ServiceCIDR", SystemPod = "Pod",
+    ValidatingWebhookConfiguration = "ValidatingWebhookConfiguration",
 }
 
 /// Reads a stored value as this kind.

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use compact_str::CompactString;
 
 use super::objects::{Kind, Opened, Service, open};
-use super::protobuf::fields;
-use super::{Pairs, WireError, generated};
+use super::protobuf::{fields, map_entry};
+use super::{Pairs, WireError, generated, json};
 
 /// A text of an API object. Up to 24 bytes lie in place, which is most names and all IPv4 addresses.
 pub type Text = CompactString;
@@ -87,6 +87,34 @@ impl StoredService {
             Opened::Protobuf(raw) => Self::walk(raw),
             Opened::Json(text) => Ok(Self::from(Service::from_json(text)?)),
         }
+    }
+
+    /// Reads one annotation of a stored value. Annotations are long and rarely asked for, so that
+    /// [`Self::decode`] leaves them out.
+    pub fn annotation(value: &[u8], key: &str) -> Result<Option<Text>, WireError> {
+        let raw = match open(value, Service::NAME)?.1 {
+            Opened::Protobuf(raw) => raw,
+            Opened::Json(text) => {
+                let found = json::get(text, &["metadata", "annotations", key])?;
+                let broken = |e: serde_json::Error| WireError::Json { reason: e.to_string() };
+                return found.map(|quoted| serde_json::from_str(quoted).map_err(broken)).transpose();
+            }
+        };
+        let mut found = None;
+        for field in fields(raw) {
+            let field = field?;
+            if field.number != 1 {
+                continue;
+            }
+            for part in fields(field.message()?) {
+                let part = part?;
+                if part.number == 12 {
+                    let (own, value) = map_entry(part.message()?)?;
+                    found = if own == key { Some(value.into()) } else { found };
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn walk(object: &[u8]) -> Result<Self, WireError> {

@@ -193,6 +193,51 @@ async fn what_could_not_be_undone_comes_first() {
     assert!(page.contains("<rect class=\"back\" "), "the way back is drawn");
 }
 
+/// Every third Service is of tier `<dev>`, the others of `web`; the last two of none, as they go alone.
+fn in_tiers(bench: &Bench) -> Bench {
+    let mut bench = bench.clone();
+    let work = &mut bench.plan.work;
+    work.tiers = ["<dev>", "none", "web"].map(Into::into).to_vec();
+    let shared = work.moves.iter().take_while(|candidate| candidate.turn.is_any()).count();
+    for (number, candidate) in work.moves.iter_mut().take(shared).enumerate() {
+        candidate.tier = if number * 3 < shared { "<dev>".into() } else { "web".into() };
+    }
+    bench
+}
+
+#[tokio::test]
+async fn tiers_are_on_the_time_line_above_their_batches() {
+    let bench = in_tiers(&Bench::of("objects", "10.200.0.0/16").await);
+    let batches = bench.plan.work.batches();
+    assert_eq!(batches.len(), 2 + 3 + 2, "{batches:?}");
+    let store = carried_out(&bench, bench.plan.work.flip_stage(3)).await;
+    let page = page_of(&bench, &store, "stopped").await;
+    check(&page);
+    let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+    let label = |text: &str| place(&format!(">{text}</text>"));
+    assert!(label("tier &lt;dev&gt;") < label("batch 1 of 7") && label("batch 2 of 7") < label("tier web"));
+    assert!(label("tier web") < label("batch 3 of 7"));
+    assert_eq!(page.matches("<rect class=\"band\"").count(), 2);
+    assert_eq!(page.matches("<rect class=\"tier\"").count(), 2);
+    let table =
+        page.split("<table class=\"tiers\">").nth(1).expect("a table").split("</table>").next().unwrap();
+    let rows: Vec<&str> = table.split("<tr><td>").skip(1).collect();
+    assert_eq!(rows.len(), 2, "of those that have Services");
+    assert!(rows[0].starts_with("&lt;dev&gt;</td><td>8 of 8</td><td>1 to 2</td><td><time>"), "{}", rows[0]);
+    assert!(rows[1].starts_with("web</td><td>7 of 15</td><td>3 to 5</td><td><time>"), "{}", rows[1]);
+    assert!(page.contains(">Tier</th>") && page.contains("<td>&lt;dev&gt;</td><td>external-ip</td>"));
+    let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
+    let world = Simulation::new(&store, &bench.plan.work, &clock);
+    let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
+    let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
+    executor.unwind(&bench.plan.work).await.expect("a way back");
+    let page = page_of(&bench, &store, "rolled-back").await;
+    check(&page);
+    let table =
+        page.split("<table class=\"tiers\">").nth(1).expect("a table").split("</table>").next().unwrap();
+    assert!(table.split("<tr><td>").skip(1).all(|row| row.matches("<time>").count() == 3), "{table}");
+}
+
 const HOSTILE: [&str; 3] = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",

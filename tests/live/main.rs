@@ -31,6 +31,7 @@ mod renumber;
 mod report;
 mod sentinel;
 mod serving;
+mod tiers;
 mod trouble;
 mod watched;
 mod world;

@@ -254,7 +254,8 @@ impl Serving {
         self.apply_with(&words, flag).await
     }
 
-    async fn apply_with(&mut self, words: &str, flag: &str) -> String {
+    /// The same in other words.
+    pub async fn apply_with(&mut self, words: &str, flag: &str) -> String {
         let paused = self.netsurgeon(words).expect(6);
         assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
         let status = self.netsurgeon("renumber status -o json").expect(0).json();

@@ -11,9 +11,10 @@ use crate::cli::gates::GateArgs;
 use crate::cli::live::{LiveArgs, Ongoing, Session, release};
 use crate::cli::output::counted;
 use crate::cli::target::TargetArgs;
+use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome};
 use crate::operation::{Journal, Lock, Plan, Report, Summary};
-use crate::renumber::{Renumbering, current, plan};
+use crate::renumber::{PlanOptions, Renumbering, current, plan};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
@@ -43,8 +44,10 @@ Examples:
 pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
+    #[command(flatten)]
+    tiers: TierArgs,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest
     #[arg(long, value_name = "DIGEST")]
@@ -144,10 +147,16 @@ async fn decide(
     args: &ApplyArgs,
     session: &Session,
 ) -> Result<Plan<Renumbering>, Failure> {
-    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
-    let plan = match (&args.plan, &args.target) {
+    let mut options = args.target.as_ref().map(|target| target.resolve(&args.tiers)).transpose()?;
+    let annotation = options.as_ref().and_then(PlanOptions::annotation);
+    let (store, layout) = (session.store.as_ref(), args.live.etcd.layout());
+    let survey = Survey::read_annotated(store, &layout, None, annotation).await?;
+    let plan = match (&args.plan, &mut options) {
         (Some(path), _) => Plan::read(path)?,
-        (None, Some(target)) => plan(&survey, &target.resolve()?)?,
+        (None, Some(options)) => {
+            args.tiers.settle(context, &survey, options)?;
+            plan(&survey, options)?
+        }
         (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
     };
     if plan.header.cluster != session.id {
@@ -248,4 +257,35 @@ async fn conclude(
          retire`; until then `netsurgeon renumber rollback` goes back",
     );
     Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: ApplyArgs,
+    }
+
+    /// Where an optional group of arguments contains another one, clap takes it for absent.
+    #[test]
+    fn a_target_is_noticed_with_tiers_and_without() {
+        let parsed = |words: &str| {
+            let words = words.split_whitespace().chain(["--no-snapshot"]);
+            Words::try_parse_from(words).map(|words| words.args)
+        };
+        for words in ["x --to 10.200.0.0/16", "x --to 10.200.0.0/16 --tiers dev --tier-label tier"] {
+            let args = parsed(words).expect(words);
+            assert!(args.target.is_some() && args.plan.is_none(), "{words}");
+        }
+        let args = parsed("x --plan plan.json").expect("a plan alone");
+        assert!(args.target.is_none() && args.plan.is_some());
+        for words in ["x", "x --tiers dev --tier-label tier", "x --plan p --tiers dev --tier-label t"] {
+            assert!(parsed(words).is_err(), "{words}");
+        }
+    }
 }

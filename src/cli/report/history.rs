@@ -4,6 +4,8 @@
 //! A step in the store has one time, that of its transaction. So a stage begins where the step before it ended,
 //! unless that is long ago: then nobody was at work, or others were.
 
+use std::ops::Range;
+
 use crate::operation::{Action, Journal, Stage, State, Step, StepId, Summary, Work};
 use crate::renumber::Renumbering;
 
@@ -70,11 +72,42 @@ pub struct Trouble {
     pub error: Option<String>,
 }
 
+/// Batches that follow one another and are of one tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// Services of it that move.
+    pub services: usize,
+    /// Its batches, from 0.
+    pub batches: Range<usize>,
+}
+
+impl Tier {
+    fn all(work: &Renumbering) -> Vec<Self> {
+        let mut tiers: Vec<Self> = Vec::new();
+        for (batch, moves) in work.batches().iter().enumerate() {
+            let Some(name) = work.tier_of_batch(batch) else { continue };
+            let end = batch.saturating_add(1);
+            match tiers.last_mut() {
+                Some(last) if last.name == name && last.batches.end == batch => {
+                    last.batches.end = end;
+                    last.services = last.services.saturating_add(moves.len());
+                }
+                _ => tiers.push(Self { name: name.to_string(), services: moves.len(), batches: batch..end }),
+            }
+        }
+        tiers
+    }
+}
+
 /// All of it.
 #[derive(Debug, Default)]
 pub struct History {
     /// The stages of the plan.
     pub stages: Vec<Stage>,
+    /// The tiers of the plan that have a batch, in order.
+    pub tiers: Vec<Tier>,
     /// In the order in which they began.
     pub spans: Vec<Span>,
     /// In their order.
@@ -110,7 +143,8 @@ enum What {
 impl History {
     /// Reads it from a journal.
     pub fn of(work: &Renumbering, journal: &Journal, summary: &Summary) -> Self {
-        let mut history = Self { stages: work.stages(), from: summary.started, ..Self::default() };
+        let (stages, tiers) = (work.stages(), Tier::all(work));
+        let mut history = Self { stages, tiers, from: summary.started, ..Self::default() };
         let mut moments = Vec::new();
         for stage in history.stages.clone() {
             for step in work.steps(&stage) {
@@ -201,11 +235,11 @@ impl History {
         self.pauses.iter().fold(0, |sum, pause| sum.saturating_add(pause.to.saturating_sub(pause.from)))
     }
 
-    /// Returns when a batch was under way on the way forward: its first and its last moment.
-    pub fn of_batch(&self, batch: usize) -> Option<(i64, i64)> {
-        let of = |span: &&Span| {
-            !span.back && self.stages.get(span.stage).is_some_and(|stage| stage.batch == Some(batch))
-        };
+    /// Returns when batches were under way, forward or back: their first and their last moment.
+    pub fn of_batches(&self, batches: &Range<usize>, back: bool) -> Option<(i64, i64)> {
+        let batch = |span: &Span| self.stages.get(span.stage).and_then(|stage| stage.batch);
+        let of =
+            |span: &&Span| span.back == back && batch(span).is_some_and(|batch| batches.contains(&batch));
         let from = self.spans.iter().filter(of).map(|span| span.from).min()?;
         let to = self.spans.iter().filter(of).map(|span| span.to).max()?;
         Some((from, to))

@@ -2,6 +2,7 @@
 //! what others did, and what is wrong.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::history::{History, Outside, Trouble};
 use super::html::{Html, code, esc, lasting, moment, prose, thousands};
@@ -9,7 +10,8 @@ use super::{Subject, timeline};
 use crate::cli::output::counted;
 use crate::cli::tally::stage_now;
 use crate::operation::State;
-use crate::renumber::verify::Verified;
+use crate::renumber::Move;
+use crate::renumber::verify::{Phase, Verified};
 use crate::survey::{Finding, Severity};
 
 /// As many rows as one reads.
@@ -137,10 +139,11 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
 }
 
 /// Writes what happened when.
-pub fn timeline(html: &mut Html, history: &History) {
+pub fn timeline(html: &mut Html, subject: &Subject<'_>, history: &History) {
     html.section("timeline", "What happened when");
     html.add(format_args!("<div class=\"wide\">{}</div>", timeline::draw(history)));
     legend(html, &timeline::LEGEND);
+    tiers(html, subject, history);
     if !history.pauses.is_empty() {
         let rows = history.pauses.iter().enumerate().take(MOST_ROWS).map(|(index, pause)| {
             let lasted = pause.to.saturating_sub(pause.from);
@@ -155,6 +158,42 @@ pub fn timeline(html: &mut Html, history: &History) {
     }
     html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
     html.end_section();
+}
+
+/// Writes when each tier moved.
+fn tiers(html: &mut Html, subject: &Subject<'_>, history: &History) {
+    if history.tiers.is_empty() {
+        return;
+    }
+    let work = &subject.plan.work;
+    let is_there = |m: &&Move| Phase::of(m, |step| subject.journal.state(step)) != Phase::Waiting;
+    let moved = |name: &str| work.moves.iter().filter(|m| m.tier == name).filter(is_there).count();
+    let rows = history.tiers.iter().take(MOST_ROWS).map(|tier| {
+        let when = history.of_batches(&tier.batches, false);
+        let at = |time: Option<i64>| time.map_or_else(|| "–".to_string(), moment);
+        let back = history.of_batches(&tier.batches, true).map(|(from, _)| from);
+        [
+            esc(&tier.name).to_string(),
+            format!("{} of {}", thousands(moved(&tier.name)), thousands(tier.services)),
+            batches(&tier.batches),
+            at(when.map(|(from, _)| from)),
+            at(when.map(|(_, to)| to)),
+            when.map_or_else(|| "–".to_string(), |(from, to)| lasting(to.saturating_sub(from))),
+            at(back),
+        ]
+    });
+    let headings = ["Tier", "Services moved", "Batches", "At work from", "to", "for", "Back from"];
+    html.table("tiers", headings, rows);
+}
+
+/// Names batches, counted from 1: `3`, `3 to 7`.
+fn batches(batches: &Range<usize>) -> String {
+    let first = batches.start.saturating_add(1);
+    if batches.len() == 1 {
+        thousands(first)
+    } else {
+        format!("{} to {}", thousands(first), thousands(batches.end))
+    }
 }
 
 /// Writes what the colours of a drawing mean.

@@ -39,12 +39,25 @@ fn rows<'a>(subject: &'a Subject<'_>, moves: &'a [Move]) -> impl Iterator<Item =
 
 const HEADINGS: [&str; 6] = ["Service", "Old address", "New address", "Held by", "State", "Why held so"];
 
+/// Writes these Services, with their tiers where the plan has some.
+fn table(html: &mut Html, subject: &Subject<'_>, moves: &[Move]) {
+    if subject.plan.work.tiers.is_empty() {
+        return html.table("services", HEADINGS, rows(subject, moves));
+    }
+    let [service, old, new, hold, state, why] = HEADINGS;
+    let tiers = moves.iter().map(|candidate| esc(&candidate.tier).to_string());
+    let rows = rows(subject, moves)
+        .zip(tiers)
+        .map(|([service, old, new, hold, state, why], tier)| [service, old, new, tier, hold, state, why]);
+    html.table("services", [service, old, new, "Tier", hold, state, why], rows);
+}
+
 /// Writes the section.
 pub fn section(html: &mut Html, subject: &Subject<'_>, history: &History) {
     let work = &subject.plan.work;
     html.section("services", "Services");
     if work.moves.len() <= FEW {
-        html.table("services", HEADINGS, rows(subject, &work.moves));
+        table(html, subject, &work.moves);
     } else {
         by_batch(html, subject, history);
     }
@@ -67,19 +80,20 @@ fn by_batch(html: &mut Html, subject: &Subject<'_>, history: &History) {
     for (batch, range) in batches.iter().enumerate() {
         let moves = work.moves.get(range.clone()).unwrap_or_default();
         let there = moves.iter().filter(|candidate| state(subject, candidate) != Phase::Waiting).count();
-        let when = history.of_batch(batch).map_or_else(
+        let when = history.of_batches(&(batch..batch.saturating_add(1)), false).map_or_else(
             || "not begun".to_string(),
             |(from, to)| format!("{}, {}", clock(from).0, lasting(to.saturating_sub(from))),
         );
         html.add(format_args!(
-            "<details><summary>Batch {} of {}<span class=\"faint\"> · {there} of {} moved · {when} · from {}</span>\
+            "<details><summary>Batch {} of {}<span class=\"faint\">{} · {there} of {} moved · {when} · from {}</span>\
              </summary>",
             batch.saturating_add(1),
             batches.len(),
+            work.tier_of_batch(batch).map(|tier| format!(" · tier {}", esc(tier))).unwrap_or_default(),
             moves.len(),
             esc(&moves.first().map(Move::subject).unwrap_or_default()),
         ));
-        html.table("services", HEADINGS, rows(subject, moves));
+        table(html, subject, moves);
         html.add(format_args!("</details>"));
     }
     if many {

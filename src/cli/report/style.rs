@@ -48,7 +48,7 @@ td:last-child,th:last-child{padding-right:0}
 .services code,.findings code{white-space:nowrap}
 .services td:first-child{overflow-wrap:anywhere;min-width:180px;width:28%}
 .services td:last-child{min-width:170px}
-.services td:nth-child(4),.outside td:first-child,.pauses td{white-space:nowrap}
+.services td:nth-child(4),.services td:nth-child(5),.tiers td,.outside td:first-child,.pauses td{white-space:nowrap}
 .outside td:nth-child(3),.outside td:last-child{white-space:nowrap}
 .pauses td:last-child{white-space:normal;width:50%}
 .steps td:first-child{min-width:260px}
@@ -70,6 +70,7 @@ svg{display:block}
 .timeline .number{text-anchor:middle;font-weight:600;fill:var(--text)}
 .timeline .tick{font-variant-numeric:tabular-nums}
 .timeline .axis{stroke:var(--line)}
+.timeline .tier{font-weight:600}.band{fill:var(--panel)}rect.tier{fill:var(--info)}
 .write{fill:var(--write)}.wait{fill:var(--wait)}.flip{fill:var(--flip)}.retire{fill:var(--retire)}
 .back{fill:var(--back)}.others{fill:var(--outside)}
 .pause{fill:var(--panel);stroke:var(--line);stroke-dasharray:3 3}

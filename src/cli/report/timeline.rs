@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::history::{History, Pause, Span};
+use super::history::{History, Pause, Span, Tier};
 use super::html::{clock, esc};
 
 /// Sizes in pixels.
@@ -19,6 +19,8 @@ const LEAST_ROW: f64 = 2.0;
 const LEAST_LABEL: f64 = 15.0;
 /// Between two times on the axis.
 const TICK: f64 = 92.0;
+/// Characters of a tier's name that fit beside its row.
+const LONGEST_NAME: usize = 15;
 /// So much of a drawing may be pauses.
 const MOST_PAUSES: usize = 14;
 
@@ -32,6 +34,7 @@ pub fn draw(history: &History) -> String {
         "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"what happened \
          when\">\n"
     );
+    bands(&rows, &mut svg);
     for (number, x) in &axis.marks {
         let _ = writeln!(
             svg,
@@ -48,6 +51,20 @@ pub fn draw(history: &History) -> String {
     axis.draw(bottom, &mut svg);
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Lies under the rows of each tier, so that they are seen to belong together.
+fn bands(rows: &[Row], svg: &mut String) {
+    for (index, head) in rows.iter().enumerate().filter(|(_, row)| row.is_tier) {
+        let own = rows.get(index..).unwrap_or_default();
+        let bottom = own.iter().take_while(|row| row.tier == head.tier).last().map_or(head.y, Row::bottom);
+        let _ = writeln!(
+            svg,
+            "<rect class=\"band\" x=\"0\" y=\"{:.1}\" width=\"{WIDTH:.0}\" height=\"{:.1}\"/>",
+            head.y + 1.0,
+            bottom - head.y - 2.0
+        );
+    }
 }
 
 /// Seconds as a place on paper; no operation takes longer than 68 years.
@@ -163,10 +180,34 @@ struct Row {
     height: f64,
     spans: Vec<Span>,
     has_label: bool,
+    /// The tier that it belongs to, by its place.
+    tier: Option<usize>,
+    /// Whether it is the tier itself, above its batches.
+    is_tier: bool,
 }
 
 impl Row {
-    /// Returns the rows: parts of the operation in the order of the plan, each batch one of its own.
+    fn new(label: String, height: f64) -> Self {
+        Self { label, y: 0.0, height, spans: Vec::new(), has_label: true, tier: None, is_tier: false }
+    }
+
+    /// Returns the row of a tier.
+    fn of_tier(history: &History, place: usize) -> Option<Self> {
+        let tier = history.tiers.get(place)?;
+        let mut name: String = tier.name.chars().take(LONGEST_NAME).collect();
+        if name.len() < tier.name.len() {
+            name.push('…');
+        }
+        let stage = history.stages.iter().find(|stage| stage.batch == Some(tier.batches.start))?.index;
+        let span = |back| {
+            let (from, to) = history.of_batches(&tier.batches, back)?;
+            Some(Span { stage, back, others: false, from, to })
+        };
+        let spans = [false, true].into_iter().filter_map(span).collect();
+        Some(Self { spans, tier: Some(place), is_tier: true, ..Self::new(format!("tier {name}"), ROW) })
+    }
+
+    /// Returns the rows: parts of the operation in the order of the plan, each batch one of its own, below its tier.
     fn all(history: &History) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
         let batches = history.stages.iter().filter_map(|stage| stage.batch).max();
@@ -178,11 +219,16 @@ impl Row {
                 Some(batch) => (format!("batch {} of {count}", batch.saturating_add(1)), of_batch),
                 None => (part(&stage.name).to_string(), ROW),
             };
-            if let Some(row) = rows.iter_mut().find(|row| row.label == label) {
+            if let Some(row) = rows.iter_mut().find(|row| !row.is_tier && row.label == label) {
                 row.spans.extend(spans);
-            } else {
-                rows.push(Self { label, y: 0.0, height, spans: spans.collect(), has_label: true });
+                continue;
             }
+            let is_its = |tier: &Tier| stage.batch.is_some_and(|batch| tier.batches.contains(&batch));
+            let tier = history.tiers.iter().position(is_its);
+            if let Some(place) = tier.filter(|_| rows.last().is_none_or(|last| last.tier != tier)) {
+                rows.extend(Self::of_tier(history, place));
+            }
+            rows.push(Self { spans: spans.collect(), tier, ..Self::new(label, height) });
         }
         rows.retain(|row| !row.spans.is_empty());
         let mut y = TOP;
@@ -212,18 +258,27 @@ impl Row {
         self.y + self.height / 2.0
     }
 
+    fn bottom(&self) -> f64 {
+        self.y + self.height
+    }
+
     fn draw(&self, history: &History, axis: &Axis, svg: &mut String) {
         let (y, middle) = (self.y, self.middle());
         if self.has_label {
             let label = esc(&self.label);
             let _ = writeln!(
                 svg,
-                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
+                "<text class=\"label{}\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
+                if self.is_tier { " tier" } else { "" },
                 LEFT - 10.0,
                 middle + 4.0
             );
         }
-        let gap = if self.height > 8.0 { 3.0 } else { 0.4 };
+        let gap = match () {
+            () if self.is_tier => 8.0,
+            () if self.height > 8.0 => 3.0,
+            () => 0.4,
+        };
         let mut spans = self.spans.clone();
         // What takes a moment only is drawn over what takes long.
         spans.sort_by_key(|span| span.from.saturating_sub(span.to));
@@ -233,6 +288,7 @@ impl Row {
             let class = match () {
                 () if span.others => "others",
                 () if span.back => "back",
+                () if self.is_tier => "tier",
                 () => class(&stage.name),
             };
             let width = (to - from).max(2.5);
@@ -245,7 +301,7 @@ impl Row {
                 y + gap,
                 (self.height - gap * 2.0).max(1.0),
                 if span.back { "back: " } else { "" },
-                esc(&stage.title),
+                esc(if self.is_tier { &self.label } else { &stage.title }),
             );
         }
     }

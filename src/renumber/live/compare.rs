@@ -16,6 +16,8 @@ fn differs(path: &str, wanted: &Value, found: &Value) -> Option<String> {
     match (wanted, found) {
         _ if OF_THE_SERVER.contains(&path) => None,
         (Value::Null, _) => None,
+        // What is empty is left out where it is stored (`omitempty`).
+        (Value::String(wanted), Value::Null) if wanted.is_empty() => None,
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().find_map(|(name, value)| {
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             differs(&path, value, found.get(name).unwrap_or(&Value::Null))
@@ -39,11 +41,11 @@ mod tests {
     fn defaults_are_no_difference() {
         let manifest = json!({
             "metadata": {"name": "a", "uid": "", "creationTimestamp": "1970-01-01T00:00:00Z"},
-            "spec": {"ports": [{"port": 80, "name": null}], "selector": {"app": "a"}},
+            "spec": {"ports": [{"port": 80, "name": null}, {"port": 81, "name": ""}], "selector": {"app": "a"}},
         });
         let object = json!({
             "metadata": {"name": "a", "uid": "x", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"ports": [{"port": 80, "protocol": "TCP"}], "selector": {"app": "a"}, "type": "ClusterIP"},
+            "spec": {"ports": [{"port": 80, "protocol": "TCP"}, {"port": 81}], "selector": {"app": "a"}, "type": "ClusterIP"},
         });
         assert_eq!(difference(&manifest, &object), None);
     }

@@ -39,6 +39,24 @@ pub enum PlanError {
         /// Why.
         reason: &'static str,
     },
+    /// A Service says that it is of a tier that was not named.
+    #[error("Service `{subject}` is of tier `{tier}`; the tiers are {known}")]
+    UnknownTier {
+        /// The Service.
+        subject: String,
+        /// Its tier.
+        tier: String,
+        /// The tiers that were named.
+        known: String,
+    },
+    /// Services of which nothing says the tier.
+    #[error("{count} Services have no tier; the first is `{first}`")]
+    NoTier {
+        /// How many.
+        count: usize,
+        /// The first.
+        first: String,
+    },
     /// The new range has too few addresses left for shadow Services to be made under.
     #[error("the shadow Services of a batch need {needed} more addresses of the new range, {free} are left")]
     NoRoomForShadows {

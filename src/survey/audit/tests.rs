@@ -84,6 +84,8 @@ fn healthy() -> Survey {
         kubeadm: None,
         routing: crate::survey::Routing::default(),
         encoding: Encoding::Protobuf,
+        api_backends: Vec::new(),
+        annotations: std::collections::BTreeMap::new(),
         unreadable: Vec::new(),
     }
 }

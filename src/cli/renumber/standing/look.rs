@@ -1,6 +1,6 @@
 //! One look at a renumbering: its journal, its lock, and every Service that it is about.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
 use crate::cli::output::counted;
-use crate::cli::tally::stage_now;
-use crate::operation::Lock;
-use crate::renumber::{current, verify};
+use crate::cli::tally::{Phases, stage_now};
+use crate::operation::{Journal, Lock};
+use crate::renumber::{Move, Renumbering, current, verify};
 use crate::store::etcd::EtcdStore;
 use crate::survey::{Finding, Layout, Survey};
 
@@ -34,9 +34,37 @@ pub(super) struct Look {
     held: usize,
     /// Services whose old address was retired.
     retired: usize,
+    /// The same by tier, in their order; empty where the plan has none.
+    tiers: Vec<TierLook>,
     /// Services born in the old range.
     newcomers: Vec<String>,
     pub(super) findings: Vec<Finding>,
+}
+
+/// How far a tier is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct TierLook {
+    name: String,
+    waiting: usize,
+    held: usize,
+    retired: usize,
+}
+
+impl TierLook {
+    fn all(work: &Renumbering, journal: &Journal) -> Vec<Self> {
+        let of = |(name, moves): (&str, &[Move])| {
+            let Phases { waiting, held, retired } = Phases::of(moves, journal);
+            Self { name: name.to_string(), waiting, held, retired }
+        };
+        work.tier_moves().into_iter().map(of).collect()
+    }
+}
+
+impl Display for TierLook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moved = self.held.saturating_add(self.retired);
+        write!(f, "{} {moved} of {}", self.name, moved.saturating_add(self.waiting))
+    }
 }
 
 impl Look {
@@ -64,6 +92,7 @@ impl Look {
             waiting,
             held,
             retired,
+            tiers: TierLook::all(work, &ongoing.journal),
             newcomers: current::compare(work, &survey).newcomers,
             findings: verified.findings,
             operation: ongoing.operation,
@@ -76,7 +105,7 @@ impl Look {
     }
 }
 
-impl fmt::Display for Look {
+impl Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, status, to, waiting, held, retired, .. } = self;
         write!(
@@ -85,6 +114,10 @@ impl fmt::Display for Look {
         )?;
         if !self.newcomers.is_empty() {
             write!(f, ", {} born in the old range", self.newcomers.len())?;
+        }
+        if !self.tiers.is_empty() {
+            let words: Vec<String> = self.tiers.iter().map(ToString::to_string).collect();
+            write!(f, "; moved by tier: {}", words.join(", "))?;
         }
         write!(f, "; {}", counted(self.findings.len(), "finding", "findings"))?;
         if let Some(stage) = &self.stage {

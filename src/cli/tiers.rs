@@ -1,0 +1,316 @@
+//! The arguments that order Services by tiers, the file that lists them, and the program that is asked for them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::Context;
+use super::failure::Failure;
+use super::output::counted;
+use super::target::read;
+use crate::renumber::tier::{API_BACKENDS, open_to_tiers};
+use crate::renumber::{PlanOptions, TierSource, Tiers};
+use crate::survey::{ServiceRecord, Survey};
+
+/// Programs that run at once.
+const AT_ONCE: usize = 8;
+/// As much as is read of what a program says, in bytes.
+const LONGEST_WORDS: u64 = 4096;
+
+/// In which order.
+#[derive(Debug, Args)]
+pub struct TierArgs {
+    /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch has Services of two. Those
+    /// behind webhooks and aggregated APIs come after them, then the cluster's DNS and `default/kubernetes`
+    #[arg(
+        help_heading = "Tiers",
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        requires = "tier-source"
+    )]
+    tiers: Vec<String>,
+    /// The tier of a Service is the value of this label
+    #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
+    tier_label: Option<String>,
+    /// The tier of a Service is the value of this annotation
+    #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
+    tier_annotation: Option<String>,
+    /// File of tiers: a line each, `NAMESPACE/NAME TIER` or, for all others of a namespace, `NAMESPACE/* TIER`
+    #[arg(help_heading = "Tiers", long, value_name = "FILE", requires = "tiers", group = "tier-source")]
+    tier_file: Option<PathBuf>,
+    /// Run this program for each Service, with namespace and name as its arguments: the first line that it prints is
+    /// the tier. It is not run by a shell; up to 8 run at once
+    #[arg(help_heading = "Tiers", long, value_name = "PROGRAM", requires = "tiers", group = "tier-source")]
+    tier_command: Option<PathBuf>,
+    /// How long the program may take for a Service, in seconds
+    #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
+    tier_command_timeout: u64,
+    /// The tier of Services that have none; without this, one of them stops the plan
+    #[arg(help_heading = "Tiers", long, value_name = "NAME", requires = "tiers")]
+    default_tier: Option<String>,
+}
+
+impl TierArgs {
+    /// Checks the names and reads the file. What a program would say is not known yet: see [`Self::settle`].
+    pub(super) fn resolve(&self) -> Result<Option<Tiers>, Failure> {
+        if self.tiers.is_empty() {
+            return Ok(None);
+        }
+        check_names(&self.tiers)?;
+        let is_known = |name: &String| self.tiers.contains(name);
+        if let Some(name) = self.default_tier.as_ref().filter(|name| !is_known(name)) {
+            return Err(Failure::usage(format!("`--default-tier {name}` is none of the tiers")));
+        }
+        let source = match (&self.tier_label, &self.tier_annotation, &self.tier_file) {
+            (Some(key), ..) => TierSource::Label(key.clone()),
+            (_, Some(key), _) => TierSource::Annotation(key.clone()),
+            (.., Some(path)) => TierSource::Listed(read_tiers(path, &self.tiers)?),
+            _ => TierSource::Listed(BTreeMap::new()),
+        };
+        Ok(Some(Tiers { names: self.tiers.clone(), source, default: self.default_tier.clone() }))
+    }
+
+    /// Whether [`Self::settle`] has anything to do with tiers.
+    pub(super) fn needs_survey(&self) -> bool {
+        self.tier_command.is_some() || self.tier_file.is_some()
+    }
+
+    /// Completes the tiers by what the cluster has, and warns of what may be in a wrong one.
+    pub(super) fn settle(
+        &self,
+        context: &Context,
+        survey: &Survey,
+        options: &mut PlanOptions,
+    ) -> Result<(), Failure> {
+        self.warn_of_strangers(context, survey, options);
+        if let [first, rest @ ..] = survey.unreadable_extensions().as_slice() {
+            let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+            context.output.warn(&format!(
+                "Services that it names may stand behind the API and are in no tier of their own: `{}` cannot be \
+                 read: {}{more}",
+                first.key, first.reason
+            ));
+        }
+        self.ask(context, survey, options)
+    }
+
+    fn warn_of_strangers(&self, context: &Context, survey: &Survey, options: &PlanOptions) {
+        let (Some(path), Some(tiers)) = (&self.tier_file, &options.tiers) else { return };
+        let strangers = tiers.strangers(survey);
+        if let Some(first) = strangers.first() {
+            let fit = if strangers.len() == 1 { "fits" } else { "fit" };
+            context.output.warn(&format!(
+                "`{}`: {} of its lines {fit} no Service of this cluster; the first is `{first}`",
+                path.display(),
+                strangers.len()
+            ));
+        }
+    }
+
+    /// Asks the program, if there is one, for the tier of every Service that moves, once for each. The first failure
+    /// ends it.
+    fn ask(&self, context: &Context, survey: &Survey, options: &mut PlanOptions) -> Result<(), Failure> {
+        let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
+        let services = open_to_tiers(survey, &options.to);
+        let count = counted(services.len(), "Service", "Services");
+        context.output.progress(&format!("asking `{}` for the tiers of {count}", program.display()));
+        let limit = Duration::from_secs(self.tier_command_timeout);
+        let names = tiers.names.as_slice();
+        let answers = tokio::task::block_in_place(|| Question { program, limit, names }.ask_all(&services))?;
+        tiers.source = TierSource::Listed(answers);
+        Ok(())
+    }
+}
+
+fn check_names(names: &[String]) -> Result<(), Failure> {
+    for (index, name) in names.iter().enumerate() {
+        let wrong = match () {
+            () if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                "is no name"
+            }
+            () if name == API_BACKENDS => "is the tier that webhooks and aggregated APIs have by themselves",
+            () if names.iter().skip(index).filter(|other| *other == name).count() > 1 => "is named twice",
+            () => continue,
+        };
+        return Err(Failure::usage(format!("`--tiers`: `{name}` {wrong}"))
+            .hint("give the tiers from least to most critical, as in `--tiers dev,batch,web,core`"));
+    }
+    Ok(())
+}
+
+fn read_tiers(path: &Path, names: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut tiers = BTreeMap::new();
+    for (index, line) in read(path)?.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let place = format!("line {} of `{}`", index.saturating_add(1), path.display());
+        let (subject, tier) = parse_line(line).ok_or_else(|| {
+            Failure::usage(format!("{place} gives no tier: `{line}`"))
+                .hint("write `NAMESPACE/NAME TIER` or `NAMESPACE/* TIER`, as in `shop/cart web`")
+        })?;
+        if !names.iter().any(|name| name == tier) {
+            return Err(Failure::usage(format!("{place}: `{tier}` is none of the tiers"))
+                .hint(format!("the tiers are {}", names.join(", "))));
+        }
+        if tiers.insert(subject.to_string(), tier.to_string()).is_some() {
+            return Err(Failure::usage(format!("{place}: `{subject}` has a tier already")));
+        }
+    }
+    Ok(tiers)
+}
+
+fn parse_line(line: &str) -> Option<(&str, &str)> {
+    let mut words = line.split_whitespace();
+    let (subject, tier) = (words.next()?, words.next()?);
+    let (namespace, name) = subject.split_once('/')?;
+    let is_name = |text: &str| !text.is_empty() && !text.contains(['/', '*']);
+    let is_line = is_name(namespace) && (name == "*" || is_name(name)) && words.next().is_none();
+    is_line.then_some((subject, tier))
+}
+
+/// What every Service is asked about.
+struct Question<'a> {
+    program: &'a Path,
+    limit: Duration,
+    names: &'a [String],
+}
+
+impl Question<'_> {
+    /// Returns the answers by `namespace/name`, or the failure of the first Service that has one.
+    fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let answers = Mutex::new(BTreeMap::new());
+        thread::scope(|scope| {
+            for _ in 0..AT_ONCE.min(services.len()) {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(service) = services.get(index) else { break };
+                        let answer = self.ask(service);
+                        stop.fetch_or(answer.is_err(), Ordering::Relaxed);
+                        answers.lock().unwrap_or_else(PoisonError::into_inner).insert(index, answer);
+                    }
+                });
+            }
+        });
+        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let by_subject = |(index, answer): (usize, Result<String, Failure>)| {
+            let subject = services.get(index).map(|service| service.subject()).unwrap_or_default();
+            answer.map(|tier| (subject, tier))
+        };
+        answers.into_iter().map(by_subject).collect()
+    }
+
+    fn ask(&self, service: &ServiceRecord) -> Result<String, Failure> {
+        let (program, subject) = (self.program.display(), service.subject());
+        let failed = |what: String| {
+            Failure::refused(format!("the tier of Service `{subject}` is not known: `{program}` {what}"))
+                .hint(format!("try it by hand: `{program} {} {}`", service.namespace, service.name))
+        };
+        let ran = self.run(service).map_err(|error| failed(format!("cannot be run: {error}")))?;
+        let said = if ran.stderr.is_empty() { String::new() } else { format!(": {}", ran.stderr) };
+        let Some(status) = ran.status else {
+            return Err(failed(format!("gave no answer within {} s{said}", self.limit.as_secs())));
+        };
+        if !status.success() {
+            return Err(failed(format!("failed with {status}{said}")));
+        }
+        let tier = ran.stdout.lines().next().unwrap_or_default().trim();
+        if !tier.is_empty() && !self.names.iter().any(|name| name == tier) {
+            return Err(failed(format!("says `{tier}`, which is none of the tiers{said}")));
+        }
+        Ok(tier.to_string())
+    }
+
+    /// Runs the program in a process group of its own. What it prints goes to files, so that nobody who keeps a pipe
+    /// open is waited for.
+    fn run(&self, service: &ServiceRecord) -> io::Result<Ran> {
+        let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let mut child = Command::new(self.program)
+            .args([service.namespace.as_str(), service.name.as_str()])
+            .stdin(Stdio::null())
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
+            .process_group(0)
+            .spawn()?;
+        let status = wait(&mut child, self.limit)?;
+        Ok(Ran { status, stdout: words(&mut stdout)?, stderr: words(&mut stderr)? })
+    }
+}
+
+/// What came of a program.
+struct Ran {
+    /// `None` where it took too long.
+    status: Option<ExitStatus>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Waits until the program ends; when the time is over, ends it and what it has started.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_child(child);
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || {
+        // The process is left to be waited for, so that until then its id is nobody else's.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
+        // Whoever does not wait any longer does not need to know.
+        let _ = sender.send(());
+    });
+    let in_time = ended.recv_timeout(limit).is_ok();
+    if !in_time {
+        kill_process_group(pid, Signal::KILL)?;
+    }
+    let status = child.wait()?;
+    Ok(in_time.then_some(status))
+}
+
+/// Reads the beginning of what was printed, without characters that would move a cursor.
+fn words(file: &mut File) -> io::Result<String> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_WORDS).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.trim().chars().filter(|character| !character.is_control() || *character == '\n').collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_are_lines_of_service_and_tier() {
+        let names = ["dev".to_string(), "web".to_string()];
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "# all\nshop/* dev # others\n\nshop/cart\tweb\n").unwrap();
+        let tiers = read_tiers(file.path(), &names).unwrap();
+        assert_eq!((tiers["shop/*"].as_str(), tiers["shop/cart"].as_str(), tiers.len()), ("dev", "web", 2));
+        for bad in [
+            "shop dev",
+            "shop/cart",
+            "shop/cart gold",
+            "shop/c* dev",
+            "*/* dev",
+            "a/b/c dev",
+            "a/b dev x",
+            "a/b dev\na/b web",
+        ] {
+            std::fs::write(file.path(), bad).unwrap();
+            let failure = read_tiers(file.path(), &names).unwrap_err();
+            assert_eq!(failure.kind, super::super::Kind::Usage, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Tiers: the least critical Services move first, and no batch has Services of two tiers. Services behind webhooks and
+//! aggregated APIs are a tier of their own after all others, because the rest of the move goes through the API; the
+//! cluster's DNS and `default/kubernetes` come after them ([`Turn`]).
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+
+use super::intention::{Move, Renumbering, Turn};
+use super::plan::{PlanError, PlanOptions, split, turn_of};
+use crate::ip::ServiceCidr;
+use crate::survey::{ServiceRecord, Survey};
+use crate::wire::Text;
+
+/// The tier of Services behind webhooks and aggregated APIs.
+pub const API_BACKENDS: &str = "api-backends";
+
+/// The tiers that the operator names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tiers {
+    /// From least to most critical.
+    pub names: Vec<String>,
+    /// What tells the tier of a Service.
+    pub source: TierSource,
+    /// The tier of Services of which the source says nothing. Without one, such a Service stops the plan.
+    pub default: Option<String>,
+}
+
+/// What tells the tier of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TierSource {
+    /// A label of the Service with this key.
+    Label(String),
+    /// An annotation with this key, which the survey must have been asked for.
+    Annotation(String),
+    /// Tiers by `namespace/name`, and by `namespace/*` for all others of a namespace.
+    Listed(BTreeMap<String, String>),
+}
+
+impl Tiers {
+    /// Returns what the source lists and the cluster does not have, in order: names that were perhaps mistyped.
+    pub fn strangers(&self, survey: &Survey) -> Vec<&str> {
+        let TierSource::Listed(tiers) = &self.source else { return Vec::new() };
+        let all_of = |service: &ServiceRecord| format!("{}/*", service.namespace);
+        let there: HashSet<String> =
+            survey.services.iter().flat_map(|service| [service.subject(), all_of(service)]).collect();
+        tiers.keys().filter(|subject| !there.contains(*subject)).map(String::as_str).collect()
+    }
+
+    /// Returns what the source says of a Service.
+    fn find<'t>(&'t self, survey: &'t Survey, service: &'t ServiceRecord) -> Option<&'t str> {
+        let found = match &self.source {
+            TierSource::Label(key) => service.labels.get(key),
+            TierSource::Annotation(_) => survey.annotations.get(&service.key).map(Text::as_str),
+            TierSource::Listed(tiers) => {
+                let of_namespace = || tiers.get(&format!("{}/*", service.namespace));
+                tiers.get(&service.subject()).or_else(of_namespace).map(String::as_str)
+            }
+        };
+        found.filter(|name| !name.is_empty()).or(self.default.as_deref())
+    }
+
+    /// Returns the place of a tier, from 1.
+    fn place(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|own| own == name).map(|index| index.saturating_add(1))
+    }
+}
+
+impl PlanOptions {
+    /// Returns the annotation that the survey must be asked for.
+    pub fn annotation(&self) -> Option<&str> {
+        match self.tiers.as_ref().map(|tiers| &tiers.source) {
+            Some(TierSource::Annotation(key)) => Some(key),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the Services whose tier a source must tell: those that move and have no place by what they are.
+pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s ServiceRecord> {
+    let (mut movers, _) = split(survey, to.family(), to);
+    movers.retain(|service| is_open(survey, service));
+    movers
+}
+
+fn is_open(survey: &Survey, service: &ServiceRecord) -> bool {
+    turn_of(service).is_any() && !survey.is_api_backend(service)
+}
+
+/// The Services that move, in their order.
+pub(super) struct Arranged<'s> {
+    /// The tiers, from least to most critical.
+    pub(super) names: Vec<Text>,
+    pub(super) services: Vec<&'s ServiceRecord>,
+    /// For each Service the place of its tier among `names`, from 1; 0 for none.
+    places: Vec<usize>,
+}
+
+impl Arranged<'_> {
+    /// Writes the tiers into the moves of these Services, in the same order.
+    pub(super) fn name_tiers(&self, moves: &mut [Move]) {
+        for (candidate, place) in moves.iter_mut().zip(&self.places) {
+            let name = place.checked_sub(1).and_then(|place| self.names.get(place));
+            candidate.tier = name.cloned().unwrap_or_default();
+        }
+    }
+}
+
+/// Puts the Services in their order: by tier, namespace and name; the cluster's DNS and then the API servers' own
+/// Service come last: everything depends on them.
+pub(super) fn arrange<'s>(
+    survey: &Survey,
+    tiers: Option<&Tiers>,
+    services: Vec<&'s ServiceRecord>,
+) -> Result<Arranged<'s>, PlanError> {
+    let mut names: Vec<Text> = tiers.iter().flat_map(|tiers| &tiers.names).map(Text::from).collect();
+    let last = names.len().saturating_add(1);
+    let mut ordered = Vec::with_capacity(services.len());
+    let mut without: Vec<&ServiceRecord> = Vec::new();
+    for service in services {
+        let turn = turn_of(service);
+        let place = match tiers {
+            _ if !turn.is_any() => 0,
+            _ if survey.is_api_backend(service) => last,
+            None => 0,
+            Some(tiers) => match tiers.find(survey, service) {
+                None => {
+                    without.push(service);
+                    0
+                }
+                Some(name) => tiers.place(name).ok_or_else(|| PlanError::UnknownTier {
+                    subject: service.subject(),
+                    tier: name.to_string(),
+                    known: tiers.names.join(", "),
+                })?,
+            },
+        };
+        ordered.push((turn, place, service));
+    }
+    if let Some(first) = without.first() {
+        return Err(PlanError::NoTier { count: without.len(), first: first.subject() });
+    }
+    let key =
+        |entry: &(Turn, usize, &'s ServiceRecord)| (entry.0, entry.1, &entry.2.namespace, &entry.2.name);
+    ordered.sort_by(|a, b| key(a).cmp(&key(b)));
+    if ordered.iter().any(|(_, place, _)| *place == last) {
+        names.push(API_BACKENDS.into());
+    }
+    let places = ordered.iter().map(|(_, place, _)| *place).collect();
+    Ok(Arranged { names, services: ordered.into_iter().map(|(_, _, service)| service).collect(), places })
+}
+
+impl Renumbering {
+    /// Returns the tiers in order, each with the Services of it that move; nothing where there are no tiers.
+    pub fn tier_moves(&self) -> Vec<(&str, &[Move])> {
+        let names = self.tiers.iter().map(Text::as_str);
+        let moves = self.tier_sections().skip(1).map(|section| self.moves.get(section).unwrap_or_default());
+        names.zip(moves).collect()
+    }
+
+    /// Returns the tiers in words, each with how many Services of it move: `dev (3), web (12)`; `None` where there
+    /// are no tiers.
+    pub fn tiers_in_words(&self) -> Option<String> {
+        let words: Vec<String> =
+            self.tier_moves().iter().map(|(name, moves)| format!("{name} ({})", moves.len())).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    /// Returns the tier of this batch; `None` where its Services have none.
+    pub fn tier_of_batch(&self, batch: usize) -> Option<&str> {
+        self.batch(batch).first().map(|first| first.tier.as_str()).filter(|tier| !tier.is_empty())
+    }
+
+    /// Returns the parts of what was planned and shares batches, over whose ends no batch goes: the Services without
+    /// a tier, then each tier. They are searched for, not counted, so that a stage is compiled as fast in a large plan.
+    pub(super) fn tier_sections(&self) -> impl Iterator<Item = Range<usize>> {
+        let shared = self.moves.get(..self.shared()).unwrap_or_default();
+        let mut start = 0;
+        (0..=self.tiers.len()).map(move |place| {
+            let end = shared.partition_point(|candidate| self.tier_place(candidate) <= place);
+            let section = start..end.max(start);
+            start = section.end;
+            section
+        })
+    }
+
+    fn tier_place(&self, candidate: &Move) -> usize {
+        if candidate.tier.is_empty() {
+            return 0;
+        }
+        let index = self.tiers.iter().position(|name| *name == candidate.tier);
+        index.map_or(self.tiers.len(), |index| index.saturating_add(1))
+    }
+}

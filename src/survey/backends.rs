@@ -1,0 +1,86 @@
+//! Which Services stand behind the API itself: those of admission webhooks, of conversion webhooks and of aggregated
+//! APIs. While the API servers cannot reach one of them, writes are refused or a part of the API is gone, which an
+//! operation that goes on through the API would feel first.
+//!
+//! The API servers go by the Service's ClusterIP (`staging/src/k8s.io/apiserver/pkg/util/proxy/proxy.go` and
+//! `kube-aggregator/pkg/apiserver/resolvers.go`, v1.36.3). A webhook that is called by URL names no Service.
+
+use super::Layout;
+use crate::wire::objects::{
+    self, ApiService, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
+    MutatingWebhookConfiguration, ServiceReference, ValidatingWebhookConfiguration, Webhook,
+    WebhookClientConfig,
+};
+use crate::wire::{Text, WireError};
+
+/// Namespace and name of a Service.
+pub(super) type Named = (Text, Text);
+
+/// The kinds of object that name such Services, each with the reader of its values.
+pub(super) struct Readers([(String, Reader); 4]);
+
+type Reader = fn(&[u8]) -> Result<Vec<Named>, WireError>;
+
+impl Readers {
+    pub(super) fn new(layout: &Layout) -> Self {
+        let [validating, mutating, aggregated, custom] = layout.api_extensions();
+        Self([
+            (validating, of_validating as Reader),
+            (mutating, of_mutating),
+            (aggregated, of_aggregated),
+            (custom, of_custom),
+        ])
+    }
+
+    /// Returns the Services that the object under this key names; `None` if it is of no such kind.
+    pub(super) fn read(&self, key: &[u8], value: &[u8]) -> Option<Result<Vec<Named>, WireError>> {
+        let (_, reader) = self.0.iter().find(|(prefix, _)| key.starts_with(prefix.as_bytes()))?;
+        Some(reader(value))
+    }
+}
+
+fn of_validating(value: &[u8]) -> Result<Vec<Named>, WireError> {
+    objects::decode::<ValidatingWebhookConfiguration>(value).map(|object| called(object.webhooks))
+}
+
+fn of_mutating(value: &[u8]) -> Result<Vec<Named>, WireError> {
+    objects::decode::<MutatingWebhookConfiguration>(value).map(|object| called(object.webhooks))
+}
+
+/// APIs that an API server serves itself have an APIService without a Service.
+fn of_aggregated(value: &[u8]) -> Result<Vec<Named>, WireError> {
+    let object: ApiService = objects::decode(value)?;
+    Ok(object.spec.and_then(|spec| spec.service).and_then(named).into_iter().collect())
+}
+
+/// Few CustomResourceDefinitions have a webhook, and they can be large: a text that does not have the word is not
+/// parsed. API servers store them as v1beta1, which names the webhook in another place
+/// (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
+fn of_custom(value: &[u8]) -> Result<Vec<Named>, WireError> {
+    if std::str::from_utf8(value).is_ok_and(|text| !text.contains("Webhook")) {
+        return Ok(Vec::new());
+    }
+    let (strategy, config) = if objects::type_of(value)?.api_version.ends_with("/v1beta1") {
+        let object: CustomResourceDefinitionV1beta1 = objects::decode(value)?;
+        let conversion = object.spec.and_then(|spec| spec.conversion).unwrap_or_default();
+        (conversion.strategy, conversion.webhook_client_config)
+    } else {
+        let object: CustomResourceDefinition = objects::decode(value)?;
+        let conversion = object.spec.and_then(|spec| spec.conversion).unwrap_or_default();
+        (conversion.strategy, conversion.webhook.and_then(|webhook| webhook.client_config))
+    };
+    let config = config.filter(|_| strategy.as_deref() == Some("Webhook"));
+    Ok(of_client(config).into_iter().collect())
+}
+
+fn called(webhooks: Vec<Webhook>) -> Vec<Named> {
+    webhooks.into_iter().filter_map(|webhook| of_client(webhook.client_config)).collect()
+}
+
+fn of_client(config: Option<WebhookClientConfig>) -> Option<Named> {
+    config?.service.and_then(named)
+}
+
+fn named(reference: ServiceReference) -> Option<Named> {
+    Some((reference.namespace?.into(), reference.name?.into()))
+}
