@@ -308,7 +308,12 @@ impl From<OperationError> for Failure {
                 "what was done until then is in the journal; whoever has the lock now may go on with it",
             ),
             OperationError::Stopped => Self::new(Kind::Paused, error).hint("resume it to go on"),
-            OperationError::Paused { .. } => Self::new(Kind::Paused, error),
+            OperationError::Paused { .. }
+            | OperationError::GateClosed { .. }
+            | OperationError::BatchRolledBack { .. } => Self::new(Kind::Paused, error),
+            OperationError::BatchStuck { .. } => {
+                Self::new(Kind::Stuck, error).hint("bring that object in order")
+            }
             OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
@@ -322,9 +327,12 @@ impl From<OperationError> for Failure {
 
 impl From<operation::Failure> for Failure {
     fn from(failure: operation::Failure) -> Self {
+        if matches!(failure.source, OperationError::BatchRolledBack { .. }) {
+            return failure.source.into();
+        }
         let how = match &failure.source {
             OperationError::Paused { .. } => "is open",
-            OperationError::Stopped => "was not begun",
+            OperationError::Stopped | OperationError::GateClosed { .. } => "was not begun",
             _ => "failed",
         };
         let context = format!("step `{}` {how}", failure.step);

@@ -17,13 +17,14 @@ use clap::Args;
 use self::watchers::Watchers;
 use super::Context;
 use super::failure::{Failure, Kind};
+use super::gates::{Gatekeeper, Gates, OnFailure};
 use super::metrics::{Counted, Metrics};
-use super::output::Output;
+use super::output::{Output, counted};
 use super::source::EtcdArgs;
 use crate::cluster::{Cluster, ClusterOptions, Reach};
 use crate::operation::{
-    self, Ambient, Answer, Claim, Executor, External, Journal, Lock, OperationError, Plan, Report, Stop,
-    StopSwitch, Summary, SystemAmbient, WorldError,
+    self, Ambient, Answer, Checkpoint, Claim, Closed, Executor, External, Journal, Lock, OperationError,
+    Plan, Report, Returning, Stop, StopSwitch, Summary, SystemAmbient, WorldError,
 };
 use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
@@ -128,6 +129,8 @@ pub struct Session {
     /// The uid of the namespace `kube-system`.
     pub id: String,
     metrics: Option<Metrics>,
+    /// What is asked between batches.
+    gates: Gates,
 }
 
 /// Where to go.
@@ -172,7 +175,12 @@ impl Session {
             Some(address) => Some(Metrics::listen(address).await?),
             None => None,
         };
-        Ok(Self { store, cluster, id: served, metrics })
+        Ok(Self { store, cluster, id: served, metrics, gates: Gates::default() })
+    }
+
+    /// The same with gates between batches.
+    pub fn with_gates(self, gates: Gates) -> Self {
+        Self { gates, ..self }
     }
 
     /// Returns the renumberings of this cluster that have not come to an end.
@@ -229,22 +237,23 @@ impl Session {
         let mut watchers = Watchers::new(&context.output, self, args, about, way);
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
         let store = Counted { store: self.store.as_ref(), writes };
+        let keeper = Gatekeeper::new(&self.gates, &context.output, &ongoing.operation);
         let mut executor = Executor {
             guards: vec![lock.guard()],
             parallel: args.parallel.into(),
             stop,
             rate: args.rate,
             max_failures: usize::try_from(args.max_failures).unwrap_or(usize::MAX),
+            checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
             ..Executor::new(&store, &world, &SystemAmbient, &mut watchers, journal)
         };
-        let outcome = match way {
-            Way::Forward(until) => executor.run(work, until).await,
-            Way::Back => executor.unwind(work).await,
-        };
+        let (way, outcome, closed) = go(&mut executor, work, way, &keeper).await;
         listener.abort();
         watchers.finish().await;
         self.note(ongoing, lock, way, &outcome).await?;
-        outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))
+        let report = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
+        closed.map_or(Ok(()), |closed| Err(rolled_back(&closed, &report, &ongoing.operation)))?;
+        Ok(report)
     }
 
     /// Writes how an operation stands, unless the lock is somebody else's by now.
@@ -258,7 +267,8 @@ impl Session {
         let status = match (way, outcome) {
             (_, Err(failure)) => match &failure.source {
                 OperationError::LockLost { .. } | OperationError::Locked(_) => return Ok(()),
-                source if is_pause(source) => "paused",
+                source if source.is_pause() => "paused",
+                OperationError::BatchStuck { .. } => "stuck",
                 _ => "stopped",
             },
             (Way::Back, Ok(report)) if report.stuck.is_empty() => "rolled-back",
@@ -270,6 +280,57 @@ impl Session {
         let now = SystemAmbient.now();
         Ok(ongoing.journal.set_status(self.store.as_ref(), status, now, &[lock.guard()]).await?)
     }
+}
+
+/// Goes there, or back from a gate that is closed: returns where to it went in the end, what came of it, and the
+/// gate because of which everything was rolled back.
+async fn go(
+    executor: &mut Executor<'_>,
+    work: &Renumbering,
+    way: Way,
+    keeper: &Gatekeeper<'_>,
+) -> (Way, Result<Report, operation::Failure>, Option<Closed>) {
+    let Way::Forward(until) = way else { return (way, executor.unwind(work).await, None) };
+    let failure = match executor.run(work, until).await {
+        Err(failure) => failure,
+        done => return (way, done, None),
+    };
+    let OperationError::GateClosed { gate, reason, after } = &failure.source else {
+        return (way, Err(failure), None);
+    };
+    let (gate, reason) = (gate.clone(), reason.clone());
+    match (keeper.on_failure(&gate), *after) {
+        (OnFailure::RollbackAll, _) => {
+            keeper.warn("rolling everything back");
+            (Way::Back, executor.unwind(work).await, Some(Closed { gate, reason }))
+        }
+        (OnFailure::Rollback, Some(batch)) => {
+            keeper.warn(&format!("rolling batch {} back", batch.saturating_add(1)));
+            let returning = Returning { batch, gate: gate.clone(), reason: reason.clone() };
+            let source = OperationError::BatchRolledBack { batch, gate, reason };
+            let outcome = executor.unwind_batch(work, &returning).await;
+            (way, outcome.and(Err(operation::Failure { source, ..failure })), None)
+        }
+        (OnFailure::Pause, _) | (OnFailure::Rollback, None) => (way, Err(failure), None),
+    }
+}
+
+/// Words that everything was rolled back at a gate, or what of it was not.
+fn rolled_back(closed: &Closed, report: &Report, operation: &str) -> Failure {
+    let Closed { gate, reason } = closed;
+    let because = format!("the gate `{gate}` was closed: {reason}");
+    let Some(first) = report.stuck.first() else {
+        let text = format!("{because}; everything was rolled back: every Service has its old address");
+        return Failure::new(Kind::RolledBack, anyhow::Error::msg(text));
+    };
+    let text = format!(
+        "{because}; everything was rolled back but {}; the first is `{}`: {}",
+        counted(report.stuck.len(), "step", "steps"),
+        first.step,
+        first.reason
+    );
+    Failure::new(Kind::Stuck, anyhow::Error::msg(text))
+        .hint(format!("bring those objects in order, then `netsurgeon operation rollback {operation}`"))
 }
 
 async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
@@ -314,10 +375,6 @@ pub async fn open_operation(
     Ok(Ongoing { operation, plan, journal, summary })
 }
 
-fn is_pause(error: &OperationError) -> bool {
-    matches!(error, OperationError::Paused { .. } | OperationError::Stopped)
-}
-
 /// Gives the lock back, however it went with what it was taken for.
 pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
     let released = lock.release().await;
@@ -336,9 +393,13 @@ fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
         OperationError::Paused { name, .. } => Some(name.clone()),
         _ => None,
     };
-    let pause = is_pause(&failure.source);
+    let pause = failure.source.is_pause();
     let kind = if pause { Kind::Paused } else { Kind::Stuck };
-    let words = if let Some(name) = name {
+    let words = if matches!(failure.source, OperationError::BatchRolledBack { .. }) {
+        Failure::from(failure).hint(format!("to do that batch anew, with the gates asked first: `{go_on}`"))
+    } else if matches!(failure.source, OperationError::BatchStuck { .. }) {
+        Failure::from(failure).hint(format!("then, to go on with rolling the batch back: `{go_on}`"))
+    } else if let Some(name) = name {
         Failure::from(failure).hint(format!("when it is done: `{go_on} --confirm {name}`"))
     } else if pause {
         Failure::from(failure).hint(format!("to go on: `{go_on}`"))

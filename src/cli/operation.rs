@@ -4,13 +4,14 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::live::{LiveArgs, Session, Way, open_operation, release};
+use super::gates::GateArgs;
+use super::live::{LiveArgs, Ongoing, Session, Way, open_operation, release};
 use super::output::{counted, table};
 use super::renumber::{RetireArgs, RollbackArgs, has_begun_to_retire, retire, rollback};
 use super::report::{self, ReportArgs};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
-use crate::operation::{Journal, State, StepId, Work};
+use crate::operation::{Journal, Lock, Report, State, StepId, Work};
 use crate::survey::Survey;
 
 /// List, show, report, resume and undo operations
@@ -25,7 +26,7 @@ enum OperationCommand {
     List(ListArgs),
     Show(ShowArgs),
     Report(ReportArgs),
-    Resume(ResumeArgs),
+    Resume(Box<ResumeArgs>),
     Rollback(UndoArgs),
     Forget(ForgetArgs),
 }
@@ -58,16 +59,21 @@ struct ShowArgs {
 ///
 /// From any machine and folder. One that was being rolled back goes on going back. If a process that carried it
 /// out was killed, its lock ends with its lease, within a minute; `--take-over` does not wait for that.
+///
+/// Gates between batches are not remembered: give them again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation resume renumber-20261121T083915Z-3f2a
-  netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over --confirm flags")]
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over --confirm flags
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m --gate-http http://127.0.0.1:8080/healthy")]
 struct ResumeArgs {
     /// Its id
     operation: String,
     #[command(flatten)]
     live: LiveArgs,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 /// Undo an operation
@@ -221,20 +227,17 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
 }
 
 async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
-    let session = Session::open(&args.live).await?;
-    let mut ongoing = session.find(Some(&args.operation)).await?;
+    let gates = args.gates.resolve()?;
+    let session = Session::open(&args.live).await?.with_gates(gates);
+    let ongoing = session.find(Some(&args.operation)).await?;
     if has_begun_to_retire(&ongoing) {
         let operation = Some(args.operation.clone());
         return retire(context, &RetireArgs { operation, keep_journal: false, live: args.live.clone() })
             .await;
     }
     let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
-    let carried_out = if ongoing.journal.is_being_undone() {
-        session.carry_out(context, &args.live, &mut ongoing, &lock, Way::Back).await
-    } else {
-        session.move_all(context, &args.live, &mut ongoing, &lock).await
-    };
-    let report = release(lock, carried_out).await?;
+    let resumed = go_on(context, args, &session, &lock).await;
+    let (ongoing, report) = release(lock, resumed).await?;
     context.output.progress(&format!(
         "{}: {}; {} carried out, {} were done before",
         ongoing.operation,
@@ -248,6 +251,26 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
         return Ok(Outcome::Findings);
     }
     Ok(Outcome::Done)
+}
+
+/// Reads the journal once more: whoever had the lock may have written until a moment ago.
+async fn go_on(
+    context: &Context,
+    args: &ResumeArgs,
+    session: &Session,
+    lock: &Lock,
+) -> Result<(Ongoing, Report), Failure> {
+    let mut ongoing = session.find(Some(&args.operation)).await?;
+    if has_begun_to_retire(&ongoing) {
+        return Err(Failure::refused("somebody else has begun to retire the old addresses")
+            .hint(format!("go on with it: `netsurgeon operation resume {}`", args.operation)));
+    }
+    let report = if ongoing.journal.is_being_undone() {
+        session.carry_out(context, &args.live, &mut ongoing, lock, Way::Back).await?
+    } else {
+        session.move_all(context, &args.live, &mut ongoing, lock).await?
+    };
+    Ok((ongoing, report))
 }
 
 async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure> {

@@ -198,9 +198,8 @@ impl Tally {
             Event::StepDone { step } => return self.done(step, now),
             Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
             Event::StepFailed { error, .. } => {
-                let is_pause = matches!(error, OperationError::Paused { .. } | OperationError::Stopped);
                 self.paused = matches!(error, OperationError::Paused { .. });
-                self.steps.failed = self.steps.failed.saturating_add(u64::from(!is_pause));
+                self.steps.failed = self.steps.failed.saturating_add(u64::from(!error.is_pause()));
             }
             Event::LeftAlone { .. } => self.steps.left_alone = self.steps.left_alone.saturating_add(1),
             Event::Assumed { .. } => {}
@@ -288,10 +287,12 @@ pub fn in_words(time: Duration) -> String {
 pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
     let stages = work.stages();
     let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
-    if journal.is_being_undone() {
+    let returning = journal.returning().map(|returning| returning.batch);
+    if returning.is_some() || journal.is_being_undone() {
         let is_open =
             |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
-        let stage = stages.iter().rev().find(|stage| has(stage, &is_open))?;
+        let mut its = stages.iter().filter(|stage| returning.is_none() || stage.batch == returning).rev();
+        let stage = its.find(|stage| has(stage, &is_open))?;
         return Some(format!("back: {}", stage.title));
     }
     let is_open = |step: &Step| {

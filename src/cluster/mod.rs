@@ -4,6 +4,7 @@
 //! Cluster ─ whichever API server the kubeconfig leads to: create, get, list, merge, delete; identity; nodes
 //!   ├ ApiServers, each dialled at its own address: readiness, caches, gates   (server)
 //!   └ barrier: every kube-proxy has applied what was written before           (barrier)
+//! Probe ─ something beside the cluster that speaks HTTP                        (probe)
 //! ```
 //!
 //! Objects are `serde_json::Value`s: what the API server stores is edited elsewhere, in its own bytes; here it
@@ -17,6 +18,7 @@ mod event;
 mod health;
 mod node;
 mod options;
+mod probe;
 mod resource;
 mod server;
 
@@ -30,11 +32,11 @@ pub use error::ClusterError;
 pub use event::ServiceEvent;
 pub use node::Node;
 pub use options::ClusterOptions;
+pub use probe::{Probe, Response, escaped};
 pub use resource::{Collection, ObjectRef};
 pub use server::{ApiServer, ApiServerClient, Version};
 
 use connection::{Call, Connection, Verb};
-use resource::escaped;
 
 /// The label of everything that netsurgeon makes in a cluster, and its value.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeon");

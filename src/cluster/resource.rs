@@ -153,7 +153,7 @@ pub(super) fn segment(name: &str) -> Result<&str, ClusterError> {
 }
 
 /// Escapes a value for a query (RFC 3986, section 2.3).
-pub(super) fn escaped(value: &str) -> String {
+pub fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

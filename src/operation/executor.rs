@@ -1,10 +1,13 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast.
+//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches,
+//! [`batch`] rolls one back.
 
+mod batch;
 mod carry;
 mod crew;
+mod gate;
 mod pace;
 mod schedule;
 
@@ -17,7 +20,7 @@ use self::pace::Pace;
 use super::OperationError;
 use super::journal::Journal;
 use super::plan::{Stage, Work};
-use super::ports::{Ambient, Event, Observer, World};
+use super::ports::{Ambient, Checkpoint, Event, Observer, World};
 use super::step::{Action, StepId};
 use super::stop::Stop;
 use crate::store::{Guard, WriteStore};
@@ -87,6 +90,9 @@ pub struct Executor<'a> {
     pub max_failures: usize,
     /// Writes a second at most, in the store and through the API.
     pub rate: Option<NonZeroU32>,
+    /// Is asked between batches, on the way forward only, and may close: the failure is then
+    /// [`OperationError::GateClosed`], and the same call asks again.
+    pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
 impl<'a> Executor<'a> {
@@ -111,6 +117,7 @@ impl<'a> Executor<'a> {
             stop,
             max_failures: 0,
             rate: None,
+            checkpoint: None,
         }
     }
 
@@ -132,6 +139,8 @@ impl<'a> Executor<'a> {
     /// Carries out the stages, up to but not including the one with index `until` if that is given. Steps
     /// that are done already are skipped, so the same call resumes.
     ///
+    /// A batch that was being rolled back ([`Self::unwind_batch`]) is first rolled back to its end, and that is all.
+    ///
     /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those
     /// under way are finished. Of each thing that steps are about, everything before the failure is done and
     /// nothing after it begun.
@@ -140,15 +149,22 @@ impl<'a> Executor<'a> {
         if self.journal.is_being_undone() {
             return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
         }
+        self.finish_returning(work).await?;
+        let checkpoint = self.checkpoint;
         let crew = self.crew();
         let way = Way::Forward(Mutex::default());
-        for stage in work.stages() {
-            if until.is_some_and(|until| stage.index >= until) {
-                break;
+        let mut stages = work.stages();
+        stages.retain(|stage| until.is_none_or(|until| stage.index < until));
+        let (mut left, mut place) = (stages.as_slice(), gate::Place::default());
+        while let [stage, rest @ ..] = left {
+            if let Some(checkpoint) = checkpoint.filter(|_| place.is_between(stage)) {
+                gate::ask(checkpoint, &crew, work, (&place, left)).await?;
             }
-            let steps = work.steps(&stage);
-            crew.carrier.tell(Event::StageStarted { stage: &stage, steps: steps.len(), back: false });
+            let steps = work.steps(stage);
+            crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
             crew.carry_out(&steps.iter().collect::<Vec<_>>(), &way, &mut report).await?;
+            place.pass(stage);
+            left = rest;
         }
         Ok(report)
     }
@@ -159,8 +175,24 @@ impl<'a> Executor<'a> {
     pub async fn unwind(&mut self, work: &dyn Work) -> Result<Report, Failure> {
         let stages = work.stages();
         self.refuse_past_no_return(work, &stages)?;
-        let unwinding = Unwinding::new(self.journal.is_being_undone());
-        let way = Way::Back(Mutex::new(unwinding));
+        if self.journal.returning().is_some() {
+            // From here on everything is on its way back, not a batch.
+            let (store, guards) = (self.store, self.guards.clone());
+            let failed = |source| Failure { step: StepId("(last)".into()), source };
+            self.journal.set_returning(store, None, &guards).await.map_err(failed)?;
+        }
+        let begun = self.journal.is_being_undone();
+        self.unwind_stages(work, &stages, begun).await
+    }
+
+    /// Undoes stages, last step first; `begun` tells whether anything of them was undone before.
+    async fn unwind_stages(
+        &mut self,
+        work: &dyn Work,
+        stages: &[Stage],
+        begun: bool,
+    ) -> Result<Report, Failure> {
+        let way = Way::Back(Mutex::new(Unwinding::new(begun)));
         let crew = self.crew();
         let mut report = Report::default();
         for stage in stages.iter().rev() {

@@ -11,6 +11,7 @@
 //! ```
 
 mod keep;
+mod returning;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::keep::{Listed, Progress};
 use self::keep::{commit, summary_at};
+pub use self::returning::Returning;
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
@@ -47,6 +49,8 @@ pub enum State {
     UndoDone,
     /// Could not be undone.
     UndoFailed,
+    /// Undone with its batch, which is to be begun anew: as if it had never been begun.
+    Reset,
 }
 
 impl fmt::Display for State {
@@ -58,20 +62,28 @@ impl fmt::Display for State {
             Self::UndoStarted => "undo-started",
             Self::UndoDone => "undo-done",
             Self::UndoFailed => "undo-failed",
+            Self::Reset => "reset",
         })
     }
 }
 
 impl State {
+    /// Whether undoing has begun.
+    pub fn is_of_the_way_back(self) -> bool {
+        matches!(self, Self::UndoStarted | Self::UndoDone | Self::UndoFailed)
+    }
+
     /// Whether a step in state `from` (`None`: never begun) may go to state `to`.
     pub fn may_follow(from: Option<Self>, to: Self) -> bool {
-        use State::{Done, Failed, Started, UndoDone, UndoFailed, UndoStarted};
+        use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
+        let from = from.filter(|from| *from != Reset);
         // What matters on the way back only was never begun before it is undone.
         matches!(
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
                 | (Some(Failed), Failed)
+                | (Some(UndoDone), Reset)
                 | (None, UndoDone | UndoFailed)
                 | (
                     Some(Started | Done | Failed | UndoStarted | UndoFailed),
@@ -112,12 +124,16 @@ pub struct Summary {
     /// When it came to what its status says, in seconds since 1970; `None` while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
+    /// The batch that is being rolled back, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returning: Option<Returning>,
 }
 
 /// The journal of one operation.
 pub struct Journal {
     base: String,
     records: HashMap<StepId, (Record, Revision)>,
+    returning: Option<Returning>,
 }
 
 impl Journal {
@@ -127,7 +143,8 @@ impl Journal {
     }
 
     fn at(cluster: &str, operation: &str) -> Self {
-        Self { base: format!("/netsurgeon/{cluster}/{operation}"), records: HashMap::new() }
+        let base = format!("/netsurgeon/{cluster}/{operation}");
+        Self { base, records: HashMap::new(), returning: None }
     }
 
     fn summary_key(&self) -> Key {
@@ -222,6 +239,7 @@ impl Journal {
             let part = store.get(&key).await?;
             plan.extend(part.ok_or_else(|| Self::broken(&key, "a part of the plan is missing"))?.value);
         }
+        journal.returning.clone_from(&summary.returning);
         journal.load(store, at).await?;
         Ok((journal, summary, plan))
     }
@@ -261,15 +279,15 @@ impl Journal {
         self.records.get(step).map(|(record, _)| record)
     }
 
-    /// Returns how a step stands, `None` if it was never begun.
+    /// Returns how a step stands, `None` if it was never begun, or is to be begun anew.
     pub fn state(&self, step: &StepId) -> Option<State> {
-        self.records.get(step).map(|(record, _)| record.state)
+        self.records.get(step).map(|(record, _)| record.state).filter(|state| *state != State::Reset)
     }
 
-    /// Whether undoing has begun.
+    /// Whether undoing the operation as a whole has begun: something is undone, and not for the sake of a batch
+    /// ([`Self::returning`]).
     pub fn is_being_undone(&self) -> bool {
-        let undone = |state| matches!(state, State::UndoStarted | State::UndoDone | State::UndoFailed);
-        self.records.values().any(|(record, _)| undone(record.state))
+        self.returning.is_none() && self.records.values().any(|(record, _)| record.state.is_of_the_way_back())
     }
 
     /// Returns the condition that a step stands as it does here: its record unchanged, or still none.
@@ -390,15 +408,16 @@ mod tests {
 
     #[test]
     fn every_pair_of_states() {
-        use State::{Done, Failed, Started, UndoDone, UndoFailed, UndoStarted};
-        let all = [Started, Done, Failed, UndoStarted, UndoDone, UndoFailed];
-        let table: [(Option<State>, &[State]); 7] = [
+        use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
+        let all = [Started, Done, Failed, UndoStarted, UndoDone, UndoFailed, Reset];
+        let table: [(Option<State>, &[State]); 8] = [
             (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(Done), &[UndoStarted, UndoDone, UndoFailed]),
             (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
-            (Some(UndoDone), &[Started, Done]),
+            (Some(UndoDone), &[Started, Done, Reset]),
+            (Some(Reset), &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed]),
         ];
         for (from, may) in table {

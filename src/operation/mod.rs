@@ -7,6 +7,7 @@
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
 //!              └──────────────► Done                             (a step in the store: at once)
+//! with its batch:  UndoDone ─► Reset, which counts as (none)
 //! ```
 //!
 //! A step in the store changes objects and writes its record in one transaction, so the journal and the
@@ -33,12 +34,13 @@ mod swap;
 
 pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Progress, Record, State, Summary};
+pub use journal::{Journal, Listed, Progress, Record, Returning, State, Summary};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
-    Ambient, Answer, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World, WorldError,
+    Ambient, Answer, Checkpoint, Closed, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World,
+    WorldError,
 };
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
@@ -95,6 +97,35 @@ pub enum OperationError {
         /// Why it must happen at this place.
         why: String,
     },
+    /// A gate between two batches is closed: the operation stops here, to be resumed.
+    #[error("the gate `{gate}` is closed: {reason}")]
+    GateClosed {
+        /// Which one.
+        gate: String,
+        /// Why.
+        reason: String,
+        /// The batch, from 0, that has just ended there; `None` where the gate was asked before a batch that is
+        /// to be done anew.
+        after: Option<usize>,
+    },
+    /// A batch was rolled back because a gate after it was closed: the operation stops before it, to be resumed.
+    #[error("the gate `{gate}` was closed: {reason}; batch {} was rolled back", .batch.saturating_add(1))]
+    BatchRolledBack {
+        /// Which batch, from 0.
+        batch: usize,
+        /// Which gate.
+        gate: String,
+        /// Why it was closed.
+        reason: String,
+    },
+    /// Something of a batch that is being rolled back could not be undone.
+    #[error("batch {} could not be rolled back as a whole: {reason}", .batch.saturating_add(1))]
+    BatchStuck {
+        /// Which batch, from 0.
+        batch: usize,
+        /// What could not be undone first.
+        reason: String,
+    },
     /// A port failed.
     #[error(transparent)]
     World(#[from] WorldError),
@@ -144,5 +175,13 @@ impl OperationError {
     /// be carried out.
     pub fn is_about_one_object(&self) -> bool {
         matches!(self, Self::Changed { .. } | Self::Gone { .. } | Self::Exists { .. })
+    }
+
+    /// Whether nothing went wrong: the operation waits for somebody, and the same call goes on.
+    pub fn is_pause(&self) -> bool {
+        matches!(
+            self,
+            Self::Paused { .. } | Self::GateClosed { .. } | Self::BatchRolledBack { .. } | Self::Stopped
+        )
     }
 }

@@ -53,6 +53,23 @@ pub trait World: Send + Sync {
     async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError>;
 }
 
+/// Says, between two batches, whether an operation may go on.
+#[async_trait]
+pub trait Checkpoint: Send + Sync {
+    /// Is asked before this stage, the first one after the end of a batch. It may take its time: it is dropped
+    /// when the operation is asked to stop.
+    async fn pass(&self, stage: &Stage) -> Result<(), Closed>;
+}
+
+/// A gate that does not let an operation go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// Which one, as the operator calls it.
+    pub gate: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// The world of operations that have steps in the store alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoWorld;

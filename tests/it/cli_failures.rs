@@ -247,7 +247,7 @@ fn help_names_every_command() {
       3   there are findings (check, verify, audit, preflight, diff)
       4   failed, and rolled back clean
       5   stuck or partly undone: read the journal
-      6   paused at a gate
+      6   paused, where someone must act, at a closed gate, or by a signal: resume it
       70  a bug of netsurgeon's
 
     Data goes to stdout, everything else to stderr.

@@ -19,7 +19,9 @@ use crate::harness::{Bench, Constant, Saboteur, keys};
 async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
     let journal = bench.journal(store).await;
-    watch(&bench.plan.work, &survey, journal.is_being_undone(), |step| journal.state(step))
+    watch(&bench.plan.work, &survey, journal.is_being_undone() || journal.returning().is_some(), |step| {
+        journal.state(step)
+    })
 }
 
 async fn carry_out(bench: &Bench, store: &Saboteur, one: &Mend) -> Mended {

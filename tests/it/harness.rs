@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Ambient, Claim, Executor, Failure, Journal, Observer, Plan, Report, Silent, State, Stop, Summary, Work,
+    Ambient, Checkpoint, Claim, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent, State,
+    Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
@@ -41,6 +42,7 @@ pub const CASES: [(&str, &str); 6] = [
 
 /// So that every case has batches of several Services, and several of them.
 const BATCH_SIZE: usize = 7;
+const SMALL_BATCH: usize = 3;
 
 const OPERATION: &str = "loops";
 
@@ -73,11 +75,19 @@ pub struct Settings {
     pub stop: Stop,
     pub rate: Option<NonZeroU32>,
     pub max_failures: usize,
+    pub checkpoint: Option<Arc<dyn Checkpoint>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { parallel: 1, guards: Vec::new(), stop: Stop::never(), rate: None, max_failures: 0 }
+        Self {
+            parallel: 1,
+            guards: Vec::new(),
+            stop: Stop::never(),
+            rate: None,
+            max_failures: 0,
+            checkpoint: None,
+        }
     }
 }
 
@@ -111,10 +121,20 @@ pub async fn entries(name: &str) -> Vec<Entry> {
 
 impl Bench {
     pub async fn of(fixture: &str, to: &str) -> Self {
+        Self::in_batches(fixture, to, BATCH_SIZE).await
+    }
+
+    /// The same in smaller batches, so that every case has three and more.
+    pub async fn in_small_batches(fixture: &str, to: &str) -> Self {
+        let services = Self::of(fixture, to).await.plan.work.moves.len();
+        Self::in_batches(fixture, to, (services / 3).clamp(1, SMALL_BATCH)).await
+    }
+
+    /// The same in batches of so many.
+    pub async fn in_batches(fixture: &str, to: &str, batch_size: usize) -> Self {
         let base = Arc::new(MemoryStore::from_entries(entries(fixture).await));
         let survey = Survey::read(base.as_ref(), &Layout::default(), None).await.expect("a survey");
-        let options =
-            PlanOptions { batch_size: BATCH_SIZE, ..PlanOptions::new(to.parse().expect("a range")) };
+        let options = PlanOptions { batch_size, ..PlanOptions::new(to.parse().expect("a range")) };
         let plan = plan(&survey, &options).expect("a plan");
         let before = keys(base.as_ref(), "/registry/").await;
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }
@@ -262,16 +282,27 @@ impl Bench {
         self.executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
+    /// Rolls one batch back, as a process does that has just been started.
+    pub async fn unwind_batch(&self, store: &Saboteur, batch: usize) -> Result<Report, Failure> {
+        let mut journal = self.journal(store).await;
+        let world = Simulation::new(store, &self.plan.work, &Constant);
+        let returning = Returning { batch, gate: "test".into(), reason: "as told".into() };
+        let mut silent = Silent;
+        let mut executor = self.executor(store, &world, &mut silent, &mut journal);
+        executor.unwind_batch(&self.plan.work, &returning).await
+    }
+
     fn executor<'a>(
-        &self,
+        &'a self,
         store: &'a Saboteur,
         world: &'a Simulation<'a>,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a> {
-        let Settings { parallel, guards, stop, rate, max_failures } = self.settings.clone();
+        let Settings { parallel, guards, stop, rate, max_failures, .. } = self.settings.clone();
+        let checkpoint = self.settings.checkpoint.as_deref();
         let executor = Executor::new(store, world, &Constant, observer, journal);
-        Executor { parallel, guards, stop, rate, max_failures, ..executor }
+        Executor { parallel, guards, stop, rate, max_failures, checkpoint, ..executor }
     }
 
     /// The states of all steps that were begun.
@@ -285,18 +316,7 @@ impl Bench {
     /// What differs from the start, IPAddress objects with a new uid or creation time only excepted; and
     /// those.
     pub async fn differences(&self, store: &Saboteur) -> (Vec<String>, Vec<String>) {
-        let after = keys(store, "/registry/").await;
-        let (mut differ, mut recreated) = (Vec::new(), Vec::new());
-        for key in self.before.keys().chain(after.keys().filter(|key| !self.before.contains_key(*key))) {
-            match (self.before.get(key), after.get(key)) {
-                (was, is) if was == is => {}
-                (Some(was), Some(is)) if is_address(key) && anonymous(was) == anonymous(is) => {
-                    recreated.push(key.to_string());
-                }
-                _ => differ.push(key.to_string()),
-            }
-        }
-        (differ, recreated)
+        differences(&self.before, &keys(store, "/registry/").await)
     }
 
     /// Fails unless everything is as at the start, but for uid and creation time of addresses that had moved.
@@ -308,6 +328,21 @@ impl Bench {
             self.plan.work.moves.iter().map(|m| layout.ip_address(m.old_address).to_string()).collect();
         assert!(recreated.iter().all(|key| moved.contains(key)), "{}, {context}: {recreated:?}", self.name);
     }
+}
+
+/// What differs, IPAddress objects with another uid or creation time only excepted; and those.
+pub fn differences(before: &Keys, after: &Keys) -> (Vec<String>, Vec<String>) {
+    let (mut differ, mut recreated) = (Vec::new(), Vec::new());
+    for key in before.keys().chain(after.keys().filter(|key| !before.contains_key(*key))) {
+        match (before.get(key), after.get(key)) {
+            (was, is) if was == is => {}
+            (Some(was), Some(is)) if is_address(key) && anonymous(was) == anonymous(is) => {
+                recreated.push(key.to_string());
+            }
+            _ => differ.push(key.to_string()),
+        }
+    }
+    (differ, recreated)
 }
 
 fn is_address(key: &Key) -> bool {
@@ -431,6 +466,13 @@ impl Saboteur {
     /// Changes a key as somebody else would.
     pub async fn meddle(&self, key: &Key, value: Vec<u8>) {
         self.meddle_with(key, Action::Put(value)).await;
+    }
+
+    /// Makes a key as somebody else would.
+    pub async fn create(&self, key: &Key, value: Vec<u8>) {
+        let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value) };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        self.overlay.commit(&transaction).await.expect("a commit");
     }
 
     /// Deletes a key as somebody else would.

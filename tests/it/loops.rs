@@ -15,7 +15,7 @@ use crate::harness::{Bench, Fault, Keys, Saboteur, keys};
 const SAMPLE: usize = 8;
 
 /// Returns the commits to look at.
-fn picks(total: usize) -> Vec<usize> {
+pub fn picks(total: usize) -> Vec<usize> {
     let all = std::env::var_os("NETSURGEON_SOAK").is_some_and(|value| value == "1");
     let step = if all { 1 } else { total.div_ceil(SAMPLE).max(1) };
     // An odd offset, so that a sample does not meet the same kind of step in every batch.
@@ -208,7 +208,7 @@ async fn back(bench: &Bench, store: &Saboteur, fault: Fault) {
 }
 
 /// Returns the keys that are not the same in both.
-fn differing<K, V>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<String>
+pub fn differing<K, V>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<String>
 where
     K: Ord + ToString,
     V: PartialEq,

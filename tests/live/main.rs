@@ -22,6 +22,7 @@ mod cluster_ip;
 mod disturbed;
 mod external_ip;
 mod families;
+mod gates;
 mod guard;
 mod killed;
 mod matrix;

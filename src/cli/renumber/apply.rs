@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::summary;
 use crate::cli::failure::Failure;
+use crate::cli::gates::GateArgs;
 use crate::cli::live::{LiveArgs, Ongoing, Session, release};
 use crate::cli::output::counted;
 use crate::cli::target::TargetArgs;
@@ -27,13 +28,19 @@ use crate::survey::Survey;
 ///
 /// What others must do (certificates, the API servers' flag) is asked for at its place. Without a terminal the
 /// operation pauses there, with exit status 6: do it, then resume with `--confirm`.
+///
+/// Between two batches gates can be asked: a program, a URL, a Prometheus, the clock. At a closed one the operation
+/// pauses, or the batch before it is rolled back first (exit status 6), or everything is (exit status 4).
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db       # on a control-plane host
   netsurgeon renumber apply --plan plan.json --approve 3f2a... --yes --snapshot-to before.db
   netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates
-  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --log-format json --metrics-listen 127.0.0.1:9464")]
+  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --log-format json --metrics-listen 127.0.0.1:9464
+  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --until 18:00 --pause 60 \\
+      --gate-prometheus http://prometheus:9090 --gate-max 0.01 --on-gate-failure rollback \\
+      --gate-query 'sum(rate(http_errors_total[1m])) / sum(rate(http_requests_total[1m]))'")]
 pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
@@ -58,6 +65,8 @@ pub struct ApplyArgs {
     no_snapshot: bool,
     #[command(flatten)]
     live: LiveArgs,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 /// What `renumber apply -o json` prints.
@@ -82,7 +91,8 @@ struct Applied<'a> {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure> {
-    let session = Session::open(&args.live).await?;
+    let gates = args.gates.resolve()?;
+    let session = Session::open(&args.live).await?.with_gates(gates);
     refuse_beside_another(&session).await?;
     let plan = decide(context, args, &session).await?;
     let operation = operation_id();

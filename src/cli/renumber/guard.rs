@@ -170,7 +170,12 @@ impl Guarding<'_> {
     async fn watch(&self, ongoing: &Ongoing) -> Result<Watched, Failure> {
         let survey = Survey::read(self.store, &self.args.etcd.layout(), None).await?;
         let journal = &ongoing.journal;
-        Ok(watch(&ongoing.plan.work, &survey, journal.is_being_undone(), |step| journal.state(step)))
+        Ok(watch(
+            &ongoing.plan.work,
+            &survey,
+            journal.is_being_undone() || journal.returning().is_some(),
+            |step| journal.state(step),
+        ))
     }
 
     /// Looks, puts right what there is, and looks again until there is nothing more.

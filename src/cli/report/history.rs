@@ -180,7 +180,7 @@ impl History {
         let Some(record) = record else { return };
         match record.state {
             State::Done => self.done = self.done.saturating_add(1),
-            State::UndoDone => self.undone = self.undone.saturating_add(1),
+            State::UndoDone | State::Reset => self.undone = self.undone.saturating_add(1),
             open => self.troubles.push(Trouble {
                 step: step.id.clone(),
                 state: open,
@@ -189,7 +189,7 @@ impl History {
             }),
         }
         for (state, time) in &record.history {
-            let back = matches!(state, State::UndoStarted | State::UndoDone | State::UndoFailed);
+            let back = state.is_of_the_way_back() || *state == State::Reset;
             let what = match &step.action {
                 Action::External(external) if !back || external.undo.is_some() => {
                     let words = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);

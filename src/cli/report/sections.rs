@@ -293,7 +293,7 @@ fn trouble(trouble: &Trouble) -> [String; 4] {
         State::UndoFailed => "could not be undone",
         State::Failed => "failed",
         State::Done => "done",
-        State::UndoDone => "undone",
+        State::UndoDone | State::Reset => "undone",
     };
     let class = if matches!(trouble.state, State::UndoFailed | State::Failed) { "bad" } else { "warn" };
     [

@@ -40,6 +40,11 @@ impl Carrier<'_> {
         lock(&self.journal).state(step)
     }
 
+    /// Whether a step is to be done anew, its batch having been rolled back.
+    pub(super) fn was_reset(&self, step: &StepId) -> bool {
+        lock(&self.journal).was_reset(step)
+    }
+
     /// Carries out one step. Returns whether there was anything to do.
     pub(super) async fn forward(&self, step: &Step) -> Result<bool, OperationError> {
         let state = self.state(&step.id);

@@ -40,9 +40,10 @@ impl Progress {
         self.0.get(&state).copied().unwrap_or_default()
     }
 
-    /// Returns the number of steps that were ever begun.
+    /// Returns the number of steps that were begun, without those that are to be begun anew.
     pub fn begun(&self) -> usize {
-        self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
+        let begun = self.0.iter().filter(|(state, _)| **state != State::Reset);
+        begun.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 

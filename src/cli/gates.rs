@@ -1,0 +1,249 @@
+//! What is asked between two batches: the time, a program, a URL, a Prometheus. Each can close the way; then the
+//! operation pauses, or the batch that was done last is rolled back, or everything is.
+
+mod command;
+mod prometheus;
+mod until;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clap::{ArgGroup, Args, ValueEnum};
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::time::sleep;
+
+use self::command::Program;
+use self::prometheus::{Limits, Query};
+use self::until::Until;
+use super::failure::Failure;
+use super::log::Kind;
+use super::output::Output;
+use crate::cluster::Probe;
+use crate::operation::{Checkpoint, Closed, Stage};
+
+/// The gate that the clock closes. It pauses, whatever is to be done about the others.
+const UNTIL: &str = "until";
+
+/// What is asked between two batches.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Gates between batches")]
+#[command(group(ArgGroup::new("gate_limits").args(["gate_max", "gate_min"]).multiple(true)))]
+pub struct GateArgs {
+    /// Wait between two batches, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pause: Option<u64>,
+    /// Begin no batch from here on, and pause: RFC 3339, `HH:MM` (UTC, the next time it is), or from now on as in `+90m`,
+    /// `+1h30m`
+    #[arg(long, value_name = "TIME", value_parser = until::parse, allow_hyphen_values = true)]
+    until: Option<Until>,
+    /// Between batches run this program: anything but exit status 0 is a closed gate, with the last line of its stderr as
+    /// the reason. It has NETSURGEON_OPERATION, and NETSURGEON_BATCH: the batch that would begin, from 1, or nothing after
+    /// the last
+    #[arg(long, value_name = "PROGRAM")]
+    gate_command: Option<PathBuf>,
+    /// An argument for that program; no shell is between
+    #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
+    gate_arg: Vec<OsString>,
+    /// Between batches ask this URL: anything but 2xx is a closed gate. Redirects are not followed
+    #[arg(long, value_name = "URL")]
+    gate_http: Option<String>,
+    /// Between batches put `--gate-query` to this Prometheus
+    #[arg(long, value_name = "URL", requires = "gate_query", requires = "gate_limits")]
+    gate_prometheus: Option<String>,
+    /// An instant query; no sample at all is a closed gate
+    #[arg(long, value_name = "PROMQL", requires = "gate_prometheus")]
+    gate_query: Option<String>,
+    /// Every sample must be at most this
+    #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(requires = "gate_prometheus")]
+    gate_max: Option<f64>,
+    /// Every sample must be at least this
+    #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
+    #[arg(requires = "gate_prometheus")]
+    gate_min: Option<f64>,
+    /// How long each gate may take, in seconds; one that takes longer is closed
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    gate_timeout: u64,
+    /// At a closed gate: pause before the next batch; or roll the batch before the gate back, and pause before it; or
+    /// roll everything back. Exit status 6 for the first two, 4 for the last. `--until` always pauses
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "pause")]
+    on_gate_failure: OnFailure,
+}
+
+/// What to do at a closed gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnFailure {
+    #[default]
+    Pause,
+    Rollback,
+    RollbackAll,
+}
+
+fn limit(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "give a number".to_string())?;
+    if number.is_nan() { Err("give a number".to_string()) } else { Ok(number) }
+}
+
+impl GateArgs {
+    /// Makes sure that what was typed can be asked at all, and fixes the time: now, not hours later at a gate.
+    pub fn resolve(&self) -> Result<Gates, Failure> {
+        let now = OffsetDateTime::now_utc();
+        let url = |flag: &str, url: &str| {
+            Probe::new(url).map_err(|error| Failure::usage(format!("`{flag}`: {error}")))
+        };
+        let until = self.until.map(|until| until.resolve(now)).transpose();
+        let mut probes = Vec::new();
+        if let Some(program) = &self.gate_command {
+            let program = Program::find(program, &self.gate_arg);
+            probes.push(Asked::Command(program.map_err(Failure::usage)?));
+        }
+        if let Some(text) = &self.gate_http {
+            probes.push(Asked::Http(url("--gate-http", text)?));
+        }
+        if let (Some(base), Some(query)) = (&self.gate_prometheus, &self.gate_query) {
+            let text = Query::url(base, query).map_err(Failure::usage)?;
+            let limits = Limits { min: self.gate_min, max: self.gate_max };
+            probes.push(Asked::Prometheus(Query { probe: url("--gate-prometheus", &text)?, limits }));
+        }
+        Ok(Gates {
+            pause: Duration::from_secs(self.pause.unwrap_or_default()),
+            until: until.map_err(Failure::usage)?,
+            probes,
+            limit: Duration::from_secs(self.gate_timeout),
+            on_failure: self.on_gate_failure,
+        })
+    }
+}
+
+/// A gate.
+enum Asked {
+    Command(Program),
+    Http(Probe),
+    Prometheus(Query),
+}
+
+impl Asked {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Command(_) => "command",
+            Self::Http(_) => "http",
+            Self::Prometheus(_) => "prometheus",
+        }
+    }
+
+    /// Asks; returns what speaks for going on, or what against it.
+    async fn ask(&self, operation: &str, stage: &Stage, limit: Duration) -> Result<String, String> {
+        match self {
+            Self::Command(program) => program.run(operation, stage.batch, limit).await,
+            Self::Http(probe) => {
+                let code = probe.get(limit).await?.code;
+                let text = format!("HTTP status {code}");
+                if (200..300).contains(&code) { Ok(text) } else { Err(text) }
+            }
+            Self::Prometheus(query) => query.ask(limit).await,
+        }
+    }
+}
+
+/// Gates that can be asked.
+#[derive(Default)]
+pub struct Gates {
+    pause: Duration,
+    until: Option<OffsetDateTime>,
+    probes: Vec<Asked>,
+    limit: Duration,
+    on_failure: OnFailure,
+}
+
+impl Gates {
+    /// Whether there is anything to ask, or to wait for.
+    pub fn are_there(&self) -> bool {
+        !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
+    }
+
+    /// Says why nothing may begin at this time, if so.
+    fn over(&self, ahead: Duration) -> Result<(), String> {
+        let Some(until) = self.until else { return Ok(()) };
+        let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
+        if now >= until {
+            return Err(format!("no batch begins after {words}"));
+        }
+        let then = time::Duration::try_from(ahead).ok().and_then(|ahead| now.checked_add(ahead));
+        if then.is_none_or(|then| then >= until) {
+            return Err(format!("no batch begins after {words}, and the pause before it would end later"));
+        }
+        Ok(())
+    }
+}
+
+/// Gates of one operation, whose answers are said.
+pub struct Gatekeeper<'a> {
+    gates: &'a Gates,
+    output: &'a Output,
+    operation: &'a str,
+}
+
+impl<'a> Gatekeeper<'a> {
+    /// Puts somebody at the gates.
+    pub fn new(gates: &'a Gates, output: &'a Output, operation: &'a str) -> Self {
+        Self { gates, output, operation }
+    }
+
+    /// What is to be done about a gate that is closed.
+    pub fn on_failure(&self, gate: &str) -> OnFailure {
+        if gate == UNTIL { OnFailure::Pause } else { self.gates.on_failure }
+    }
+
+    /// Says what is done about it.
+    pub fn warn(&self, text: &str) {
+        self.output.warn(text);
+    }
+
+    fn say(&self, text: &str, gate: &str, open: bool, stage: &Stage) {
+        let batch = stage.batch.map(|batch| batch.saturating_add(1));
+        let fields = [("gate", Value::from(gate)), ("open", open.into()), ("batch", batch.into())];
+        self.output.say(if open { Kind::Progress } else { Kind::Warning }, text, &fields);
+    }
+
+    fn is_in_time(&self, ahead: Duration, stage: &Stage) -> Result<(), Closed> {
+        self.gates.over(ahead).map_err(|reason| self.closed(UNTIL, reason, stage))
+    }
+
+    fn closed(&self, gate: &str, reason: String, stage: &Stage) -> Closed {
+        self.say(&format!("gate `{gate}` is closed {}: {reason}", before(stage)), gate, false, stage);
+        Closed { gate: gate.to_string(), reason }
+    }
+}
+
+fn before(stage: &Stage) -> String {
+    stage.batch.map_or_else(
+        || "after the last batch".to_string(),
+        |batch| format!("before batch {}", batch.saturating_add(1)),
+    )
+}
+
+#[async_trait]
+impl Checkpoint for Gatekeeper<'_> {
+    async fn pass(&self, stage: &Stage) -> Result<(), Closed> {
+        let Gates { pause, probes, limit, .. } = self.gates;
+        self.is_in_time(*pause, stage)?;
+        if !pause.is_zero() {
+            let text = format!("waiting {} s {}", pause.as_secs(), before(stage));
+            self.say(&text, "pause", true, stage);
+            sleep(*pause).await;
+        }
+        for asked in probes {
+            let (name, answer) = (asked.name(), asked.ask(self.operation, stage, *limit).await);
+            let found = answer.map_err(|reason| self.closed(name, reason, stage))?;
+            self.say(&format!("gate `{name}` is open {}: {found}", before(stage)), name, true, stage);
+        }
+        self.is_in_time(Duration::ZERO, stage)
+    }
+}
+
+#[cfg(test)]
+#[path = "gates_tests.rs"]
+mod tests;

@@ -1,0 +1,268 @@
+//! Gates: what can be typed, and what they say, asked of real programs and a real server on loopback.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use clap::Parser;
+
+use super::*;
+use crate::cli::log::LogFormat;
+use crate::cli::output::{Format, When};
+
+#[derive(Debug, Parser)]
+struct Typed {
+    #[command(flatten)]
+    gates: GateArgs,
+}
+
+fn parse(words: &[&str]) -> Result<GateArgs, String> {
+    let typed = Typed::try_parse_from(std::iter::once(&"test").chain(words));
+    typed.map(|typed| typed.gates).map_err(|error| error.to_string())
+}
+
+fn resolve(words: &[&str]) -> Result<Gates, String> {
+    parse(words)?.resolve().map_err(|failure| {
+        assert_eq!(failure.kind.code(), 2, "{failure:?}");
+        failure.error.to_string()
+    })
+}
+
+fn stage(batch: Option<usize>) -> Stage {
+    Stage { index: 0, name: "prewarm".into(), batch, title: String::new() }
+}
+
+/// Asks as an operation does before its second batch.
+async fn pass(gates: &Gates) -> Result<(), (String, String)> {
+    crate::cli::log::start(LogFormat::Text);
+    let output = Output::new(Format::Table, When::Never);
+    let keeper = Gatekeeper::new(gates, &output, "renumber-1");
+    keeper.pass(&stage(Some(1))).await.map_err(|Closed { gate, reason }| (gate, reason))
+}
+
+async fn answer(words: &[&str]) -> Result<(), (String, String)> {
+    pass(&resolve(words).unwrap()).await
+}
+
+/// Serves HTTP until the test ends: for each path a whole answer, nothing at all for an empty one. Notes what was
+/// asked.
+struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start(answers: &'static [(&'static str, &'static str)]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let noted = asked.clone();
+        std::thread::spawn(move || {
+            let mut silent = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let Some(first) = lines.next() else { continue };
+                lines.take_while(|line| !line.is_empty()).for_each(drop);
+                let path = first.split(' ').nth(1).unwrap_or_default().to_string();
+                let found = answers.iter().find(|(start, _)| path.starts_with(start));
+                noted.lock().unwrap().push(path);
+                let (status, body) = found
+                    .map_or("404 Not Found", |(_, answer)| answer)
+                    .split_once('\n')
+                    .unwrap_or((found.map_or("404 Not Found", |(_, answer)| answer), ""));
+                if status.is_empty() {
+                    silent.push(stream);
+                    continue;
+                }
+                let length = body.len();
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\nConnection: close\r\nLocation: /good\r\nContent-Length: {length}\r\n\r\n{body}"
+                );
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_together_must_be_given_together() {
+    for words in [
+        &["--gate-prometheus", "http://p:9090"][..],
+        &["--gate-prometheus", "http://p:9090", "--gate-query", "up"],
+        &["--gate-prometheus", "http://p:9090", "--gate-max", "1"],
+        &["--gate-query", "up", "--gate-max", "1"],
+        &["--gate-arg", "x"],
+        &["--gate-max", "NaN"],
+        &["--pause", "0"],
+        &["--until", "noon"],
+        &["--on-gate-failure", "shout"],
+    ] {
+        parse(words).expect_err(&format!("{words:?}"));
+    }
+    let prometheus = ["--gate-prometheus", "http://p:9090", "--gate-query", "up"];
+    for limits in [&["--gate-min", "1"][..], &["--gate-max", "-0.5"], &["--gate-min", "1", "--gate-max", "2"]]
+    {
+        let words: Vec<&str> = prometheus.iter().chain(limits).copied().collect();
+        assert_eq!(resolve(&words).unwrap().probes.len(), 1, "{words:?}");
+    }
+    assert!(!resolve(&[]).unwrap().are_there());
+    assert!(resolve(&["--pause", "5"]).unwrap().are_there());
+    assert!(!resolve(&["--on-gate-failure", "rollback"]).unwrap().are_there());
+}
+
+#[tokio::test]
+async fn what_can_never_be_asked_is_refused_before_anything_begins() {
+    for (words, says) in [
+        (&["--gate-http", "localhost:80"][..], "http"),
+        (&["--gate-http", "ftp://host/"], "expected `http://` or `https://`"),
+        (&["--gate-http", "http://name:secret@host/"], "no credentials are sent"),
+        (&["--gate-command", "/nowhere/at/all"], "there is no such program"),
+        (&["--gate-command", "true --verbose"], "arguments go into `--gate-arg`"),
+        (&["--until", "2020-01-01T00:00:00Z"], "has passed"),
+    ] {
+        let error = resolve(words).err().unwrap_or_else(|| panic!("{words:?}"));
+        assert!(error.contains(says), "{words:?}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+    let query = ["--gate-query", "up", "--gate-max", "1", "--gate-prometheus", "http://p:9090/?x=1"];
+    assert!(resolve(&query).err().unwrap().contains("without a query"));
+}
+
+#[tokio::test]
+async fn the_clock_pauses_whatever_is_to_be_done_about_the_others() {
+    let output = Output::new(Format::Table, When::Never);
+    for (word, otherwise) in [
+        ("pause", OnFailure::Pause),
+        ("rollback", OnFailure::Rollback),
+        ("rollback-all", OnFailure::RollbackAll),
+    ] {
+        let gates = resolve(&["--until", "+1h", "--on-gate-failure", word]).unwrap();
+        let keeper = Gatekeeper::new(&gates, &output, "renumber-1");
+        assert_eq!((keeper.on_failure(UNTIL), keeper.on_failure("http")), (OnFailure::Pause, otherwise));
+    }
+}
+
+#[tokio::test]
+async fn nothing_begins_that_would_begin_too_late() {
+    assert_eq!(answer(&["--until", "+1h"]).await, Ok(()));
+    // No need to wait two minutes to know.
+    let (gate, reason) = answer(&["--until", "+1m", "--pause", "120"]).await.unwrap_err();
+    assert_eq!(gate, "until");
+    assert!(reason.contains("the pause before it would end later"), "{reason}");
+    let past = OffsetDateTime::now_utc() - time::Duration::SECOND;
+    let (gate, reason) = pass(&Gates { until: Some(past), ..Gates::default() }).await.unwrap_err();
+    assert_eq!(gate, "until");
+    assert!(reason.contains("no batch begins after"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_comes_before_the_gates() {
+    let begun = tokio::time::Instant::now();
+    assert_eq!(answer(&["--pause", "300"]).await, Ok(()));
+    assert_eq!(begun.elapsed().as_secs(), 300);
+}
+
+#[tokio::test]
+async fn a_url_is_open_with_any_status_of_success() {
+    let server = Server::start(&[
+        ("/good", "204 No Content"),
+        ("/busy", "503 Service Unavailable"),
+        ("/elsewhere", "302 Found"),
+        ("/silent", ""),
+    ]);
+    assert_eq!(answer(&["--gate-http", &server.url("/good?deep=1")]).await, Ok(()));
+    assert_eq!(server.asked(), ["/good?deep=1"]);
+    for (path, says) in
+        [("/busy", "HTTP status 503"), ("/elsewhere", "HTTP status 302"), ("/none", "HTTP status 404")]
+    {
+        let (gate, reason) = answer(&["--gate-http", &server.url(path)]).await.unwrap_err();
+        assert_eq!((gate.as_str(), reason.as_str()), ("http", says));
+    }
+    assert_eq!(server.asked(), ["/busy", "/elsewhere", "/none"], "a redirect is not followed");
+    let (gate, reason) =
+        answer(&["--gate-http", &server.url("/silent"), "--gate-timeout", "1"]).await.unwrap_err();
+    assert_eq!(gate, "http");
+    assert!(!reason.is_empty());
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (gate, reason) = answer(&["--gate-http", &format!("http://{nobody}/")]).await.unwrap_err();
+    assert_eq!(gate, "http");
+    assert!(!reason.is_empty());
+}
+
+#[tokio::test]
+async fn a_prometheus_is_asked_its_query() {
+    let server = Server::start(&[(
+        "/sub/api/v1/query",
+        "200 OK\n{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":[\
+         {\"metric\":{\"job\":\"web\"},\"value\":[1800000000.1,\"0.02\"]}]}}",
+    )]);
+    let base = server.url("/sub/");
+    let words =
+        ["--gate-prometheus", &base, "--gate-query", "rate(errors{job=\"web\"}[1m]) / 2", "--gate-max"];
+    let with = |max: &'static str| words.iter().copied().chain([max]).collect::<Vec<_>>();
+    assert_eq!(answer(&with("0.02")).await, Ok(()));
+    let asked = server.asked();
+    let wanted = "/sub/api/v1/query?query=rate%28errors%7Bjob%3D%22web%22%7D%5B1m%5D%29%20%2F%202";
+    assert_eq!(asked, [wanted]);
+    let (gate, reason) = answer(&with("0.01")).await.unwrap_err();
+    assert_eq!(
+        (gate.as_str(), reason.as_str()),
+        ("prometheus", "{job=\"web\"} is 0.02, good is at most 0.01")
+    );
+}
+
+/// A text for `sh`. (A file that was just written cannot be run while another thread forks.)
+fn script(folder: &tempfile::TempDir, text: &str) -> String {
+    let path = folder.path().join("gate");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn a_program_is_open_when_it_succeeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told").display().to_string();
+    let program = script(
+        &folder,
+        "echo \"$NETSURGEON_OPERATION $NETSURGEON_BATCH $2\" > \"$1\"; echo looking >&2; \
+         [ \"$2\" = 'a b' ] || { echo 'too many errors' >&2; exit 3; }",
+    );
+    let words = ["--gate-command", "sh", "--gate-arg", &program, "--gate-arg", &told, "--gate-arg"];
+    let with = |last: &'static str| words.iter().copied().chain([last]).collect::<Vec<_>>();
+    assert_eq!(answer(&with("a b")).await, Ok(()));
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "renumber-1 2 a b\n");
+    let (gate, reason) = answer(&with("--not-a-flag-of-ours")).await.unwrap_err();
+    assert_eq!((gate.as_str(), reason.as_str()), ("command", "too many errors (exit status: 3)"));
+    // Found in PATH, as it has no slash.
+    let (_, reason) = answer(&["--gate-command", "false"]).await.unwrap_err();
+    assert_eq!(reason, "exit status: 1");
+}
+
+#[tokio::test]
+async fn a_program_that_takes_too_long_is_closed_and_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let program = script(&folder, &format!("sleep 1000 & echo $! > {}; wait", pid.display()));
+    let (_, reason) = answer(&["--gate-command", "/bin/sh", "--gate-arg", &program, "--gate-timeout", "5"])
+        .await
+        .unwrap_err();
+    assert_eq!(reason, "no end within 5 s");
+    let child = std::fs::read_to_string(pid).unwrap();
+    // What it has started is ended with it: gone, or waiting to be reaped.
+    let path = format!("/proc/{}/stat", child.trim());
+    let is_gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "));
+    let begun = std::time::Instant::now();
+    while !is_gone() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "it still runs");
+        sleep(Duration::from_millis(10)).await;
+    }
+}

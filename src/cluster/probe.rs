@@ -1,0 +1,69 @@
+//! Asking something beside the cluster in HTTP, such as a health check or a Prometheus, with the client that is
+//! there for the API: no credentials, no redirects, no proxy; `https` with the system's certificates.
+
+use std::time::Duration;
+
+use http::Uri;
+use kube::Config;
+
+use super::ClusterError;
+use super::connection::{Call, Connection, Verb};
+
+pub use super::resource::escaped;
+
+/// A client of one URL.
+pub struct Probe {
+    connection: Connection,
+    path: String,
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// HTTP status.
+    pub code: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Probe {
+    /// Makes a client; nothing is dialled yet. A URL that is not `http` or `https`, has no host, or has
+    /// credentials in it is refused.
+    pub fn new(url: &str) -> Result<Self, ClusterError> {
+        let refused = |reason: &str| ClusterError::Configuration {
+            what: format!("the URL `{url}`"),
+            reason: reason.to_string(),
+        };
+        let uri: Uri = url.parse().map_err(|_| refused("it is not one; expected `http://HOST:PORT/PATH`"))?;
+        let scheme = uri.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"));
+        let Some(scheme) = scheme else { return Err(refused("expected `http://` or `https://`")) };
+        let Some(authority) = uri.authority() else { return Err(refused("it names no host")) };
+        if authority.as_str().contains('@') {
+            return Err(ClusterError::Configuration {
+                what: "a URL with a name or a password in it".to_string(),
+                reason: "no credentials are sent".to_string(),
+            });
+        }
+        let base = format!("{scheme}://{authority}/").parse().map_err(|_| refused("it names no host"))?;
+        let mut config = Config::new(base);
+        if scheme == "http" {
+            // The system's certificates are not needed, and need not be there.
+            config.root_cert = Some(Vec::new());
+        }
+        let connection = Connection::new(config, Duration::MAX).map_err(|error| match error {
+            ClusterError::Configuration { reason, .. } => refused(&reason),
+            other => other,
+        })?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_string();
+        Ok(Self { connection, path })
+    }
+
+    /// Asks once, and returns whatever answer comes within the time; else why there is none.
+    pub async fn get(&self, limit: Duration) -> Result<Response, String> {
+        let call = Call { verb: Verb::Get, path: self.path.clone(), body: None, subject: self.path.clone() };
+        let answer = self.connection.once(&call, limit).await;
+        answer
+            .map(|answer| Response { code: answer.code, body: answer.body })
+            .map_err(|fault| fault.to_string())
+    }
+}

@@ -1,0 +1,50 @@
+//! One batch rolled back, and the operation before it again.
+
+use super::{Executor, Failure, Report};
+use crate::operation::OperationError;
+use crate::operation::journal::{Returning, State};
+use crate::operation::plan::Work;
+use crate::operation::step::{Action, Step, StepId};
+
+impl Executor<'_> {
+    /// Undoes one batch, last step first, with the waits of the way back; the others stay as they are. Afterwards
+    /// its steps count as never begun, and [`Executor::run`] does them anew.
+    ///
+    /// May be interrupted at any instant: [`Executor::run`] first goes on with it then. Where something cannot be
+    /// undone, because someone else has changed an object, the rest is, and the failure is
+    /// [`OperationError::BatchStuck`]; the same call tries again.
+    pub async fn unwind_batch(&mut self, work: &dyn Work, returning: &Returning) -> Result<Report, Failure> {
+        let mut stages = work.stages();
+        self.refuse_past_no_return(work, &stages)?;
+        stages.retain(|stage| stage.batch == Some(returning.batch));
+        let steps: Vec<Step> = stages.iter().flat_map(|stage| work.steps(stage)).collect();
+        let first = steps.first().map_or_else(|| StepId("(none)".into()), |step| step.id.clone());
+        let failed = |source| Failure { step: first.clone(), source };
+        let guards = self.guards.clone();
+        self.journal.set_returning(self.store, Some(returning), &guards).await.map_err(failed)?;
+        let is_back = |step: &Step| self.journal.state(&step.id).is_some_and(State::is_of_the_way_back);
+        let begun = steps.iter().any(is_back);
+        let report = self.unwind_stages(work, &stages, begun).await?;
+        if let Some(stuck) = report.stuck.first() {
+            let (batch, step, reason) = (returning.batch, stuck.step.clone(), stuck.reason.clone());
+            return Err(Failure { step, source: OperationError::BatchStuck { batch, reason } });
+        }
+        let is_for_the_way_back = |step: &Step| matches!(step.action, Action::WayBack { .. });
+        let (last, most): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_for_the_way_back);
+        let order: Vec<StepId> = most.into_iter().chain(last).map(|step| step.id).collect();
+        let now = self.ambient.now();
+        self.journal.reset(self.store, &order, now, &guards).await.map_err(failed)?;
+        self.journal.set_returning(self.store, None, &guards).await.map_err(failed)?;
+        Ok(report)
+    }
+
+    /// Goes on with a batch that was being rolled back when the operation was interrupted, and pauses before it
+    /// then, as whoever began with it was going to.
+    pub(super) async fn finish_returning(&mut self, work: &dyn Work) -> Result<(), Failure> {
+        let Some(returning) = self.journal.returning().cloned() else { return Ok(()) };
+        self.unwind_batch(work, &returning).await?;
+        let Returning { batch, gate, reason } = returning;
+        let step = StepId(format!("(batch {})", batch.saturating_add(1)));
+        Err(Failure { step, source: OperationError::BatchRolledBack { batch, gate, reason } })
+    }
+}

@@ -1,0 +1,62 @@
+//! Between two batches: whether the operation may go on ([`Checkpoint`]).
+
+use super::Failure;
+use super::crew::Crew;
+use crate::operation::OperationError;
+use crate::operation::journal::State;
+use crate::operation::plan::{Stage, Work};
+use crate::operation::ports::{Checkpoint, Closed};
+
+/// Where an operation has come to, among its stages.
+#[derive(Default)]
+pub(super) struct Place {
+    /// The batch of the last stage.
+    batch: Option<usize>,
+    /// Whether a batch lies behind.
+    is_after_one: bool,
+}
+
+impl Place {
+    /// Whether one batch ends, or another begins, where this stage does.
+    pub(super) fn is_between(&self, next: &Stage) -> bool {
+        self.batch != next.batch
+    }
+
+    /// Takes note of a stage that is done.
+    pub(super) fn pass(&mut self, stage: &Stage) {
+        self.batch = stage.batch;
+        self.is_after_one |= stage.batch.is_some();
+    }
+}
+
+/// Asks whether what comes next may begin: the first of these stages and those of the same batch. Not before the
+/// first batch, unless that is to be done anew; and what has begun already is not asked about again, so that a
+/// resumed operation first finishes its batch.
+pub(super) async fn ask(
+    checkpoint: &dyn Checkpoint,
+    crew: &Crew<'_>,
+    work: &dyn Work,
+    (place, stages): (&Place, &[Stage]),
+) -> Result<(), Failure> {
+    let Some(next) = stages.first() else { return Ok(()) };
+    let (mut first, mut is_anew) = (None, false);
+    for stage in stages.iter().take_while(|stage| stage.batch == next.batch) {
+        for step in work.steps(stage) {
+            // What was left alone in a batch that was rolled back is still said to have failed.
+            if !matches!(crew.carrier.state(&step.id), None | Some(State::Failed)) {
+                return Ok(());
+            }
+            is_anew |= crew.carrier.was_reset(&step.id);
+            first.get_or_insert(step.id);
+        }
+    }
+    let Some(step) = first.filter(|_| place.is_after_one || is_anew) else { return Ok(()) };
+    let after = place.batch.filter(|_| !is_anew);
+    tokio::select! {
+        biased;
+        () = crew.carrier.stop.asked() => Err(Failure { step, source: OperationError::Stopped }),
+        answer = checkpoint.pass(next) => answer.map_err(|Closed { gate, reason }| {
+            Failure { step, source: OperationError::GateClosed { gate, reason, after } }
+        }),
+    }
+}

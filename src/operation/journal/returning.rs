@@ -1,0 +1,127 @@
+//! A batch on its way back while the rest of the operation stays where it is.
+//!
+//! The mark of it is a field of the operation's record. It is written before the first step of the batch is undone
+//! and removed after the last: while it is there, steps that are undone do not mean that the operation as a whole is
+//! on its way back, and whoever goes on first finishes the batch. Once all its steps are undone their records are
+//! *reset*: they keep their history, and count as never begun. That takes several transactions. A step that matters
+//! on the way back only is reset after the step that it belongs to, so that no moment in between reads as if it were
+//! owed.
+
+use serde::{Deserialize, Serialize};
+
+use super::keep::{commit, summary_at};
+use super::{Journal, Record, State, to_json};
+use crate::operation::{OperationError, StepId};
+use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
+
+/// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for guards.
+const RESET_AT_ONCE: usize = 100;
+/// How often is tried again what others, or lost answers, have come in between.
+const MOST_ATTEMPTS: u32 = 5;
+
+/// A batch that is being rolled back, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Returning {
+    /// Which, from 0.
+    pub batch: usize,
+    /// The gate that was closed after it, as the operator calls it.
+    pub gate: String,
+    /// Why it was.
+    pub reason: String,
+}
+
+impl Journal {
+    /// Returns the batch that is being rolled back, if one is.
+    pub fn returning(&self) -> Option<&Returning> {
+        self.returning.as_ref()
+    }
+
+    /// Whether a step was undone with its batch, and not begun again since.
+    pub fn was_reset(&self, step: &StepId) -> bool {
+        self.find(step).is_some_and(|record| record.state == State::Reset)
+    }
+
+    /// Writes which batch is being rolled back, or that none is any more.
+    pub async fn set_returning(
+        &mut self,
+        store: &dyn WriteStore,
+        returning: Option<&Returning>,
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
+        let key = self.summary_key();
+        for _ in 0..MOST_ATTEMPTS {
+            let found = summary_at(store, &key).await?;
+            let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
+            if summary.returning.as_ref() != returning {
+                summary.returning = returning.cloned();
+                let action = Action::Put(to_json(&summary));
+                let change = Change { key: key.clone(), expected: Expected::At(revision), action };
+                match commit(store, guards, vec![change]).await {
+                    Ok(_) => {}
+                    Err(error) if is_to_be_read_again(&error) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            self.returning = returning.cloned();
+            return Ok(());
+        }
+        Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
+    }
+
+    /// Resets those of these steps that are undone, in their order, many at a time.
+    pub async fn reset(
+        &mut self,
+        store: &dyn WriteStore,
+        steps: &[StepId],
+        now: i64,
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
+        for some in steps.chunks(RESET_AT_ONCE) {
+            self.reset_some(store, some, now, guards).await?;
+        }
+        Ok(())
+    }
+
+    async fn reset_some(
+        &mut self,
+        store: &dyn WriteStore,
+        steps: &[StepId],
+        now: i64,
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
+        let mut attempts = 0;
+        loop {
+            let (mut changes, mut records): (Vec<Change>, Vec<(&StepId, Record)>) = Default::default();
+            for step in steps.iter().filter(|step| self.state(step) == Some(State::UndoDone)) {
+                let (change, record) = self.record(step, State::Reset, now, None)?;
+                changes.push(change);
+                records.push((step, record));
+            }
+            let Some(first) = changes.first().map(|change| change.key.clone()) else { return Ok(()) };
+            match commit(store, guards, changes).await {
+                Ok(revision) => {
+                    for (step, record) in records {
+                        self.recorded(step, record, revision);
+                    }
+                    return Ok(());
+                }
+                Err(error) if is_to_be_read_again(&error) && attempts < MOST_ATTEMPTS => {
+                    attempts = attempts.saturating_add(1);
+                    for (step, _) in records {
+                        let found = Self::record_at(store, &self.step_key(step)).await?;
+                        self.replace(step, found);
+                    }
+                }
+                Err(error) if is_to_be_read_again(&error) => {
+                    return Err(OperationError::Contended { key: first, attempts });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Whether what is there now says what came of a commit.
+fn is_to_be_read_again(error: &OperationError) -> bool {
+    matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
+}

@@ -1,0 +1,192 @@
+//! Gates between batches: when the executor asks, when it does not, and what comes of a closed one.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use netsurgeon::operation::{
+    Checkpoint, Closed, Event, Observer, OperationError, Stage, Stop, StopSwitch, Work as _,
+};
+
+use crate::harness::{Bench, CASES, Fault, Settings, keys};
+
+/// Notes before what it was asked, and is closed before some.
+#[derive(Default)]
+struct Gate {
+    asked: Mutex<Vec<Option<usize>>>,
+    closed_before: Mutex<Vec<Option<usize>>>,
+    /// Asks to stop, and never answers.
+    stops: Mutex<Option<StopSwitch>>,
+}
+
+impl Gate {
+    fn closed_before(batches: &[Option<usize>]) -> Arc<Self> {
+        Arc::new(Self { closed_before: Mutex::new(batches.to_vec()), ..Self::default() })
+    }
+
+    fn open(&self) {
+        self.closed_before.lock().unwrap().clear();
+    }
+
+    fn take(&self) -> Vec<Option<usize>> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl Checkpoint for Gate {
+    async fn pass(&self, stage: &Stage) -> Result<(), Closed> {
+        self.asked.lock().unwrap().push(stage.batch);
+        let switch = self.stops.lock().unwrap().take();
+        if let Some(switch) = switch {
+            switch.ask();
+            return std::future::pending().await;
+        }
+        if self.closed_before.lock().unwrap().contains(&stage.batch) {
+            return Err(Closed { gate: "test".into(), reason: "as told".into() });
+        }
+        Ok(())
+    }
+}
+
+fn behind(bench: &Bench, gate: &Arc<Gate>, stop: Stop) -> Bench {
+    let checkpoint: Arc<dyn Checkpoint> = gate.clone();
+    bench.with(Settings { checkpoint: Some(checkpoint), parallel: 4, stop, ..Settings::default() })
+}
+
+/// Where the gate is asked in a whole run: before each batch but the first, and before what comes after one.
+fn boundaries(bench: &Bench) -> Vec<Option<usize>> {
+    let mut batches: Vec<_> = bench.plan.work.stages().into_iter().map(|stage| stage.batch).collect();
+    batches.dedup();
+    let boundaries: Vec<_> = batches.into_iter().skip_while(Option::is_none).skip(1).collect();
+    assert!(boundaries.starts_with(&[Some(1), Some(2)]) && boundaries.ends_with(&[None]), "{}", bench.name);
+    boundaries
+}
+
+/// All cases, and some in which Services are swept after everything that was planned.
+async fn all() -> Vec<Bench> {
+    let mut all = Vec::new();
+    for (fixture, to) in CASES {
+        all.push(Bench::in_small_batches(fixture, to).await);
+    }
+    for (fixture, to) in &CASES[..3] {
+        all.push(Bench::swept(fixture, to).await);
+    }
+    all
+}
+
+fn is_closed(error: &OperationError) -> bool {
+    error.is_pause()
+        && matches!(error, OperationError::GateClosed { gate, reason, .. } if gate == "test" && reason == "as told")
+}
+
+#[tokio::test]
+async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
+    for bench in all().await {
+        let gate = Gate::closed_before(&[]);
+        let bench = behind(&bench, &gate, Stop::never());
+        let store = bench.fresh().await;
+        bench.run(&store, None).await.expect("a run through open gates");
+        assert_eq!(gate.take(), boundaries(&bench), "{}", bench.name);
+        bench.run(&store, None).await.expect("nothing to do");
+        assert_eq!(gate.take(), [], "{}", bench.name);
+        // Beyond where it was told to go nothing begins, so nothing is asked about it.
+        let store = bench.fresh().await;
+        bench.run(&store, bench.plan.work.flip_stage(1)).await.expect("a run");
+        assert_eq!(gate.take(), [Some(1)], "{}", bench.name);
+        bench.unwind(&store).await.expect("a rollback");
+        assert_eq!(gate.take(), [], "{}: it is not asked on the way back", bench.name);
+        bench.assert_as_at_the_start(&store, "undone").await;
+    }
+}
+
+/// What was begun.
+#[derive(Default)]
+struct Begun(Vec<(Option<usize>, String)>);
+
+impl Observer for Begun {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::StageStarted { stage, .. } = event {
+            self.0.push((stage.batch, stage.name.clone()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
+    for bench in all().await {
+        let gate = Gate::closed_before(&[Some(1)]);
+        let bench = behind(&bench, &gate, Stop::never());
+        let store = bench.fresh().await;
+        let (mut begun, mut journal) = (Begun::default(), bench.journal(&store).await);
+        let failure =
+            bench.run_watched(&store, None, &mut journal, &mut begun).await.expect_err("it is closed");
+        assert!(is_closed(&failure.source), "{}: {failure}", bench.name);
+        assert!(begun.0.iter().all(|(batch, _)| *batch != Some(1)), "{}: {:?}", bench.name, begun.0);
+        assert_eq!(begun.0.last().unwrap().0, Some(0), "{}: batch 1 is finished", bench.name);
+        let at_the_gate = keys(&store, "/").await;
+
+        bench.run(&store, None).await.expect_err("it is still closed");
+        assert_eq!(gate.take(), [Some(1), Some(1)], "{}", bench.name);
+        assert_eq!(keys(&store, "/").await, at_the_gate, "{}: nothing is written at a gate", bench.name);
+
+        gate.open();
+        bench.run(&store, None).await.expect("a run through open gates");
+        assert_eq!(gate.take(), boundaries(&bench), "{}", bench.name);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
+    for bench in all().await {
+        let gate = Gate::closed_before(&[]);
+        let bench = behind(&bench, &gate, Stop::never());
+        let store = bench.fresh().await;
+        // The second batch is killed after its first commit.
+        let first_of_second = bench.plan.work.stages().iter().position(|s| s.batch == Some(1)).unwrap();
+        bench.run(&store, Some(first_of_second)).await.expect("the first batch");
+        store.arm(Fault::Stop(2));
+        bench.run(&store, None).await.expect_err("it was killed");
+        store.arm(Fault::None);
+        assert_eq!(gate.take(), [Some(1)], "{}", bench.name);
+        gate.closed_before.lock().unwrap().extend(boundaries(&bench));
+        let failure = bench.run(&store, None).await.expect_err("the gate after it is closed");
+        assert!(is_closed(&failure.source), "{}: {failure}", bench.name);
+        assert_eq!(gate.take(), [boundaries(&bench)[1]], "{}", bench.name);
+        bench.unwind(&store).await.expect("a rollback");
+        bench.assert_as_at_the_start(&store, "undone from a gate").await;
+    }
+}
+
+/// The first batch has no gate before it, unless it is to be done anew; and a gate before such a batch does not say
+/// that the one before has just been done.
+#[tokio::test]
+async fn before_a_batch_is_done_anew_it_is_asked() {
+    for bench in all().await {
+        let gate = Gate::closed_before(&[Some(1)]);
+        let bench = behind(&bench, &gate, Stop::never());
+        let store = bench.fresh().await;
+        let failure = bench.run(&store, None).await.expect_err("it is closed");
+        assert!(matches!(failure.source, OperationError::GateClosed { after: Some(0), .. }), "{failure}");
+        bench.unwind_batch(&store, 0).await.expect("a way back");
+        gate.take();
+        *gate.closed_before.lock().unwrap() = vec![Some(0)];
+        let failure = bench.run(&store, None).await.expect_err("it is closed");
+        assert!(matches!(failure.source, OperationError::GateClosed { after: None, .. }), "{failure}");
+        assert_eq!(gate.take(), [Some(0)], "{}", bench.name);
+        gate.open();
+        bench.run(&store, None).await.expect("a run through open gates");
+        let all: Vec<_> = std::iter::once(Some(0)).chain(boundaries(&bench)).collect();
+        assert_eq!(gate.take(), all, "{}", bench.name);
+    }
+}
+
+#[tokio::test]
+async fn who_is_asked_to_stop_does_not_wait_for_a_gate() {
+    let (switch, stop) = Stop::new();
+    let gate = Arc::new(Gate { stops: Mutex::new(Some(switch)), ..Gate::default() });
+    let bench = behind(&Bench::of("objects", "10.200.0.0/16").await, &gate, stop);
+    let store = bench.fresh().await;
+    let failure = bench.run(&store, None).await.expect_err("it was asked to stop");
+    assert!(failure.is_stopped(), "{failure}");
+    assert_eq!(gate.take(), [Some(1)]);
+}

@@ -1,0 +1,200 @@
+//! Gates between the batches of a live renumbering, closed by a real server and a real program: the operation pauses,
+//! or takes a batch back under traffic, or all of them.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::rig::report::Target;
+use super::serving::{DEADLINE, NEW_RANGE, Run, SERVICES, Serving, lines_of};
+
+/// `web` and those beside it, and `kubernetes`.
+const ALL: u64 = SERVICES as u64 + 2;
+/// Services of the first batch (`Serving::apply_words`).
+const BATCH: u64 = 10;
+
+/// Something beside the cluster that says whether all is well; not well at first.
+struct Health {
+    address: String,
+    is_well: Arc<AtomicBool>,
+}
+
+impl Health {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let is_well = Arc::new(AtomicBool::new(false));
+        let well = is_well.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
+                lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+                let status = if well.load(Ordering::SeqCst) { "200 OK" } else { "503 Service Unavailable" };
+                let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        Self { address, is_well }
+    }
+
+    fn words(&self) -> String {
+        format!("--gate-http http://{}/healthy", self.address)
+    }
+
+    fn heal(&self) {
+        self.is_well.store(true, Ordering::SeqCst);
+    }
+}
+
+fn standing(serving: &Serving) -> (String, u64, u64) {
+    let status = serving.netsurgeon("renumber status -o json").expect(0).json();
+    let count = |name: &str| status[name].as_u64().unwrap_or_default();
+    (status["status"].as_str().unwrap_or_default().to_string(), count("waiting"), count("held"))
+}
+
+fn assert_says(run: &Run, words: &[&str]) {
+    for words in words {
+        assert!(run.err.contains(words), "{words}: {}", run.err);
+    }
+}
+
+/// From a gate that is open by now to where all old addresses are held.
+async fn through(serving: &mut Serving, operation: &str, gate: &str) {
+    let paused = serving.netsurgeon(&format!("operation resume {operation} {gate}")).expect(6);
+    assert_says(&paused, &["gate `http` is open", "--confirm flags"]);
+    serving.restart_with(NEW_RANGE).await;
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    serving.netsurgeon("renumber verify").expect(0);
+}
+
+#[tokio::test]
+async fn a_closed_gate_is_a_pause() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let (health, old) = (Health::start(), Serving::targets());
+    let probe = serving.probe(&old).await;
+    let refused = serving.netsurgeon(&format!("{} --gate-http ftp://here", serving.apply_words())).expect(2);
+    assert_says(&refused, &["expected `http://`"]);
+    assert!(serving.journals().is_empty(), "nothing was begun");
+
+    let late = format!("{} --until +2s --pause 2", serving.apply_words());
+    assert_says(&serving.netsurgeon(&late).expect(6), &["gate `until` is closed before batch 2"]);
+    assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH));
+    let operation = serving.journals().remove(0);
+    let closed = serving.netsurgeon(&format!("operation resume {operation} {}", health.words())).expect(6);
+    let hint = format!("to go on: `netsurgeon operation resume {operation}`");
+    assert_says(&closed, &["gate `http` is closed before batch 2: HTTP status 503", &hint]);
+    assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH), "nothing was done");
+
+    health.heal();
+    through(&mut serving, &operation, &health.words()).await;
+    serving.assert_unbroken(&probe.stop(), &old);
+}
+
+macro_rules! cells {
+    ($($name:ident: $mode:ident $hold:literal;)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                a_batch_is_rolled_back(ProxyMode::$mode, $hold).await;
+            }
+        )*
+    };
+}
+
+cells! {
+    a_batch_of_external_ips_is_rolled_back: Nftables "external-ip";
+    a_batch_of_shadows_is_rolled_back: Iptables "shadow";
+}
+
+async fn a_batch_is_rolled_back(mode: ProxyMode, hold: &str) {
+    let mut serving = Serving::start(Era::Objects, mode).await;
+    let (health, old) = (Health::start(), Serving::targets());
+    let new = [Target::tcp("10.200.0.5", 80), Target::udp("10.200.0.5", 80)];
+    let gate = format!("{} --on-gate-failure rollback", health.words());
+    let probe = serving.probe(&old).await;
+    let words = format!("{} --hold {hold} {gate}", serving.apply_words());
+    let rolled_back = serving.netsurgeon(&words).expect(6);
+    let reason = "the gate `http` was closed: HTTP status 503; batch 1 was rolled back";
+    assert_says(&rolled_back, &["rolling batch 1 back", reason, "to do that batch anew"]);
+    assert_eq!(standing(&serving), ("paused".into(), ALL, 0));
+    assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+    serving.netsurgeon("renumber verify").expect(0);
+    let operation = serving.journals().remove(0);
+    let closed = serving.netsurgeon(&format!("operation resume {operation} {gate}")).expect(6);
+    assert_says(&closed, &["gate `http` is closed before batch 1"]);
+    assert_eq!(standing(&serving), ("paused".into(), ALL, 0));
+
+    // Done anew without asking, and rolled back anew by somebody who is killed while at it.
+    let at_the_gate = format!("operation resume {operation} --gate-command /bin/false");
+    serving.netsurgeon(&at_the_gate).expect(6);
+    let anew = format!(
+        "operation resume {operation} --on-gate-failure rollback --gate-command /bin/sh --gate-arg=-c \
+         --gate-arg=exit${{IFS}}$((NETSURGEON_BATCH!=1))"
+    );
+    let mut dying = serving.start_netsurgeon(&anew);
+    wait_for_undone(&serving, 3, || dying.ended()).await;
+    println!("killed after {:?}", lines_of(&dying.err).last());
+    drop(dying);
+    let finished = serving.netsurgeon(&format!("operation resume {operation} --take-over {gate}")).expect(6);
+    assert_says(&finished, &["the gate `command` was closed", "batch 1 was rolled back"]);
+    assert_eq!(standing(&serving), ("paused".into(), ALL, 0));
+    serving.netsurgeon("renumber verify").expect(0);
+
+    health.heal();
+    through(&mut serving, &operation, &gate).await;
+    for target in new {
+        probe.wait_for_attempts(old[0], 100, DEADLINE).await;
+        let trial = serving.client.probe(&[target]);
+        trial.wait_for_success(target, DEADLINE).await;
+    }
+    serving.assert_unbroken(&probe.stop(), &old);
+    serving.retire();
+    serving.assert_clean();
+}
+
+/// Waits until so many Services are moved back, while the program runs.
+async fn wait_for_undone(serving: &Serving, count: usize, mut ended: impl FnMut() -> Option<i32>) {
+    wait_until("flips are undone", DEADLINE, async || {
+        assert_eq!(ended(), None, "it is still running");
+        let keys = serving.cluster.etcd.keys("/netsurgeon/").await;
+        let mut found = 0;
+        for key in keys.iter().filter(|key| key.contains("/steps/flip/")) {
+            let record = serving.cluster.etcd.get(key).await.unwrap_or_default();
+            let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+            found += usize::from(record["state"] == "undo-done");
+        }
+        if found >= count { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_is_rolled_back() {
+    let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let old = Serving::targets();
+    let probe = serving.probe(&old).await;
+    let words = format!(
+        "{} --on-gate-failure rollback-all --gate-command /bin/sh --gate-arg=-c \
+         --gate-arg=exit${{IFS}}$((NETSURGEON_BATCH==3))",
+        serving.apply_words()
+    );
+    let rolled_back = serving.netsurgeon(&words).expect(4);
+    assert_says(&rolled_back, &["gate `command` is open before batch 2", "everything was rolled back"]);
+    serving.assert_unbroken(&probe.stop(), &old);
+    // Their controller takes its time to delete a ServiceCIDR.
+    wait_until("one ServiceCIDR is left", DEADLINE, async || {
+        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+    })
+    .await;
+    serving.assert_clean();
+    let listed = serving.netsurgeon("operation list -o json").expect(0).json();
+    assert_eq!(listed["operations"][0]["status"], "rolled-back", "{listed}");
+    assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+}
