@@ -288,10 +288,10 @@ async fn one_after_the_other(serving: &Serving, mut one: Pod, two: &mut Pod, spe
     assert_eq!((two.mends(), three.mends()), (1, 1));
 
     let transitions = async || serving.cluster.api.get(LEASE).await["spec"]["leaseTransitions"].clone();
-    assert_eq!(transitions().await, 2);
+    assert_eq!(transitions().await, 3);
     three.terminate().await;
     two.says("holding", 2).await;
-    assert_eq!(transitions().await, 3);
+    assert_eq!(transitions().await, 4);
     let mut four = Pod::start(serving, spec, "four").await;
     four.says("standby", 1).await;
     four.says("watching", 1).await;

@@ -208,6 +208,7 @@ impl Guarding<'_> {
     fn begin(&mut self, operation: Option<&str>) {
         self.ledger.guards(operation);
         self.voice.operation = operation.unwrap_or_default().to_string();
+        self.voice.forget();
     }
 
     /// Finds what to guard.
