@@ -114,7 +114,7 @@ impl Pod {
             // Side by side, on the one host that the test is.
             command.arg(argument.replace("127.0.0.1:9464", "127.0.0.1:0"));
         }
-        command.args(["--interval=1", "--lease-duration=6"]);
+        command.args(["--interval=1", "--lease-duration=10"]);
         let (url, etcd) = (serving.cluster.api_servers[0].url(), serving.cluster.etcd.endpoint());
         let (host, port) = url.trim_start_matches("https://").rsplit_once(':').expect("a port");
         for variable in container["env"].as_array().expect("an environment") {
@@ -174,6 +174,15 @@ impl Pod {
         Page::parse(&body)
     }
 
+    /// Waits until a sample has a value.
+    async fn shows(&self, series: &str, value: impl Fn(u64) -> bool) {
+        wait_until(series, DEADLINE, async || {
+            let found = self.page().await.get::<u64>(series);
+            if value(found) { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+    }
+
     /// Ends it as a kubelet does.
     async fn terminate(&mut self) {
         self.watched.signal(Signal::TERM);
@@ -213,7 +222,7 @@ async fn it_guards_with_the_rights_and_the_files_of_its_manifests() {
     let mut two = Pod::start(&serving, &spec, "two").await;
     two.says("standby", 1).await;
     two.says("watching", 1).await;
-    one_of_two_mends(&serving, &mut one, &two).await;
+    one_of_two_mends(&serving, &mut one, &mut two).await;
     let mut three = one_after_the_other(&serving, one, &mut two, &spec).await;
 
     serving.retire();
@@ -244,7 +253,10 @@ async fn refused_what_it_does_not_need(serving: &Serving) {
 
 /// A hold that was dropped is put back, in etcd; a shadow follows its Service, through the API; both are done by
 /// the guard that has the Lease.
-async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &Pod) {
+async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &mut Pod) {
+    for pod in [&one, &two] {
+        pod.shows("netsurgeon_guard_looks_total{outcome=\"fine\"}", |looks| looks > 0).await;
+    }
     drop_hold(serving, "web-2").await;
     one.says("mended hold-put-back default/web-2", 1).await;
     wait_for_hold(serving, "web-2", "10.96.1.3").await;
@@ -261,11 +273,22 @@ async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &Pod) {
             assert_eq!(count(&format!("mends_total{{code=\"{code}\"}}")), leads, "{code}");
         }
         assert_eq!(count("held_services"), SERVICES as u64 + 3, "and `web`, `np`, `kubernetes`");
-        assert!(count("looks_total{outcome=\"fine\"}") > 0);
         assert!(page.get::<f64>("netsurgeon_guard_last_look_seconds") < DEADLINE.as_secs_f64());
     }
-    assert!(pages[0].get::<u64>("netsurgeon_writes_total") >= 2);
+    assert_eq!(pages[0].get::<u64>("netsurgeon_writes_total"), 2, "the hold, and the record of the shadow");
     assert_eq!(pages[1].get::<u64>("netsurgeon_writes_total"), 0, "who watches writes nothing");
+
+    // What it cannot put right it names, and so does who watches.
+    let path = "/api/v1/namespaces/default/services/web-7";
+    serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": ["203.0.113.7"]}})).await;
+    let found = "netsurgeon_guard_findings{code=\"hold-missing\"}";
+    for pod in [&mut *one, &mut *two] {
+        pod.says("wrong hold-missing default/web-7", 1).await;
+        pod.shows(found, |count| count == 1).await;
+    }
+    serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": ["10.96.1.8"]}})).await;
+    one.shows(found, |count| count == 0).await;
+    assert_eq!((one.mends(), two.mends()), (2, 0));
 }
 
 /// Killed, frozen, ended in good order: another takes over each time, and one that comes back only watches.
