@@ -333,7 +333,8 @@ fn rolled_back(closed: &Closed, report: &Report, operation: &str) -> Failure {
         .hint(format!("bring those objects in order, then `netsurgeon operation rollback {operation}`"))
 }
 
-async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
+/// Returns the renumberings of a cluster that have not come to an end.
+pub async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_open = |listed: &operation::Listed| {
         listed.summary.kind == KIND && !matches!(listed.summary.status.as_str(), "done" | "rolled-back")

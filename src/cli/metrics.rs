@@ -1,5 +1,5 @@
-//! What an operation does, for Prometheus, while it runs (`--metrics-listen`): a listener that answers
-//! `GET /metrics`, and nothing else.
+//! What an operation, or the guard, does, for Prometheus, while it runs (`--metrics-listen`): a listener that
+//! answers `GET /metrics` and `GET /healthz`, and nothing else.
 //!
 //! HTTP by hand (RFC 9112): one request a connection, its head bounded in size and in time. Metrics are read by
 //! one scraper every few seconds; a server for more would have to be trusted with more.
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::failure::Failure;
-use super::tally::SharedTally;
+pub use text::{Figures, Page};
 pub use writes::{Counted, Writes};
 
 /// The longest head of a request that is read.
@@ -30,8 +30,8 @@ const MOST_CLIENTS: usize = 16;
 /// What is waited after the system could not accept a connection: it has no file descriptors, most likely.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is shown: nothing yet, or the figures of the operation that is under way.
-type Shown = Arc<Mutex<Option<SharedTally>>>;
+/// What is shown: nothing yet, or the figures of what is under way.
+type Shown = Arc<Mutex<Option<Arc<dyn Figures>>>>;
 
 /// A listener, until it is dropped.
 pub struct Metrics {
@@ -65,9 +65,9 @@ impl Metrics {
         self.writes.clone()
     }
 
-    /// Shows the figures of an operation from here on.
-    pub fn show(&self, tally: SharedTally) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
+    /// Shows these figures from here on.
+    pub fn show(&self, figures: Arc<dyn Figures>) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
     }
 }
 
@@ -96,12 +96,10 @@ async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
 
 async fn answer(mut stream: TcpStream, shown: &Shown, writes: &Writes) -> std::io::Result<()> {
     let Some(head) = read_head(&mut stream).await? else { return Ok(()) };
-    let body = || {
-        let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let tally = shown.map(|shared| shared.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        text::page(tally.as_ref(), writes.count())
-    };
-    stream.write_all(response(&head, body).as_bytes()).await?;
+    let figures = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let is_well = figures.as_ref().is_none_or(|figures| figures.is_well());
+    let body = || text::page(figures.as_deref(), writes.count());
+    stream.write_all(response(&head, is_well, body).as_bytes()).await?;
     stream.shutdown().await
 }
 
@@ -120,13 +118,15 @@ async fn read_head(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
     }
 }
 
-fn response(head: &str, body: impl FnOnce() -> String) -> String {
+fn response(head: &str, is_well: bool, body: impl FnOnce() -> String) -> String {
     let mut words = head.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = target.split('?').next().unwrap_or_default();
     let (status, kind, body) = match (path, method) {
         ("/metrics", "GET" | "HEAD") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", body()),
-        ("/metrics", _) => ("405 Method Not Allowed", "text/plain", "GET it\n".to_string()),
+        ("/healthz", "GET" | "HEAD") if is_well => ("200 OK", "text/plain", "ok\n".to_string()),
+        ("/healthz", "GET" | "HEAD") => ("503 Service Unavailable", "text/plain", "it hangs\n".to_string()),
+        ("/metrics" | "/healthz", _) => ("405 Method Not Allowed", "text/plain", "GET it\n".to_string()),
         _ => ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_string()),
     };
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
@@ -164,7 +164,30 @@ mod tests {
         let head = ask(&url, "HEAD /metrics HTTP/1.1\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
         assert!(ask(&url, "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404"));
+        assert!(ask(&url, "GET /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+        assert!(ask(&url, "POST /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
         assert!(ask(&url, "POST /metrics HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
+    }
+
+    struct Hung;
+
+    impl Figures for Hung {
+        fn write(&self, page: &mut Page) {
+            page.gauge("netsurgeon_test", "A test.", 7);
+        }
+
+        fn is_well(&self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_not_well_and_still_shows_its_figures() {
+        let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
+        metrics.show(Arc::new(Hung));
+        let url = metrics.url();
+        assert!(ask(&url, "GET /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 503"));
+        assert!(ask(&url, "GET /metrics HTTP/1.1\r\n\r\n").await.contains("\nnetsurgeon_test 7\n"));
     }
 
     #[tokio::test]

@@ -167,6 +167,9 @@ impl ClusterError {
                 "name a kubeconfig with `--kubeconfig`, or set KUBECONFIG; on a control-plane host of kubeadm's, \
                  run this as root"
             }
+            Self::Configuration { what, .. } if what == super::options::SERVICE_ACCOUNT => {
+                "the Pod needs a service account, and its token mounted (`automountServiceAccountToken`)"
+            }
             Self::Configuration { .. } => {
                 "check the kubeconfig with `kubectl config view` and `kubectl version`"
             }
@@ -182,7 +185,8 @@ impl ClusterError {
                 "the client certificate or token has expired or belongs to another cluster: get a new kubeconfig"
             }
             Self::Forbidden { .. } => {
-                "a renumbering needs the rights of `cluster-admin`: use such a kubeconfig, or bind the role"
+                "a renumbering needs the rights of `cluster-admin`: use such a kubeconfig, or bind the role; the \
+                 guard needs those of deploy/guard.yaml"
             }
             Self::Refused { .. } => "exempt netsurgeon's user from that policy or webhook, then resume",
             Self::Conflict { .. } => "run the command again to work on what is there now",

@@ -37,8 +37,6 @@ impl ServiceEvent {
     fn manifest(&self) -> Value {
         const MOST_NOTE: usize = 1024;
         const MOST_INSTANCE: usize = 128;
-        let format =
-            format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
         let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
         json!({
             "apiVersion": "events.k8s.io/v1",
@@ -49,7 +47,7 @@ impl ServiceEvent {
                 "namespace": self.namespace,
                 "annotations": {"netsurgeon.io/operation": self.operation},
             },
-            "eventTime": self.time.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default(),
+            "eventTime": micro_time(self.time),
             "type": "Normal",
             "reason": self.reason,
             "action": self.action,
@@ -62,6 +60,12 @@ impl ServiceEvent {
             "reportingInstance": cut(&format!("netsurgeon-{}", self.host), MOST_INSTANCE),
         })
     }
+}
+
+/// A time as the API writes a `MicroTime` (`apimachinery/pkg/apis/meta/v1/micro_time.go`, v1.36.3).
+pub(super) fn micro_time(time: OffsetDateTime) -> String {
+    let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
+    time.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()
 }
 
 impl Cluster {

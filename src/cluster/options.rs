@@ -18,6 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// kubeadm's own credentials (`kubeadmconstants.AdminKubeConfigFileName`, v1.36.3).
 const KUBEADM: &str = "/etc/kubernetes/admin.conf";
 
+/// The configuration that a Pod has, in words.
+pub(super) const SERVICE_ACCOUNT: &str = "the Pod's service account";
+
 /// How to reach the API.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
@@ -50,7 +53,7 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "kubeconfig `{}`", path.display()),
             Self::Environment => f.write_str("the kubeconfig that KUBECONFIG names"),
-            Self::ServiceAccount => f.write_str("the Pod's service account"),
+            Self::ServiceAccount => f.write_str(SERVICE_ACCOUNT),
         }
     }
 }

@@ -25,6 +25,7 @@ const KINDS: &[Row] = &[
     ("v1", "ResourceQuota", "resourcequotas", true),
     ("v1", "Service", "services", true),
     ("apps/v1", "Deployment", "deployments", true),
+    ("coordination.k8s.io/v1", "Lease", "leases", true),
     ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
     ("events.k8s.io/v1", "Event", "events", true),
     ("networking.k8s.io/v1", "IPAddress", "ipaddresses", false),

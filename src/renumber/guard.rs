@@ -20,6 +20,10 @@ use crate::store::Guard;
 use crate::survey::{AddressRecord, Era, Finding, Layout, Manager, ServiceRecord, Survey};
 use crate::wire;
 
+/// The kinds of mends that [`watch`] asks for.
+pub const MENDS: &[&str] =
+    &["hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
+
 /// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Watched {

@@ -24,6 +24,7 @@ mod external_ip;
 mod families;
 mod gates;
 mod guard;
+mod in_cluster;
 mod killed;
 mod matrix;
 mod promises;

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
@@ -52,7 +53,8 @@ pub struct Watched {
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
 impl Watched {
-    fn start(mut command: Command) -> Self {
+    /// Starts a program.
+    pub fn start(mut command: Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
         let out = collect(child.stdout.take().expect("a pipe"));
@@ -63,6 +65,12 @@ impl Watched {
     /// The exit status, once it has ended.
     pub fn ended(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(id, signal).expect("it is there");
     }
 
     /// Waits for its end.
@@ -103,6 +111,10 @@ pub fn command(cluster: &Cluster, words: &str) -> Command {
     command.env_clear().current_dir("/").args(words.split_whitespace());
     command.env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoints().join(","));
     command.env("KUBECONFIG", cluster.kubeconfig());
+    if let Some(tls) = cluster.etcd.tls() {
+        command.env("ETCDCTL_CACERT", &tls.authority);
+        command.env("ETCDCTL_CERT", &tls.client.certificate).env("ETCDCTL_KEY", &tls.client.key);
+    }
     command
 }
 

@@ -68,7 +68,7 @@ fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn ask(address: &str, path: &str) -> Option<(String, String)> {
+pub fn ask(address: &str, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
@@ -94,12 +94,12 @@ async fn scrape_until_the_end(apply: &mut Watched, address: &str) -> Vec<Page> {
 }
 
 /// A page of metrics: samples by name and labels.
-struct Page(BTreeMap<String, String>);
+pub struct Page(BTreeMap<String, String>);
 
 impl Page {
     /// Checks what `promtool check metrics` does: HELP and TYPE before the samples of a family, once, valid names
     /// and numbers, counters that end with `_total`.
-    fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let (mut types, mut samples) = (BTreeMap::new(), BTreeMap::new());
         let mut helped = None;
         assert!(text.ends_with('\n'), "{text}");
@@ -132,7 +132,7 @@ impl Page {
     }
 
     /// A sample that must be there.
-    fn get<T: FromStr>(&self, series: &str) -> T {
+    pub fn get<T: FromStr>(&self, series: &str) -> T {
         let value = self.0.get(series).and_then(|value| value.parse().ok());
         value.unwrap_or_else(|| panic!("`{series}` in {:?}", self.0))
     }

@@ -206,13 +206,17 @@ impl Cluster {
         Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
     }
 
-    /// Returns the API as it is to a service account, which is there.
-    pub async fn api_as_service_account(&self, namespace: &str, name: &str) -> Api {
+    /// Returns a new token of a service account, which is there.
+    pub async fn service_account_token(&self, namespace: &str, name: &str) -> String {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let made = self.api.request(http::Method::POST, &path, "application/json", Some(&request)).await;
-        let token = made.expect("a token")["status"]["token"].as_str().expect("a token").to_owned();
-        let user = format!("token: '{token}'");
+        made.expect("a token")["status"]["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// Returns the API as it is to a service account, which is there.
+    pub async fn api_as_service_account(&self, namespace: &str, name: &str) -> Api {
+        let user = format!("token: '{}'", self.service_account_token(namespace, name).await);
         let text = kubeconfig(&self.api_servers[0].url(), &self.credentials, &user);
         Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
     }

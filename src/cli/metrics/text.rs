@@ -3,19 +3,38 @@
 //! end, `_total` for what only grows, `_info` for texts.
 
 use std::fmt::{Display, Write as _};
+use std::sync::{Mutex, PoisonError};
 
 use crate::cli::tally::Tally;
 
+/// What can be shown.
+pub trait Figures: Send + Sync {
+    /// Writes the families of metrics, each once.
+    fn write(&self, page: &mut Page);
+
+    /// Whether what they are the figures of still gets on, as a liveness probe asks.
+    fn is_well(&self) -> bool {
+        true
+    }
+}
+
+impl Figures for Mutex<Tally> {
+    fn write(&self, page: &mut Page) {
+        let tally = self.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        operation(page, &tally);
+        counts(page, &tally);
+        barriers(page, &tally);
+    }
+}
+
 /// Returns the page.
-pub fn page(tally: Option<&Tally>, writes: u64) -> String {
+pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
     let mut page = Page(String::new());
     page.info("netsurgeon_build_info", "The program.", &[("version", env!("CARGO_PKG_VERSION"))]);
     page.family("netsurgeon_writes_total", "counter", "Transactions that etcd has carried out.");
     page.sample("netsurgeon_writes_total", &[], writes);
-    if let Some(tally) = tally {
-        operation(&mut page, tally);
-        counts(&mut page, tally);
-        barriers(&mut page, tally);
+    if let Some(figures) = figures {
+        figures.write(&mut page);
     }
     page.0
 }
@@ -68,27 +87,32 @@ fn barriers(page: &mut Page, tally: &Tally) {
     page.gauge("netsurgeon_barrier_last_seconds", what, waits.last.as_secs_f64());
 }
 
-struct Page(String);
+/// A page that is being written.
+pub struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// Begins a family of metrics: `counter`, `gauge` or `summary`.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    /// Adds a sample to the family that was begun last.
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    /// Writes a family of one gauge.
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
     }
 
-    fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
+    /// Writes a family of one text.
+    pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.family(name, "gauge", help);
         self.sample(name, labels, 1);
     }

@@ -1,0 +1,177 @@
+//! A Lease of the API: one process at a time is its holder, as among the replicas of a controller.
+//!
+//! It keeps calm, no more: a holder that was frozen may believe for a moment that it still is one. Whatever a
+//! holder writes has to be safe by itself.
+//!
+//! The rules are those of `tools/leaderelection` of client-go, v1.36.3: nobody compares clocks. Whoever waits
+//! notes when it saw the Lease change, and takes it once it has stood unchanged for as long as it is given; every
+//! write names the version that it replaces.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::event::micro_time;
+use super::{Cluster, ClusterError, MANAGED_BY, ObjectRef};
+
+const API_VERSION: &str = "coordination.k8s.io/v1";
+
+/// How often one attempt reads again because somebody else was faster.
+const MOST_READS: u32 = 3;
+
+/// Who has a Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseHolder {
+    /// We have it, anew from now on.
+    Ours,
+    /// Another process has it.
+    Other {
+        /// As it calls itself.
+        name: String,
+        /// When it can be taken if it is not renewed before.
+        left: Duration,
+    },
+}
+
+/// A Lease that is asked for, and kept once it is had.
+pub struct Lease {
+    cluster: Cluster,
+    namespace: String,
+    name: String,
+    holder: String,
+    duration: Duration,
+    seen: Option<Seen>,
+}
+
+/// The Lease of another, as it was seen first.
+struct Seen {
+    version: String,
+    at: Instant,
+}
+
+/// What is to be done about a Lease that is there.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Renew,
+    Take,
+    Leave(Duration),
+}
+
+impl Lease {
+    /// Asks for nothing yet. `holder` must be no other process's name; `duration`, whole seconds, is for how long
+    /// the others leave a Lease alone that is not renewed.
+    pub fn new(cluster: Cluster, namespace: &str, name: &str, holder: &str, duration: Duration) -> Self {
+        let (namespace, name, holder) = (namespace.to_string(), name.to_string(), holder.to_string());
+        Self { cluster, namespace, name, holder, duration, seen: None }
+    }
+
+    fn object(&self) -> ObjectRef<'_> {
+        ObjectRef::new(API_VERSION, "Lease", Some(&self.namespace), &self.name)
+    }
+
+    /// Takes the Lease if it is free, renews it if it is ours. To be called well before it runs out.
+    pub async fn hold(&mut self) -> Result<LeaseHolder, ClusterError> {
+        let mut reads = 1;
+        loop {
+            match self.attempt().await {
+                Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })
+                    if reads < MOST_READS =>
+                {
+                    reads = reads.saturating_add(1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<LeaseHolder, ClusterError> {
+        let Some(found) = self.cluster.get(&self.object()).await? else {
+            self.cluster.create(&self.manifest()).await?;
+            return Ok(LeaseHolder::Ours);
+        };
+        let change = match self.judge(&found, Instant::now()) {
+            Verdict::Leave(left) => {
+                return Ok(LeaseHolder::Other { name: holder_of(&found).to_string(), left });
+            }
+            Verdict::Renew => json!({"renewTime": now(), "leaseDurationSeconds": self.duration.as_secs()}),
+            Verdict::Take => {
+                let transitions = found.pointer("/spec/leaseTransitions").and_then(Value::as_i64);
+                self.spec(transitions.unwrap_or(0).saturating_add(1))
+            }
+        };
+        self.change(&found, change).await?;
+        Ok(LeaseHolder::Ours)
+    }
+
+    /// Gives it back, if it is ours, so that nobody has to wait until it runs out.
+    pub async fn release(&mut self) -> Result<(), ClusterError> {
+        match self.cluster.get(&self.object()).await? {
+            Some(found) if holder_of(&found) == self.holder => {
+                self.change(&found, json!({"holderIdentity": "", "renewTime": now()})).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn change(&self, found: &Value, spec: Value) -> Result<(), ClusterError> {
+        let version = version_of(found);
+        let change = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        self.cluster.merge(&self.object(), &change).await.map(drop)
+    }
+
+    fn judge(&mut self, found: &Value, now: Instant) -> Verdict {
+        let holder = holder_of(found);
+        if holder == self.holder {
+            return Verdict::Renew;
+        }
+        if holder.is_empty() {
+            return Verdict::Take;
+        }
+        let version = version_of(found);
+        let since = match &self.seen {
+            Some(seen) if seen.version == version => seen.at,
+            _ => {
+                self.seen = Some(Seen { version: version.to_string(), at: now });
+                now
+            }
+        };
+        let given = found.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64);
+        let given = given.map_or(self.duration, Duration::from_secs);
+        match given.saturating_sub(now.saturating_duration_since(since)) {
+            Duration::ZERO => Verdict::Take,
+            left => Verdict::Leave(left),
+        }
+    }
+
+    fn spec(&self, transitions: i64) -> Value {
+        let now = now();
+        json!({
+            "holderIdentity": self.holder, "leaseDurationSeconds": self.duration.as_secs(),
+            "acquireTime": now, "renewTime": now, "leaseTransitions": transitions,
+        })
+    }
+
+    fn manifest(&self) -> Value {
+        json!({
+            "apiVersion": API_VERSION, "kind": "Lease",
+            "metadata": {
+                "namespace": self.namespace, "name": self.name, "labels": {MANAGED_BY.0: MANAGED_BY.1},
+            },
+            "spec": self.spec(0),
+        })
+    }
+}
+
+fn holder_of(found: &Value) -> &str {
+    found.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn version_of(found: &Value) -> &str {
+    found.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn now() -> String {
+    micro_time(OffsetDateTime::now_utc())
+}
