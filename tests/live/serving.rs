@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::pods::Pod;
 use super::rig::probe::Probe;
-use super::rig::process::wait_until;
+use super::rig::process::{freeze, thaw, wait_until};
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::report::{Report, Target};
 
@@ -52,7 +52,7 @@ pub struct Watched {
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
 impl Watched {
-    fn start(mut command: Command) -> Self {
+    pub fn start(mut command: Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
         let out = collect(child.stdout.take().expect("a pipe"));
@@ -63,6 +63,21 @@ impl Watched {
     /// The exit status, once it has ended.
     pub fn ended(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it in its tracks: its connections stay open, and it says nothing.
+    pub fn freeze(&self) {
+        freeze(&self.child);
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        thaw(&self.child);
     }
 
     /// Waits for its end.
@@ -123,6 +138,11 @@ impl Serving {
     pub async fn start_on(options: ClusterOptions, mode: ProxyMode) -> Self {
         let cluster = Cluster::start(ClusterOptions { nodes: 2, ..options }).await;
         let proxies = cluster.start_proxies(mode).await;
+        Self::furnish(cluster, proxies).await
+    }
+
+    /// Fills a cluster of two nodes, on which kube-proxies run.
+    pub async fn furnish(cluster: Cluster, proxies: Vec<KubeProxy>) -> Self {
         let web = json!({"app": "web"});
         let pods =
             vec![cluster.create_pod(0, "web-0", &web).await, cluster.create_pod(1, "web-1", &web).await];
@@ -139,7 +159,7 @@ impl Serving {
         [Target::tcp("10.96.0.5", 80), Target::udp("10.96.0.5", 80), Target::tcp("10.96.1.7", 80)]
     }
 
-    fn command(&self, words: &str) -> Command {
+    pub fn command(&self, words: &str) -> Command {
         command(&self.cluster, words)
     }
 
