@@ -32,6 +32,8 @@ use crate::store::{
 const PLAN_PART: usize = 512 * 1024;
 /// The status of an operation that has not come to an end.
 const RUNNING: &str = "running";
+/// How often a write is tried whose answer is lost each time.
+const MOST_ATTEMPTS: u32 = 5;
 
 /// How a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -364,16 +366,25 @@ impl Journal {
         guards: &[Guard],
     ) -> Result<(), OperationError> {
         let key = self.summary_key();
-        let found = summary_at(store, &key).await?;
-        let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-        if summary.status == status {
-            return Ok(());
+        let mut attempts = 0_u32;
+        loop {
+            let found = summary_at(store, &key).await?;
+            let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
+            if summary.status == status {
+                return Ok(());
+            }
+            summary.status = status.to_string();
+            summary.ended = (status != RUNNING).then_some(now);
+            let (key, action) = (key.clone(), Action::Put(to_json(&summary)));
+            let change = Change { key, expected: Expected::At(revision), action };
+            attempts = attempts.saturating_add(1);
+            match commit(store, guards, vec![change]).await {
+                // Whether it was written is read, and if it was not, it is tried again.
+                Err(OperationError::Commit(CommitError::OutcomeUnknown { .. }))
+                    if attempts < MOST_ATTEMPTS => {}
+                outcome => return outcome.map(drop),
+            }
         }
-        summary.status = status.to_string();
-        summary.ended = (status != RUNNING).then_some(now);
-        let change = Change { key, expected: Expected::At(revision), action: Action::Put(to_json(&summary)) };
-        commit(store, guards, vec![change]).await?;
-        Ok(())
     }
 }
 

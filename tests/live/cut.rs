@@ -18,6 +18,8 @@ use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 const CUTS: usize = 5;
 /// How many answers to writes are lost at least.
 const LOST: usize = 6;
+/// After how many more records of steps the next is lost.
+const PROGRESS: usize = 8;
 /// The number of API requests during which nothing may move.
 const LOOKS: usize = 20;
 
@@ -116,47 +118,50 @@ async fn written(serving: &Serving) -> BTreeMap<String, (i64, Value)> {
     written
 }
 
-/// Lets what etcd says to netsurgeon get lost until a write of a step was carried out, and so its answer lost.
-async fn lose_an_answer(serving: &Serving, relay: &Relay, apply: &mut Watched) -> bool {
+/// Lets what etcd says to netsurgeon get lost until a write of a step was carried out, and so its answer lost. Where it
+/// waits for something else it writes nothing: then nothing is lost but the connection.
+async fn lose_an_answer(serving: &Serving, relay: &Relay) -> bool {
     relay.be_silent(true);
     let before = records(serving, "").await;
     let mut lost = false;
-    // Where it waits for something else it writes nothing: then it does so for the moment until the next look.
     for _ in 0..LOOKS {
-        lost = records(serving, "").await > before;
-        if lost || apply.ended().is_some() {
-            break;
-        }
+        lost = lost || records(serving, "").await > before;
     }
     relay.be_silent(false);
     relay.cut();
     lost
 }
 
-/// Goes on with what was begun, through the relay, until it has come to its end. Returns how many answers were lost.
+/// Loses answers each time that it has come further, until it ends. Returns the exit status.
+async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &mut usize) -> i32 {
+    let mut seen = 0;
+    loop {
+        if let Some(code) = apply.ended() {
+            return code;
+        }
+        let now = records(serving, "").await;
+        if now >= seen + PROGRESS && *lost < LOST {
+            *lost += usize::from(lose_an_answer(serving, relay).await);
+            seen = records(serving, "").await;
+        }
+    }
+}
+
+/// Applies behind the relay until it has come to its end. Returns how many answers were lost.
 async fn to_the_end(serving: &Serving, relay: &Relay, words: &str) -> usize {
     let mut apply = behind(relay, serving, words);
     serving.wait_for_records(&mut apply, "reserve", 1).await;
     relay.cut_after(Some(500..50000));
     let mut lost = 0;
     for _ in 0..LOOKS {
-        loop {
-            if lost < LOST {
-                lost += usize::from(lose_an_answer(serving, relay, &mut apply).await);
-            }
-            let Some(code) = apply.ended() else {
-                tokio::task::yield_now().await;
-                continue;
-            };
-            if code == 0 {
-                println!("{lost} answers lost, {} connections cut besides", relay.cuts());
-                return lost;
-            }
-            let said = lines_of(&apply.err);
-            assert!([5, 6].contains(&code), "{code}: {said:?}");
-            assert!(said.iter().any(|line| line.contains("netsurgeon operation resume")), "{said:?}");
-            break;
+        let code = disturb(serving, relay, &mut apply, &mut lost).await;
+        if code == 0 {
+            println!("{lost} answers lost, {} connections cut besides", relay.cuts());
+            return lost;
         }
+        let said = lines_of(&apply.err);
+        assert!([5, 6].contains(&code), "{code}: {said:?}");
+        assert!(said.iter().any(|line| line.contains("netsurgeon operation resume")), "{said:?}");
         let operation = serving.journals().remove(0);
         let words = format!("operation resume {operation} --confirm certificates --confirm flags");
         apply = behind(relay, serving, &words);
