@@ -17,7 +17,7 @@ use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 /// How often kube-proxies' connections are cut at least.
 const CUTS: usize = 5;
 /// How many answers to writes are lost at least.
-const LOST: usize = 6;
+const LOST: usize = 8;
 /// After how many more records of steps the next is lost.
 const PROGRESS: usize = 8;
 /// The number of API requests during which nothing may move.
@@ -118,30 +118,32 @@ async fn written(serving: &Serving) -> BTreeMap<String, (i64, Value)> {
     written
 }
 
-/// Lets what etcd says to netsurgeon get lost until a write of a step was carried out, and so its answer lost. Where it
-/// waits for something else it writes nothing: then nothing is lost but the connection.
-async fn lose_an_answer(serving: &Serving, relay: &Relay) -> bool {
-    relay.be_silent(true);
-    let before = records(serving, "").await;
-    let mut lost = false;
+/// Lets the answer to the next write of a step's record get lost. Returns whether there was one before the end.
+async fn lose_an_answer(serving: &Serving, relay: &Relay, apply: &mut Watched) -> bool {
+    relay.be_silent_from("\"state\":\"");
+    wait_until("a step is written, or it has ended", DEADLINE, async || {
+        if relay.is_silent() || apply.ended().is_some() { Ok(()) } else { Err("neither".to_owned()) }
+    })
+    .await;
+    let lost = relay.is_silent();
+    // It is carried out while nobody hears of it.
     for _ in 0..LOOKS {
-        lost = lost || records(serving, "").await > before;
+        records(serving, "").await;
     }
     relay.be_silent(false);
     relay.cut();
     lost
 }
 
-/// Loses answers each time that it has come further, until it ends. Returns the exit status.
+/// Loses an answer each time that it has come further, until it ends. Returns the exit status.
 async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &mut usize) -> i32 {
     let mut seen = 0;
     loop {
         if let Some(code) = apply.ended() {
             return code;
         }
-        let now = records(serving, "").await;
-        if now >= seen + PROGRESS && *lost < LOST {
-            *lost += usize::from(lose_an_answer(serving, relay).await);
+        if *lost < LOST && records(serving, "").await >= seen + PROGRESS {
+            *lost += usize::from(lose_an_answer(serving, relay, apply).await);
             seen = records(serving, "").await;
         }
     }
@@ -151,6 +153,8 @@ async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &m
 async fn to_the_end(serving: &Serving, relay: &Relay, words: &str) -> usize {
     let mut apply = behind(relay, serving, words);
     serving.wait_for_records(&mut apply, "reserve", 1).await;
+    let other = serving.netsurgeon("renumber apply --to 10.201.0.0/16 --no-snapshot --yes").expect(1);
+    assert!(other.err.contains("is under way: the cluster is locked by `"), "{}", other.err);
     relay.cut_after(Some(500..50000));
     let mut lost = 0;
     for _ in 0..LOOKS {
@@ -169,6 +173,7 @@ async fn to_the_end(serving: &Serving, relay: &Relay, words: &str) -> usize {
     panic!("it does not come to an end");
 }
 
+/// Somebody else who wants to begin meanwhile is told who is at work.
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_is_not_done_twice() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
