@@ -25,7 +25,11 @@ demo: prerequisites-build ## renumber a copy of a small cluster, offline
 test: rig ## everything: format, lints, and all tests, those on real etcd and real clusters included
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
+	$(CHECK_FUZZ)
 	cargo test --locked --no-fail-fast
+
+# The fuzz targets are a workspace of their own, which follows what it calls only when it is built.
+CHECK_FUZZ := cargo check --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target
 
 # The fuzzer wants a nightly compiler's switches; the stable one has them too, behind this variable. Without
 # a sanitizer: the only unsafe code of ours is a memory map.
@@ -46,10 +50,11 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 lint: prerequisites-build ## format and lints only
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
+	$(CHECK_FUZZ)
 
 bench: rig ## time and memory of plan and rehearse on large clusters; BENCH=--json for programs
 	cargo build --release --locked
-	@cargo run --quiet --locked --example bench -- $(BENCH)
+	@cargo run --quiet --release --locked --example bench -- $(BENCH)
 
 fmt: ## format the sources
 	cargo fmt

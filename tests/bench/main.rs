@@ -1,8 +1,9 @@
-//! How fast `renumber plan` and `rehearse` are, and how they grow with the cluster: `make bench`.
+//! How fast `renumber plan`, `rehearse` and `renumber apply` are, and how they grow with the cluster: `make bench`.
 //!
-//! The measure is `etcdutl snapshot status` on the same file, which reads a snapshot and its checksum as well
+//! The measure of the first two is `etcdutl snapshot status` on the same file, which reads a snapshot and its checksum as well
 //! and is what people run today to see whether one is good. Prints a table, or with `--json` the same
-//! figures for programs. What it runs and how is in [`measure`]; what it runs on, in [`snapshots`].
+//! figures for programs. What it runs and how is in [`measure`]; what it runs on, in [`snapshots`]; how Services are
+//! moved, and beside what, in [`moving`].
 
 #![allow(
     clippy::unwrap_used,
@@ -16,22 +17,16 @@
     reason = "it is no part of the program"
 )]
 
-#[path = "../rig"]
-#[allow(dead_code, reason = "the benchmark uses a part of the rig")]
-mod rig {
-    pub mod etcd;
-    pub mod namespace;
-    pub mod pki;
-    pub mod process;
-    pub mod programs;
-    pub mod workspace;
-}
 mod measure;
+mod moving;
+#[path = "../rig/mod.rs"]
+mod rig;
 mod snapshots;
 
 use std::path::{Path, PathBuf};
 
 use measure::{Program, medians};
+use moving::Moving;
 use rig::programs::{ETCD_VERSION, built};
 use serde::Serialize;
 
@@ -70,6 +65,11 @@ struct Outcome {
     plan_growth: f64,
     plan_memory_growth: f64,
     rehearse_growth: f64,
+    moving: Vec<Moving>,
+    moving_growth: f64,
+    /// Seconds for each Service that is deleted and created through the API, and how many times netsurgeon's that is.
+    recreate_seconds: f64,
+    recreate_to_moving: f64,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -81,7 +81,11 @@ async fn main() {
         let file = snapshots::with_services(services).await;
         figures.push(measure(&netsurgeon, services, &file));
     }
-    let outcome = summarise(figures);
+    let mut moving = Vec::new();
+    for services in SIZES {
+        moving.push(moving::measure(services, TARGET).await);
+    }
+    let outcome = summarise(figures, moving, moving::recreate_each().await);
     if is_json {
         println!("{}", serde_json::to_string_pretty(&outcome).expect("figures"));
     } else {
@@ -128,7 +132,7 @@ fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
     }
 }
 
-fn summarise(figures: Vec<Figures>) -> Outcome {
+fn summarise(figures: Vec<Figures>, moving: Vec<Moving>, recreate_seconds: f64) -> Outcome {
     let growth = |of: &dyn Fn(&Figures) -> f64| {
         let each = |index: usize| of(&figures[index]) / figures[index].services as f64;
         each(2) / each(1)
@@ -142,6 +146,10 @@ fn summarise(figures: Vec<Figures>) -> Outcome {
         plan_memory_growth: growth(&|figures| figures.plan_anonymous_kib as f64),
         rehearse_growth: growth(&|figures| figures.rehearse_seconds),
         figures,
+        moving_growth: moving[2].microseconds_per_service / moving[1].microseconds_per_service,
+        recreate_seconds,
+        recreate_to_moving: recreate_seconds * 1e6 / moving[1].microseconds_per_service,
+        moving,
     }
 }
 
@@ -171,8 +179,20 @@ fn print(outcome: &Outcome) {
         let each = f.rehearse_seconds * 1e6 / f.services as f64;
         println!("{:8} {:11.2} {each:11.1} {peak:9.1}", f.services, f.rehearse_seconds);
     }
+    println!("Services  moved in s  transactions  floor s  ratio  us/Service");
+    for m in &outcome.moving {
+        println!(
+            "{:8} {:11.2} {:13} {:8.2} {:6.2} {:11.1}",
+            m.services, m.seconds, m.transactions, m.floor_seconds, m.to_floor, m.microseconds_per_service
+        );
+    }
     println!(
-        "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}",
-        outcome.plan_growth, outcome.plan_memory_growth, outcome.rehearse_growth
+        "deleting and creating through the API: {:.2} ms for each Service, {:.0} times as long as moving it",
+        outcome.recreate_seconds * 1e3,
+        outcome.recreate_to_moving
+    );
+    println!(
+        "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}   moving {:.2}",
+        outcome.plan_growth, outcome.plan_memory_growth, outcome.rehearse_growth, outcome.moving_growth
     );
 }

@@ -141,7 +141,8 @@ fn edited(value: &[u8], changes: Vec<(Field, Value)>) -> Vec<u8> {
     edit::apply(value, &edits).expect("a real value can be edited")
 }
 
-async fn put(client: &mut Client, batch: &mut Vec<(String, Vec<u8>)>) {
+/// Stores values, some at once, and empties the list.
+pub async fn put(client: &mut Client, batch: &mut Vec<(String, Vec<u8>)>) {
     while !batch.is_empty() {
         let part = batch.drain(..batch.len().min(BATCH));
         let puts: Vec<TxnOp> = part.map(|(key, value)| TxnOp::put(key, value, None)).collect();

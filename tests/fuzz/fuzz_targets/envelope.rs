@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use netsurgeon::wire::objects::{self, Kind};
-use netsurgeon::wire::{Envelope, tree};
+use netsurgeon::wire::{Envelope, StoredAddress, StoredService, tree};
 
 fuzz_target!(|data: &[u8]| {
     let Some(input) = netsurgeon_fuzz::input(data) else { return };
@@ -26,9 +26,10 @@ fuzz_target!(|data: &[u8]| {
     check::<objects::RangeAllocation>(value);
     check::<objects::Service>(value);
     check::<objects::ServiceCidrObject>(value);
-    if let Ok(service) = objects::decode::<objects::Service>(value) {
-        std::hint::black_box(service.addresses());
+    if let Ok(service) = StoredService::decode(value) {
+        std::hint::black_box(service.spec.addresses());
     }
+    std::hint::black_box(StoredAddress::decode(value).is_ok());
 });
 
 fn check<K: Kind>(value: &[u8]) {

@@ -28,9 +28,9 @@ fuzz_target!(|data: &[u8]| {
     let names = path.iter().map(|name| Segment::Member(1, (*name).into())).collect();
     let field = Field { path: names, kind: FieldKind::Texts };
     let new: Vec<String> = (0..choice % 3).map(|n| format!("10.0.0.{n}\u{e9}\"\n")).collect();
-    let edits = [FieldEdit { field: field.clone(), change: FieldChange::Set(Value::texts(new.clone())) }];
+    let edits = [FieldEdit { field: field.clone(), change: FieldChange::Set(Value::texts(&new)) }];
     let Ok(edited) = edit::apply(&text, &edits) else { return };
-    assert_eq!(edit::read(&edited, &field), Ok(Value::texts(new.clone())));
+    assert_eq!(edit::read(&edited, &field), Ok(Value::texts(&new)));
     let Ok(mut expected) = serde_json::from_slice::<Json>(&text) else { return };
     let new = if new.is_empty() { None } else { Some(Json::from(new)) };
     model(&mut expected, path, new);

@@ -70,7 +70,7 @@ fn belongs(field: &Field, value: &[u8]) -> bool {
     let name = field.to_string();
     let kind = objects::type_of(value).map(|meta| meta.kind).unwrap_or_default();
     name.starts_with("metadata.")
-        || match kind.as_str() {
+        || match &*kind {
             "Service" => name.starts_with("spec.") && !name.starts_with("spec.parentRef"),
             "IPAddress" => name.starts_with("spec.parentRef"),
             "RangeAllocation" => name == "range" || name == "data",

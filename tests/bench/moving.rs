@@ -1,0 +1,231 @@
+//! How fast Services are moved in a real etcd, beside what the same writes cost at least, and beside deleting and
+//! creating Services through the API, which is how it is done today.
+//!
+//! The operation is the product's own: plan, journal, lock, executor, eight steps in flight; but nobody is waited
+//! for, because a barrier takes as long as the slowest kube-proxy, and no events are written. *The floor* is a bare
+//! client of an etcd that was filled in the same way: as many transactions with as many conditions, of the same keys
+//! and sizes, eight in flight, and no reads at all.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use futures_util::StreamExt as _;
+use netsurgeon::operation::{
+    Answer, ApiChange, Claim, Executor, External, Journal, Lock, Observed, Silent, SystemAmbient, Wait,
+    World, WorldError,
+};
+use netsurgeon::renumber::{PlanOptions, plan};
+use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
+use netsurgeon::store::snapshot::SnapshotStore;
+use netsurgeon::store::{
+    Action, CommitError, Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Transaction, Visitor,
+    WriteStore,
+};
+use netsurgeon::survey::{Layout, Survey};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::etcd::{Etcd, EtcdOptions};
+use crate::snapshots;
+
+/// In flight at the same time: the default of `renumber apply --parallel`.
+const PARALLEL: usize = 8;
+/// Services that are deleted and created through the API.
+const SAMPLE: usize = 400;
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Moving {
+    pub services: usize,
+    pub transactions: usize,
+    pub seconds: f64,
+    pub floor_seconds: f64,
+    pub to_floor: f64,
+    pub microseconds_per_service: f64,
+}
+
+/// A transaction as it was committed, as far as it costs anything: its conditions by number, its keys with the sizes of
+/// their new values, `None` for a key that is removed.
+struct Written {
+    conditions: usize,
+    keys: Vec<(Key, Option<usize>)>,
+}
+
+/// A store that remembers what was written.
+struct Recorder {
+    store: Arc<EtcdStore>,
+    written: Mutex<Vec<Written>>,
+}
+
+#[async_trait]
+impl ReadStore for Recorder {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.store.revision().await
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        self.store.get(key).await
+    }
+
+    async fn scan(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError> {
+        self.store.scan(ranges, at, visitor).await
+    }
+}
+
+#[async_trait]
+impl WriteStore for Recorder {
+    async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        let revision = self.store.commit(transaction).await?;
+        let keys = transaction.changes.iter().map(|change| {
+            let size = match &change.action {
+                Action::Put(value) => Some(value.len()),
+                Action::Delete => None,
+            };
+            (change.key.clone(), size)
+        });
+        let conditions = transaction.guards.len() + transaction.changes.len();
+        self.written.lock().expect("nobody panics").push(Written { conditions, keys: keys.collect() });
+        Ok(revision)
+    }
+}
+
+/// A world in which everything outside etcd is done at once.
+struct Ready;
+
+#[async_trait]
+impl World for Ready {
+    async fn api(&self, _change: &ApiChange) -> Result<(), WorldError> {
+        Ok(())
+    }
+
+    async fn observe(&self, _change: &ApiChange) -> Result<Observed, WorldError> {
+        Ok(Observed::NotDone)
+    }
+
+    async fn wait(&self, _wait: &Wait) -> Result<(), WorldError> {
+        Ok(())
+    }
+
+    async fn external(&self, _external: &External, _back: bool) -> Result<Answer, WorldError> {
+        Ok(Answer::Confirmed)
+    }
+}
+
+/// Starts an etcd with everything that a snapshot has.
+async fn filled(file: &Path) -> Etcd {
+    let everything = [KeyRange::everything()];
+    let snapshot = SnapshotStore::open(file, &everything).expect("a snapshot");
+    let mut pairs = Vec::new();
+    let mut visitor = |record: Record<'_>| {
+        pairs.push((Key::from(record.key).to_string(), record.value.to_vec()));
+        ControlFlow::Continue(())
+    };
+    snapshot.scan(&everything, None, &mut visitor).await.expect("a snapshot");
+    let etcd = Etcd::start(EtcdOptions::default()).await;
+    snapshots::put(&mut etcd.client().await, &mut pairs).await;
+    etcd
+}
+
+/// Moves every Service that is held by an external IP, and does as many writes without netsurgeon.
+pub async fn measure(services: usize, target: &str) -> Moving {
+    eprintln!("moving {services} Services");
+    let file = snapshots::with_services(services).await;
+    let etcd = filled(&file).await;
+    let (moved, seconds, written) = move_all(&etcd, target).await;
+    drop(etcd);
+    let etcd = filled(&file).await;
+    let floor_seconds = write_all(&etcd, &written).await;
+    Moving {
+        services: moved,
+        transactions: written.len(),
+        seconds,
+        floor_seconds,
+        to_floor: seconds / floor_seconds,
+        microseconds_per_service: seconds * 1e6 / moved as f64,
+    }
+}
+
+async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
+    let store = Arc::new(EtcdStore::connect(Options::new(etcd.endpoints())).await.expect("etcd answers"));
+    let survey = Survey::read(store.as_ref(), &Layout::default(), None).await.expect("a survey");
+    let options = PlanOptions { accept_gap: true, ..PlanOptions::new(target.parse().expect("a range")) };
+    let mut plan = plan(&survey, &options).expect("a plan");
+    // Shadows are made by an API server, and there is none.
+    plan.work.moves.retain(|candidate| candidate.shadow.is_none());
+    let claim = Claim::of_this_process("bench", "measure", 0);
+    let ttl = Duration::from_mins(10);
+    let lock = Lock::acquire(store.clone(), &plan.header.cluster, &claim, ttl).await.expect("a lock");
+    let guards = vec![lock.guard()];
+    let recorder = Recorder { store, written: Mutex::default() };
+    let mut journal = Journal::begin_plan(&recorder, &plan, &claim, &guards).await.expect("a journal");
+    recorder.written.lock().expect("nobody panics").clear();
+    let (mut silent, until) = (Silent, plan.work.soak_stage());
+    let mut executor = Executor {
+        guards,
+        parallel: PARALLEL,
+        ..Executor::new(&recorder, &Ready, &SystemAmbient, &mut silent, &mut journal)
+    };
+    let begun = Instant::now();
+    executor.run(&plan.work, until).await.unwrap_or_else(|failure| panic!("{failure}"));
+    let seconds = begun.elapsed().as_secs_f64();
+    lock.release().await.expect("the lock is given back");
+    (plan.work.moves.len(), seconds, recorder.written.into_inner().expect("nobody panics"))
+}
+
+/// Commits the same, with conditions that always hold.
+async fn write_all(etcd: &Etcd, written: &[Written]) -> f64 {
+    let client = etcd.client().await;
+    let longest = written.iter().flat_map(|written| &written.keys).filter_map(|(_, size)| *size).max();
+    let filling = vec![b'x'; longest.unwrap_or_default()];
+    let commit = async |mut client: Client, written: &Written| {
+        let always = || Compare::version("lock", CompareOp::Greater, -1);
+        let operations = written.keys.iter().map(|(key, size)| match size {
+            Some(size) => TxnOp::put(key.as_bytes(), &filling[..*size], None),
+            None => TxnOp::delete(key.as_bytes(), None),
+        });
+        let conditions: Vec<Compare> = (0..written.conditions).map(|_| always()).collect();
+        let transaction = Txn::new().when(conditions).and_then(operations.collect::<Vec<_>>());
+        client.txn(transaction).await.expect("etcd takes a transaction");
+    };
+    let begun = Instant::now();
+    let clients = futures_util::stream::iter(written);
+    clients.for_each_concurrent(PARALLEL, |written| commit(client.clone(), written)).await;
+    begun.elapsed().as_secs_f64()
+}
+
+/// Deletes Services through the API of a real cluster and creates them anew, as many in flight; returns seconds for
+/// each.
+pub async fn recreate_each() -> f64 {
+    eprintln!("deleting and creating {SAMPLE} Services through the API");
+    let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
+    let api = &cluster.api;
+    let name = |number: usize| format!("service-{number}");
+    let create = async |number: usize| {
+        let spec = json!({"ports": [{"port": 80}], "selector": {"app": name(number)}});
+        api.create_service("default", &name(number), spec).await;
+    };
+    let numbers = || futures_util::stream::iter(0..SAMPLE);
+    numbers().for_each_concurrent(PARALLEL, create).await;
+    let begun = Instant::now();
+    numbers()
+        .for_each_concurrent(PARALLEL, async |number| {
+            api.delete(&format!("/api/v1/namespaces/default/services/{}", name(number))).await;
+            create(number).await;
+        })
+        .await;
+    begun.elapsed().as_secs_f64() / SAMPLE as f64
+}
