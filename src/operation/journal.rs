@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::keep::{Listed, Progress};
 use self::keep::{commit, summary_at};
 pub use self::returning::Returning;
+use self::returning::{MOST_ATTEMPTS, is_to_be_read_again};
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
@@ -32,8 +33,6 @@ use crate::store::{
 const PLAN_PART: usize = 512 * 1024;
 /// The status of an operation that has not come to an end.
 const RUNNING: &str = "running";
-/// How often a write is tried whose answer is lost each time.
-const MOST_ATTEMPTS: u32 = 5;
 
 /// How a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -366,8 +365,7 @@ impl Journal {
         guards: &[Guard],
     ) -> Result<(), OperationError> {
         let key = self.summary_key();
-        let mut attempts = 0_u32;
-        loop {
+        for _ in 0..MOST_ATTEMPTS {
             let found = summary_at(store, &key).await?;
             let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
             if summary.status == status {
@@ -377,14 +375,13 @@ impl Journal {
             summary.ended = (status != RUNNING).then_some(now);
             let (key, action) = (key.clone(), Action::Put(to_json(&summary)));
             let change = Change { key, expected: Expected::At(revision), action };
-            attempts = attempts.saturating_add(1);
             match commit(store, guards, vec![change]).await {
-                // Whether it was written is read, and if it was not, it is tried again.
-                Err(OperationError::Commit(CommitError::OutcomeUnknown { .. }))
-                    if attempts < MOST_ATTEMPTS => {}
-                outcome => return outcome.map(drop),
+                Ok(_) => return Ok(()),
+                Err(error) if is_to_be_read_again(&error) => {}
+                Err(error) => return Err(error),
             }
         }
+        Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
     }
 }
 
