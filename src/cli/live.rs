@@ -142,6 +142,14 @@ pub enum Way {
     Back,
 }
 
+impl Way {
+    /// The command that goes on.
+    fn goes_on(self, operation: &str) -> String {
+        let verb = if self == Self::Back { "rollback" } else { "resume" };
+        format!("netsurgeon operation {verb} {operation}")
+    }
+}
+
 /// An operation that has a journal.
 pub struct Ongoing {
     /// Its id.
@@ -250,8 +258,13 @@ impl Session {
         let (way, outcome, closed) = go(&mut executor, work, way, &keeper).await;
         listener.abort();
         watchers.finish().await;
-        self.note(ongoing, lock, way, &outcome).await?;
+        let noted = self.note(ongoing, lock, way, &outcome).await;
+        if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
+            // What stopped it says more than that this could not be written down.
+            tracing::warn!(error = %unnoted.error, "the journal could not be told how the operation stands");
+        }
         let report = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
+        noted.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
         closed.map_or(Ok(()), |closed| Err(rolled_back(&closed, &report, &ongoing.operation)))?;
         Ok(report)
     }
@@ -378,18 +391,22 @@ pub async fn open_operation(
 
 /// Gives the lock back, however it went with what it was taken for.
 pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
-    let released = lock.release().await;
-    let value = outcome?;
-    released?;
-    Ok(value)
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "the lock could not be given back; it ends by itself, with its lease");
+    }
+    outcome
+}
+
+/// Words that something failed after steps were carried out, none of which failed.
+fn left_open(failure: Failure, operation: &str, way: Way) -> Failure {
+    failure
+        .kind(Kind::Stuck)
+        .hint(format!("everything that was done is in the journal. To go on: `{}`", way.goes_on(operation)))
 }
 
 /// Words why an operation did not come to where it was going.
 fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
-    let go_on = match way {
-        Way::Forward(_) => format!("netsurgeon operation resume {operation}"),
-        Way::Back => format!("netsurgeon operation rollback {operation}"),
-    };
+    let go_on = way.goes_on(operation);
     let name = match &failure.source {
         OperationError::Paused { name, .. } => Some(name.clone()),
         _ => None,

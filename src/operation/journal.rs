@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::keep::{Listed, Progress};
 use self::keep::{commit, summary_at};
 pub use self::returning::Returning;
+use self::returning::{MOST_ATTEMPTS, is_to_be_read_again};
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
@@ -364,16 +365,23 @@ impl Journal {
         guards: &[Guard],
     ) -> Result<(), OperationError> {
         let key = self.summary_key();
-        let found = summary_at(store, &key).await?;
-        let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-        if summary.status == status {
-            return Ok(());
+        for _ in 0..MOST_ATTEMPTS {
+            let found = summary_at(store, &key).await?;
+            let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
+            if summary.status == status {
+                return Ok(());
+            }
+            summary.status = status.to_string();
+            summary.ended = (status != RUNNING).then_some(now);
+            let (key, action) = (key.clone(), Action::Put(to_json(&summary)));
+            let change = Change { key, expected: Expected::At(revision), action };
+            match commit(store, guards, vec![change]).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_to_be_read_again(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        summary.status = status.to_string();
-        summary.ended = (status != RUNNING).then_some(now);
-        let change = Change { key, expected: Expected::At(revision), action: Action::Put(to_json(&summary)) };
-        commit(store, guards, vec![change]).await?;
-        Ok(())
+        Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use netsurgeon::operation::{Event, Observer, OperationError, State};
+use netsurgeon::operation::{Event, Journal, Observer, OperationError, State};
 
 use crate::harness::{Bench, Fault, Keys, Saboteur, keys};
 
@@ -246,4 +246,23 @@ async fn on_the_way_back_a_shadow_made_anew_is_waited_for() {
     let endpoints = after("endpoints-back/", unwarm).expect("its endpoints are waited for");
     let barrier = after("verify/", endpoints).expect("the nodes are waited for");
     assert!(barrier < after("flip/shop/checkout", unwarm).unwrap(), "{:#?}", undone.0);
+}
+
+/// How an operation stands is written once, whatever becomes of the answer, and by nobody who has lost the lock.
+#[tokio::test]
+async fn a_status_whose_answer_is_lost_is_looked_for() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    for fault in [Fault::LostBefore(1), Fault::LostAfter(1), Fault::LostAndLate(1), Fault::Conflict(1)] {
+        let store = bench.fresh().await;
+        let guards = [store.take_lock("alice@here").await];
+        store.arm(fault);
+        bench.journal(&store).await.set_status(&store, "held", 7, &guards).await.expect("it is written");
+        let listed = Journal::list(&store, None).await.expect("a list").remove(0);
+        assert_eq!((listed.summary.status.as_str(), listed.summary.ended), ("held", Some(7)), "{fault:?}");
+        let (commits, expected) = (store.commits(), if fault == Fault::LostAfter(1) { 1 } else { 2 });
+        assert_eq!(commits, expected, "{fault:?}");
+        store.arm(Fault::LockLost(1));
+        let lost = bench.journal(&store).await.set_status(&store, "done", 8, &guards).await;
+        assert!(matches!(lost, Err(OperationError::LockLost { .. })), "{lost:?}");
+    }
 }

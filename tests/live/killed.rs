@@ -30,23 +30,23 @@ const LIFE: Duration = Duration::from_millis(500);
 const MOST_ROUNDS: usize = 400;
 const DEADLINE: Duration = Duration::from_mins(5);
 
-fn is_soak() -> bool {
+pub fn is_soak() -> bool {
     std::env::var_os("NETSURGEON_SOAK").is_some_and(|value| value == "1")
 }
 
 /// Everything that Services and addresses are in the cluster, without what is different each time.
-type Standing = BTreeSet<String>;
+pub type Standing = BTreeSet<String>;
 
 /// A cluster, and what is seen of it.
-struct Lab {
-    era: Era,
-    cluster: Cluster,
-    store: EtcdStore,
+pub struct Lab {
+    pub era: Era,
+    pub cluster: Cluster,
+    pub store: EtcdStore,
     _proxies: Vec<KubeProxy>,
 }
 
 impl Lab {
-    async fn start(era: Era) -> Self {
+    pub async fn start(era: Era) -> Self {
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(era) }).await;
         // The nftables mode of 1.32 does not hold external IPs.
         let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
@@ -69,7 +69,7 @@ impl Lab {
     }
 
     /// How the cluster stands: names, owners and labels of all addresses, and every Service.
-    async fn standing(&self) -> Standing {
+    pub async fn standing(&self) -> Standing {
         let mut standing = Standing::new();
         for kind in ["services", "ipaddresses", "servicecidrs"] {
             let group = if kind == "services" { "/api/v1" } else { "/apis/networking.k8s.io/v1" };
@@ -91,7 +91,7 @@ impl Lab {
     }
 
     /// The state of every step, as it is written in the journal.
-    async fn records(&self) -> BTreeMap<String, String> {
+    pub async fn records(&self) -> BTreeMap<String, String> {
         let mut records = BTreeMap::new();
         let mut visitor = |record: Record<'_>| {
             let key = String::from_utf8_lossy(record.key).into_owned();
@@ -106,12 +106,12 @@ impl Lab {
         records
     }
 
-    async fn flag(&mut self, range: &str) {
+    pub async fn flag(&mut self, range: &str) {
         self.cluster.set_service_cidrs(range);
         self.cluster.restart_api_server(0).await;
     }
 
-    async fn operation(&self) -> Option<String> {
+    pub async fn operation(&self) -> Option<String> {
         let keys = self.cluster.etcd.keys("/netsurgeon/").await;
         let operation = keys.iter().find_map(|key| key.strip_suffix("/operation"))?;
         operation.rsplit('/').next().map(str::to_owned)
@@ -238,7 +238,7 @@ fn retire(_: Option<&str>) -> String {
 }
 
 /// Takes the journal of what was rolled back out of the way, so that the next operation is the only one.
-async fn forget(lab: &Lab) {
+pub async fn forget(lab: &Lab) {
     let operation = lab.operation().await.expect("an operation");
     let output =
         command(&lab.cluster, &format!("operation forget {operation}")).output().expect("netsurgeon runs");
@@ -324,7 +324,7 @@ fn without_uids(text: &str) -> String {
 }
 
 /// Waits until everything is as at the start: a ServiceCIDR goes when the controllers have looked.
-async fn settled(lab: &Lab, start: &Standing) {
+pub async fn settled(lab: &Lab, start: &Standing) {
     wait_until("everything is as at the start", DEADLINE, async || {
         let now = lab.standing().await;
         match now.symmetric_difference(start).next() {

@@ -11,6 +11,9 @@ use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving};
 
+/// How many Services are made to see of which range they get their addresses.
+const NEW_SERVICES: usize = 12;
+
 macro_rules! cells {
     ($($name:ident: $era:ident $mode:ident $hold:ident $(#[$attribute:meta])?;)*) => {
         $(
@@ -43,6 +46,8 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     let old = Serving::targets();
     let new = [Target::tcp("10.200.0.5", 80), Target::udp("10.200.0.5", 80), Target::tcp("10.200.1.7", 80)];
     let before = identities(&serving).await;
+    let addresses: Vec<Value> =
+        services(&serving).await.iter().map(|service| service["spec"]["clusterIP"].clone()).collect();
     let probe = serving.probe(&old).await;
     // kube-proxy 1.32 in mode nftables drops what nodes themselves send to a Service without a selector; what the
     // probe sends comes from a Pod.
@@ -61,8 +66,12 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     assert_eq!(serving.cluster_ip("kubernetes").await, "10.200.0.1");
     let verified = serving.netsurgeon("renumber verify -o json").expect(0).json();
     assert_eq!(verified["held"].as_u64(), Some(SERVICES as u64 + 2), "{verified}");
-    a_held_address_cannot_be_taken(&serving).await;
+    no_held_address_can_be_taken(&serving, &addresses).await;
     every_service_accepts_an_update(&serving).await;
+    // Where there are objects alone, both ranges are open until the old one is retired.
+    if era != Era::Objects {
+        a_new_service_gets_a_new_address(&serving, "meanwhile").await;
+    }
     serving.assert_unbroken(&probe.stop(), &old);
 
     let probe = serving.probe(&new).await;
@@ -70,9 +79,19 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     serving.assert_unbroken(&probe.stop(), &new);
     assert_eq!(identities(&serving).await, before, "the same Services, none made anew");
     nothing_is_left(&serving, era).await;
-    let ports = json!({"ports": [{"port": 80}]});
-    let created = serving.cluster.api.create_service("default", "after", ports).await;
-    assert!(created["spec"]["clusterIP"].as_str().unwrap_or_default().starts_with("10.200."), "{created}");
+    every_service_accepts_an_update(&serving).await;
+    a_new_service_gets_a_new_address(&serving, "after").await;
+}
+
+/// Makes Services, enough that one of them would have an address of the old range if that were open, and removes them.
+async fn a_new_service_gets_a_new_address(serving: &Serving, name: &str) {
+    for number in 0..NEW_SERVICES {
+        let (name, ports) = (format!("{name}-{number}"), json!({"ports": [{"port": 80}]}));
+        let created = serving.cluster.api.create_service("default", &name, ports).await;
+        let address = created["spec"]["clusterIP"].as_str().unwrap_or_default();
+        assert!(address.starts_with("10.200."), "{created}");
+        serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{name}")).await;
+    }
 }
 
 async fn services(serving: &Serving) -> Vec<Value> {
@@ -86,19 +105,30 @@ async fn identities(serving: &Serving) -> Vec<(Value, Value)> {
     services(serving).await.iter().map(metadata).collect()
 }
 
-async fn a_held_address_cannot_be_taken(serving: &Serving) {
-    let taken = json!({"clusterIP": "10.96.0.5", "ports": [{"port": 80}]});
-    let name = json!({"name": "thief", "namespace": "default"});
-    let thief = json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": taken});
-    serving.cluster.api.try_create(&thief).await.expect_err("a held address is taken");
+async fn no_held_address_can_be_taken(serving: &Serving, addresses: &[Value]) {
+    for address in addresses {
+        let taken = json!({"clusterIP": address, "ports": [{"port": 80}]});
+        let name = json!({"name": "thief", "namespace": "default"});
+        let thief = json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": taken});
+        let error =
+            serving.cluster.api.try_create(&thief).await.expect_err("a held address is taken").to_string();
+        // Where there is a bitmap, it has the new range alone by now.
+        let words = ["already allocated", "not in the valid range", "does not match the current range"];
+        assert!(words.iter().any(|words| error.contains(words)), "{address}: {error}");
+    }
 }
 
+/// A part of it, and the whole of it.
 async fn every_service_accepts_an_update(serving: &Serving) {
     for service in services(serving).await {
-        let (namespace, name) = (&service["metadata"]["namespace"], &service["metadata"]["name"]);
-        let (namespace, name) = (namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
-        let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-        serving.cluster.api.merge(&path, &json!({"metadata": {"labels": {"updated": "yes"}}})).await;
+        let of = |field: &str| service["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let path = format!("/api/v1/namespaces/{}/services/{}", of("namespace"), of("name"));
+        let change = json!({"metadata": {"labels": {"updated": "yes"}}});
+        let mut updated = serving.cluster.api.merge(&path, &change).await;
+        updated["metadata"]["labels"]["replaced"] = json!("yes");
+        let replaced = serving.cluster.api.replace(&updated).await;
+        assert_eq!(replaced["spec"], service["spec"], "{path}: it keeps what it has");
+        assert_eq!(replaced["metadata"]["labels"]["replaced"], "yes", "{path}");
     }
 }
 

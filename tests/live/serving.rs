@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::pods::Pod;
 use super::rig::probe::Probe;
-use super::rig::process::wait_until;
+use super::rig::process::{freeze, thaw, wait_until};
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::report::{Report, Target};
 
@@ -71,6 +71,21 @@ impl Watched {
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(id, signal).expect("it is there");
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it in its tracks: its connections stay open, and it says nothing.
+    pub fn freeze(&self) {
+        freeze(&self.child);
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        thaw(&self.child);
     }
 
     /// Waits for its end.
@@ -135,6 +150,11 @@ impl Serving {
     pub async fn start_on(options: ClusterOptions, mode: ProxyMode) -> Self {
         let cluster = Cluster::start(ClusterOptions { nodes: 2, ..options }).await;
         let proxies = cluster.start_proxies(mode).await;
+        Self::furnish(cluster, proxies).await
+    }
+
+    /// Fills a cluster of two nodes, on which kube-proxies run.
+    pub async fn furnish(cluster: Cluster, proxies: Vec<KubeProxy>) -> Self {
         let web = json!({"app": "web"});
         let pods =
             vec![cluster.create_pod(0, "web-0", &web).await, cluster.create_pod(1, "web-1", &web).await];
@@ -151,7 +171,7 @@ impl Serving {
         [Target::tcp("10.96.0.5", 80), Target::udp("10.96.0.5", 80), Target::tcp("10.96.1.7", 80)]
     }
 
-    fn command(&self, words: &str) -> Command {
+    pub fn command(&self, words: &str) -> Command {
         command(&self.cluster, words)
     }
 

@@ -143,7 +143,9 @@ impl Process {
 
     /// Asks the process to end (SIGTERM) and waits for it; kills it if it takes too long.
     pub fn terminate(&mut self) {
-        self.signal(Signal::TERM);
+        if self.exited().is_none() {
+            signal(&self.child, Signal::TERM);
+        }
         self.resume();
         let end = Instant::now() + TERMINATION;
         while self.exited().is_none() {
@@ -157,25 +159,15 @@ impl Process {
     /// Stops the process in its tracks (SIGSTOP): its connections stay open, and it says nothing. Returns when
     /// all of its threads have stopped.
     pub fn pause(&mut self) {
-        self.signal(Signal::STOP);
-        let id = WaitId::Pid(self.pid());
-        waitid(id, WaitIdOptions::STOPPED).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        if self.exited().is_none() {
+            freeze(&self.child);
+        }
     }
 
     /// Lets a paused process go on (SIGCONT).
     pub fn resume(&mut self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn pid(&self) -> Pid {
-        i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id")
-    }
-
-    /// Sends a signal, unless the process has ended: then its id may be somebody else's.
-    fn signal(&mut self, signal: Signal) {
         if self.exited().is_none() {
-            kill_process(self.pid(), signal)
-                .unwrap_or_else(|error| panic!("{}: {signal:?}: {error}", self.name));
+            thaw(&self.child);
         }
     }
 
@@ -193,6 +185,27 @@ impl Drop for Process {
             eprintln!("{}", self.log_tail());
         }
     }
+}
+
+/// Stops a child of ours, whose end nobody has waited for, in its tracks (SIGSTOP): its connections stay open, and it
+/// says nothing. Returns when all of its threads have stopped, or it has ended.
+pub fn freeze(child: &Child) {
+    signal(child, Signal::STOP);
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid(child)), options).unwrap_or_else(|error| panic!("{}: {error}", child.id()));
+}
+
+/// Lets such a child go on (SIGCONT).
+pub fn thaw(child: &Child) {
+    signal(child, Signal::CONT);
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(pid(child), signal).unwrap_or_else(|error| panic!("{}: {signal:?}: {error}", child.id()));
+}
+
+fn pid(child: &Child) -> Pid {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id")
 }
 
 /// Polls a condition until it holds, and returns what it gave. Panics when the deadline passes; the message

@@ -161,9 +161,14 @@ impl Cluster {
 
     /// Starts a kube-proxy of that mode on every node, and keeps their configuration where kubeadm does.
     pub async fn start_proxies(&self, mode: ProxyMode) -> Vec<KubeProxy> {
+        self.start_proxies_as(&ProxyOptions::new(mode)).await
+    }
+
+    /// The same for kube-proxies that are otherwise as given.
+    pub async fn start_proxies_as(&self, options: &ProxyOptions) -> Vec<KubeProxy> {
         let mut proxies = Vec::new();
         for node in 0..self.nodes.len() {
-            proxies.push(self.start_proxy(node, &ProxyOptions::new(mode)).await);
+            proxies.push(self.start_proxy(node, options).await);
         }
         if let Some(proxy) = proxies.first() {
             let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});

@@ -1,5 +1,6 @@
 //! A TCP relay that misbehaves as networks do: it can keep what the server says to itself, cut its clients'
-//! connections when told so, and cut each connection after a random number of bytes.
+//! connections when told so or when a client says certain words, and cut each connection after a random number of
+//! bytes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -18,6 +19,8 @@ pub struct Relay {
 #[derive(Default)]
 struct Shared {
     silent: AtomicBool,
+    /// When a client says this, it is silent before the server hears it.
+    silencing: Mutex<Option<Vec<u8>>>,
     /// After how many bytes of the server's a connection is cut: somewhere in this range.
     cuts: Mutex<Option<Range<usize>>>,
     /// How many connections were cut after their random number of bytes.
@@ -44,8 +47,9 @@ impl Relay {
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
                 shared.clients.lock().expect("the lock").push(client.try_clone().expect("a socket's handle"));
                 let (from_client, to_server) = (client.try_clone(), upstream.try_clone());
+                let asked = shared.clone();
                 std::thread::spawn(move || {
-                    pass(from_client.expect("a handle"), to_server.expect("a handle"));
+                    asked.pass_requests(from_client.expect("a handle"), to_server.expect("a handle"));
                 });
                 let shared = shared.clone();
                 std::thread::spawn(move || shared.pass_answers(upstream, client));
@@ -61,7 +65,19 @@ impl Relay {
 
     /// From now on no answer reaches a client, or again each does.
     pub fn be_silent(&self, silent: bool) {
+        *self.shared.silencing.lock().expect("the lock") = None;
         self.shared.silent.store(silent, Ordering::SeqCst);
+    }
+
+    /// No answer reaches a client from when one says these words: the server gets to hear them, and what it answers is
+    /// lost.
+    pub fn be_silent_from(&self, words: &str) {
+        *self.shared.silencing.lock().expect("the lock") = Some(words.as_bytes().to_vec());
+    }
+
+    /// Tells whether no answer reaches a client.
+    pub fn is_silent(&self) -> bool {
+        self.shared.silent.load(Ordering::SeqCst)
     }
 
     /// Cuts the clients off; what they sent has been passed on.
@@ -109,14 +125,24 @@ impl Shared {
         // that the request is not cancelled.
         let _ = server.shutdown(Shutdown::Read);
     }
-}
 
-fn pass(mut from: TcpStream, mut to: TcpStream) {
-    let mut buffer = [0; 16384];
-    while let Ok(length) = from.read(&mut buffer) {
-        if length == 0 || to.write_all(&buffer[..length]).is_err() {
-            break;
+    /// Passes on what a client says.
+    fn pass_requests(&self, mut client: TcpStream, mut server: TcpStream) {
+        let mut buffer = [0; 16384];
+        while let Ok(length) = client.read(&mut buffer) {
+            self.heed(&buffer[..length]);
+            if length == 0 || server.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Read);
+    }
+
+    fn heed(&self, said: &[u8]) {
+        let mut silencing = self.silencing.lock().expect("the lock");
+        if silencing.as_ref().is_some_and(|words| said.windows(words.len()).any(|part| part == words)) {
+            *silencing = None;
+            self.silent.store(true, Ordering::SeqCst);
         }
     }
-    let _ = from.shutdown(Shutdown::Read);
 }

@@ -1,6 +1,6 @@
 //! Moving what was born in the old range while everything else moved.
 
-use super::{LiveArgs, Ongoing, Session, Way};
+use super::{LiveArgs, Ongoing, Session, Way, left_open};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
@@ -23,7 +23,9 @@ impl Session {
     ) -> Result<Report, Failure> {
         let mut report = self.move_planned(context, args, ongoing, lock).await?;
         for _ in 0..MOST_SWEEPS {
-            if !self.found_more(context, args, ongoing, lock).await? {
+            let found = self.found_more(context, args, ongoing, lock).await;
+            let way = Way::Forward(None);
+            if !found.map_err(|failure| left_open(failure, &ongoing.operation, way))? {
                 break;
             }
             let more = self.move_planned(context, args, ongoing, lock).await?;

@@ -111,12 +111,13 @@ impl Carrier<'_> {
         let begun = matches!(state, Some(State::Started | State::UndoStarted));
         let observed = if begun { self.world.observe(change).await? } else { Observed::NotDone };
         match observed {
-            Observed::Changed(reason) => return Err(WorldError(reason).into()),
+            Observed::Changed(reason) => return self.unless_lost(Err(WorldError(reason).into())).await,
             Observed::Done => {}
             Observed::NotDone => {
                 self.note(step, intention, None).await?;
                 self.pace.turn().await;
-                self.world.api(change).await?;
+                let outcome = self.world.api(change).await;
+                self.unless_lost(outcome.map_err(OperationError::from)).await?;
             }
         }
         self.note(step, outcome, None).await
@@ -124,7 +125,19 @@ impl Carrier<'_> {
 
     async fn wait(&self, wait: &Wait) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
-        self.world.wait(wait).await.map_err(|error| self.given_up(error))
+        let outcome = self.world.wait(wait).await.map_err(|error| self.given_up(error));
+        self.unless_lost(outcome).await
+    }
+
+    /// What fails outside the store may do so because whoever has the lock by now is in the way: then that is the
+    /// reason.
+    async fn unless_lost<T>(&self, outcome: Result<T, OperationError>) -> Result<T, OperationError> {
+        if outcome.is_err()
+            && let Err(lost @ OperationError::LockLost { .. }) = self.make_sure_of_guards().await
+        {
+            return Err(lost);
+        }
+        outcome
     }
 
     async fn external(

@@ -17,7 +17,7 @@ use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
 /// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for guards.
 const RESET_AT_ONCE: usize = 100;
 /// How often is tried again what others, or lost answers, have come in between.
-const MOST_ATTEMPTS: u32 = 5;
+pub(super) const MOST_ATTEMPTS: u32 = 5;
 
 /// A batch that is being rolled back, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +122,6 @@ impl Journal {
 }
 
 /// Whether what is there now says what came of a commit.
-fn is_to_be_read_again(error: &OperationError) -> bool {
+pub(super) fn is_to_be_read_again(error: &OperationError) -> bool {
     matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }

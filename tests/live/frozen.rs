@@ -1,0 +1,215 @@
+//! An operator whose process is stopped in its tracks in the middle of an operation, and comes back to life when
+//! somebody else has gone on with it: whatever it was about to write fails, and it says why.
+//!
+//! `make soak` does so at far more instants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use netsurgeon::store::{KeyRange, ReadStore, Record};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::killed::{Lab, Standing, forget, is_soak, settled};
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::serving::{NEW_RANGE, Watched, command, lines_of};
+
+const DEADLINE: Duration = Duration::from_mins(2);
+/// How long the lock of the process that is stopped outlives that, in seconds.
+const TTL: u32 = 2;
+/// How much later than the record that was waited for a process is stopped, at most: longer than a step takes.
+const JITTER: Duration = Duration::from_millis(20);
+/// How often in a row everything must be found as it was, to say that nobody writes.
+const QUIET: usize = 20;
+
+/// Where an operation goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Back,
+}
+
+impl Way {
+    /// What whoever comes first says.
+    fn begins(self, operation: Option<&str>) -> String {
+        match self {
+            Self::Forward => format!(
+                "renumber apply --to {NEW_RANGE} --no-snapshot --yes --batch-size 3 --confirm certificates --confirm flags"
+            ),
+            Self::Back => self.goes_on(operation.expect("an operation")),
+        }
+    }
+
+    /// What whoever comes after says.
+    fn goes_on(self, operation: &str) -> String {
+        match self {
+            Self::Forward => {
+                format!(
+                    "operation resume {operation} --confirm snapshot --confirm certificates --confirm flags"
+                )
+            }
+            Self::Back => format!("operation rollback {operation} --yes --confirm flags"),
+        }
+    }
+
+    /// How many steps were carried out.
+    async fn steps(self, lab: &Lab) -> usize {
+        let state = if self == Self::Forward { "done" } else { "undo-done" };
+        lab.records().await.values().filter(|found| *found == state).count()
+    }
+}
+
+fn start(lab: &Lab, words: &str) -> Watched {
+    println!("$ netsurgeon {words} &");
+    Watched::start(command(&lab.cluster, words))
+}
+
+/// Everything that is stored about the cluster and by netsurgeon, with the revision of its last change; without what
+/// others write all the time: events, and leases of whoever is alive. Of the allocations, what they are: the API server
+/// gives a port to a barrier's sentinel and takes it back, and a process that is stopped between looking at the lock
+/// and asking for one gets it.
+async fn stored(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
+    let mut stored = BTreeMap::new();
+    let mut visitor = |record: Record<'_>| {
+        let key = String::from_utf8_lossy(record.key).into_owned();
+        let passing = ["/registry/events/", "/registry/leases/", "/registry/masterleases/"];
+        if !passing.iter().any(|prefix| key.starts_with(prefix)) {
+            let is_allocation = key.starts_with("/registry/ranges/");
+            let revision = record.mod_revision.0.to_be_bytes().to_vec();
+            stored.insert(key, if is_allocation { record.value.to_vec() } else { revision });
+        }
+        ControlFlow::Continue(())
+    };
+    let ranges = [KeyRange::prefix("/registry/"), KeyRange::prefix("/netsurgeon/")];
+    lab.store.scan(&ranges, None, &mut visitor).await.expect("etcd answers");
+    stored
+}
+
+/// The same, once the controllers have done what was for them to do.
+async fn standing_still(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
+    let mut last = stored(lab).await;
+    let mut looks = 0;
+    wait_until("nobody writes", DEADLINE, async || {
+        let now = stored(lab).await;
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+        if looks >= QUIET { Ok(()) } else { Err(format!("{looks} looks")) }
+    })
+    .await;
+    last
+}
+
+/// Goes on with an operation as soon as the lock is free. Returns the process once it has the lock.
+async fn take_up(lab: &Lab, way: Way, operation: &str) -> Watched {
+    wait_until("the lease of the one that is stopped has ended", DEADLINE, async || {
+        let mut second = start(lab, &way.goes_on(operation));
+        wait_until("it has the lock, or is refused", DEADLINE, async || {
+            let ended = second.ended();
+            if ended.is_some() || holder(lab).await == Some(second.id()) {
+                Ok(())
+            } else {
+                Err(format!("{ended:?}"))
+            }
+        })
+        .await;
+        match second.ended() {
+            Some(1) => Err(said(&second)),
+            _ => Ok(second),
+        }
+    })
+    .await
+}
+
+fn said(run: &Watched) -> String {
+    lines_of(&run.err).join("\n")
+}
+
+/// The process that has the lock.
+async fn holder(lab: &Lab) -> Option<u32> {
+    let keys = lab.cluster.etcd.keys("/netsurgeon/").await;
+    let key = keys.into_iter().find(|key| key.ends_with("/lock"))?;
+    let claim: Value = serde_json::from_slice(&lab.cluster.etcd.get(&key).await?).expect("a claim is JSON");
+    claim["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
+}
+
+/// Goes one way, with a process that is stopped after so many steps and a moment. Returns whether it was stopped in
+/// the middle: else it had come to its end.
+async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Duration, late: bool) -> bool {
+    let operation = lab.operation().await;
+    let mut first = start(lab, &format!("{} --lock-ttl {TTL}", way.begins(operation.as_deref())));
+    let mut ended = None;
+    while ended.is_none() && way.steps(lab).await < steps {
+        ended = first.ended();
+    }
+    // Not to wait for anything: it is stopped at any instant.
+    sleep(moment).await;
+    ended = ended.or_else(|| first.ended());
+    if let Some(code) = ended {
+        assert_eq!(code, 0, "{}", said(&first));
+        return false;
+    }
+    first.freeze();
+    let frozen_at = way.steps(lab).await;
+    let operation = lab.operation().await.expect("an operation");
+    let mut second = take_up(lab, way, &operation).await;
+    let to = if late {
+        assert_eq!(second.end().await, 0, "{}", said(&second));
+        if way == Way::Back {
+            settled(lab, before).await;
+        }
+        let left = standing_still(lab).await;
+        first.thaw();
+        let code = first.end().await;
+        let now = stored(lab).await;
+        let differs = |key: &&String| left.get(*key) != now.get(*key);
+        let different: BTreeSet<&String> = left.keys().chain(now.keys()).filter(differs).collect();
+        assert!(different.is_empty(), "{way:?}, stopped after {frozen_at} steps: it changed {different:?}");
+        assert_eq!(code, 5, "{}", said(&first));
+        "nobody: its lease has ended, and the lock is free".to_owned()
+    } else {
+        first.thaw();
+        assert_eq!(first.end().await, 5, "{}", said(&first));
+        assert_eq!(second.end().await, 0, "{}", said(&second));
+        format!("(pid {}) for operation `{operation}`", second.id())
+    };
+    let words = said(&first);
+    println!("{way:?}, stopped after {frozen_at} steps: {words}");
+    assert!(words.contains("the lock was lost to ") && words.contains(&to), "{to}: {words}");
+    true
+}
+
+#[tokio::test]
+async fn who_was_stopped_and_comes_back_changes_nothing() {
+    let lab = Lab::start(Era::Objects).await;
+    let before = lab.standing().await;
+    let mut most = [0; 2];
+    let mut held = None;
+    let mut random = StdRng::seed_from_u64(5);
+    let (mut stopped, enough) = (0, if is_soak() { 200 } else { 6 });
+    while stopped < enough {
+        for (number, way) in [Way::Forward, Way::Back].into_iter().enumerate() {
+            // The first time without being stopped: how far it goes, and where to.
+            let steps = most[number];
+            let after = if steps == 0 { usize::MAX } else { random.random_range(1..steps) };
+            let moment = JITTER.mul_f64(random.random());
+            // Every third has to say who has the lock, and is in the way of the one that has it.
+            let late = stopped % 3 != 2;
+            stopped += usize::from(go(&lab, &before, way, after, moment, late).await);
+            if steps == 0 {
+                most[number] = way.steps(&lab).await;
+            }
+            if way == Way::Forward {
+                let now = lab.standing().await;
+                assert_eq!(*held.get_or_insert_with(|| now.clone()), now, "the end is the same");
+            } else {
+                settled(&lab, &before).await;
+            }
+        }
+        forget(&lab).await;
+    }
+    println!("stopped {stopped} times, of {most:?} steps");
+}
