@@ -82,12 +82,12 @@ pub async fn mend(
     }
 }
 
-/// Carries a mend out in the place of a step that cannot be carried out any more, and writes that the step is
-/// done; for whoever has the lock, whose guards these are. [`Mended::Moved`] means to look again.
+/// Carries a mend out in the place of steps that cannot be carried out, or undone, any more, and writes that they
+/// are; for whoever has the lock, whose guards these are. [`Mended::Moved`] means to look again.
 pub async fn settle(
     store: &dyn WriteStore,
     journal: &mut Journal,
-    step: &StepId,
+    (steps, to): (&[StepId], State),
     mend: &Mend,
     guards: &[Guard],
     ambient: &dyn Ambient,
@@ -97,14 +97,20 @@ pub async fn settle(
         Err(error) if error.is_about_one_object() => return Ok(Mended::Moved),
         Err(error) => return Err(error),
     };
-    let (change, record) = journal.record(step, State::Done, ambient.now(), None)?;
-    transaction.changes.push(change);
+    let mut records = Vec::with_capacity(steps.len());
+    for step in steps {
+        let (change, record) = journal.record(step, to, ambient.now(), None)?;
+        transaction.changes.push(change);
+        records.push((step, record));
+    }
     transaction.guards.extend(guards.iter().cloned());
     transaction.guards.extend(mend.steps.iter().map(|step| journal.guard_of(step)));
     transaction.guards.extend(mend.guards.iter().cloned());
     match store.commit(&transaction).await {
         Ok(revision) => {
-            journal.recorded(step, record, revision);
+            for (step, record) in records {
+                journal.recorded(step, record, revision);
+            }
             Ok(Mended::Done)
         }
         Err(CommitError::Conflict { key, .. }) if guards.iter().any(|guard| *guard.key() == key) => {

@@ -6,9 +6,12 @@
 //! named and left alone, and one that is gone loses its hold, so that it can be made anew at any address.
 //! Changed is only what netsurgeon has made, and the two fields by which a Service holds its old address.
 
+mod given_up;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+pub use given_up::given_up;
 use serde_json::{Value, json};
 
 use super::hold::{Choice, Hold, choose};

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use netsurgeon::operation::{self, Mend, Mended, mend};
-use netsurgeon::renumber::guard::{Watched, strays, watch};
+use netsurgeon::operation::{self, Mend, Mended, State, Work as _, mend};
+use netsurgeon::renumber::guard::{Watched, given_up, strays, watch};
 use netsurgeon::renumber::verify::verify;
 use netsurgeon::renumber::{Hold, Move};
 use netsurgeon::store::{Action, Change, Expected, Guard, Key, ReadStore as _, Transaction, WriteStore as _};
@@ -325,7 +325,15 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> Vec
     let found = strays(&bench.plan.work, &survey, |step| journal.state(step));
     let mut subjects = Vec::new();
     for (step, one) in found {
-        let settled = operation::settle(store, &mut journal, &step, &one, guards, &Constant).await;
+        let settled = operation::settle(
+            store,
+            &mut journal,
+            (std::slice::from_ref(&step), State::Done),
+            &one,
+            guards,
+            &Constant,
+        )
+        .await;
         assert_eq!(settled.expect("it is settled"), Mended::Done);
         subjects.push(one.subject);
     }
@@ -369,4 +377,69 @@ async fn a_week_of_deletions_can_be_retired() {
             assert_eq!(edit::read(value, &field).unwrap(), Value::Absent, "{}", bench.name);
         }
     }
+}
+
+/// Services that are gone, or were made anew, do not keep the rest from going back, and nothing of theirs is left;
+/// wherever the operation stands.
+#[tokio::test]
+async fn what_is_gone_is_given_up_on_the_way_back() {
+    for bench in Bench::all().await.into_iter().filter(|bench| !bench.name.starts_with("bitmap")) {
+        let stages = bench.plan.work.stages();
+        let middle = bench.plan.work.flip_stage(0).expect("a batch");
+        for until in [middle, middle + 1, bench.no_return().expect("an end")] {
+            let store = bench.fresh().await;
+            bench.run(&store, Some(until)).await.expect("a run");
+            let batch = &bench.plan.work.moves[bench.plan.work.batches()[0].clone()];
+            let lost: Vec<&Move> = [Hold::ExternalIp, Hold::Shadow]
+                .iter()
+                .filter_map(|hold| batch.iter().find(|candidate| candidate.hold == *hold))
+                .collect();
+            for one in &lost {
+                // Through the API, which releases the addresses that it has.
+                let has = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+                let has = has.services.into_iter().find(|s| s.uid == one.uid).expect("it is there");
+                delete(&store, &service_of(one)).await;
+                for address in has.addresses {
+                    let address = Layout::default().ip_address(address);
+                    if keys(&store, "/registry/").await.contains_key(&address) {
+                        delete(&store, &address).await;
+                    }
+                }
+            }
+            let guard = store.take_lock("alice@cp-1").await;
+            let count = settle_given_up(&bench, &store, std::slice::from_ref(&guard)).await;
+            let context = format!("{}, at {}", bench.name, stages[until].name);
+            assert_eq!(count, lost.len(), "{context}");
+            assert_eq!(settle_given_up(&bench, &store, &[guard]).await, 0, "{context}");
+            let report = bench.unwind(&store).await.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_eq!(report.stuck, [], "{context}");
+            let layout = Layout::default();
+            let theirs: Vec<String> = lost
+                .iter()
+                .flat_map(|one| {
+                    let addresses =
+                        one.old.iter().map(|text| layout.ip_address(text.parse().expect("an address")));
+                    addresses.chain([service_of(one)]).collect::<Vec<_>>()
+                })
+                .map(|key| key.to_string())
+                .collect();
+            let (differ, _) = bench.differences(&store).await;
+            let others: Vec<&String> = differ.iter().filter(|key| !theirs.contains(key)).collect();
+            assert_eq!(others, Vec::<&String>::new(), "{context}");
+        }
+    }
+}
+
+/// Returns of how many Services something was given up.
+async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> usize {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let mut journal = bench.journal(store).await;
+    let given_up = given_up(&bench.plan.work, &survey, |step| journal.state(step));
+    let count = given_up.len();
+    for (steps, mend) in given_up {
+        let steps = (steps.as_slice(), State::UndoDone);
+        let settled = operation::settle(store, &mut journal, steps, &mend, guards, &Constant).await;
+        assert_eq!(settled.expect("it can be settled"), Mended::Done, "{mend:?}");
+    }
+    count
 }

@@ -1,5 +1,7 @@
 //! The changes by which the guard of a soak puts a hold back, or gives up one whose Service is gone.
 
+use std::net::IpAddr;
+
 use super::edits::{create, managed_by, one, relabel, text};
 use super::{AHEAD_SECONDS, Compiler, shadow};
 use crate::operation::{KeyChange, KeyEdit};
@@ -94,6 +96,32 @@ impl Compiler<'_> {
             edits.push(KeyEdit { key, change: KeyChange::Delete { require } });
         }
         edits
+    }
+
+    /// Removes a shadow, in etcd, that has these addresses.
+    pub(in crate::renumber) fn drop_shadow(
+        &self,
+        candidate: &Move,
+        shadow: &str,
+        addresses: &[IpAddr],
+    ) -> KeyEdit {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let require = vec![Condition::Holds(Field::cluster_ips(), Value::texts(&addresses))];
+        KeyEdit {
+            key: self.layout.service(&candidate.namespace, shadow),
+            change: KeyChange::Delete { require },
+        }
+    }
+
+    /// Removes an address that is a shadow's.
+    pub(in crate::renumber) fn drop_address(
+        &self,
+        candidate: &Move,
+        shadow: &str,
+        address: IpAddr,
+    ) -> KeyEdit {
+        let require = is_for(candidate, shadow);
+        KeyEdit { key: self.layout.ip_address(address), change: KeyChange::Delete { require } }
     }
 
     /// Gives the old address to a shadow that is still to be made, dated ahead: the repair loop leaves a young

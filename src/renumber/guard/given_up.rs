@@ -1,0 +1,103 @@
+//! What a rollback gives up: Services that were deleted, or made anew, since they were planned cannot get their old
+//! address back. What netsurgeon has made for them goes, and nothing of them is left to be undone.
+
+use std::collections::HashMap;
+
+use super::{Watch, as_seen};
+use crate::operation::{Action, KeyEdit, Mend, State, Step, StepId, Swap, Work as _};
+use crate::renumber::intention::{Move, Renumbering};
+use crate::store::Guard;
+use crate::survey::{Layout, Survey};
+
+/// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
+/// is done in their place.
+pub fn given_up(
+    work: &Renumbering,
+    survey: &Survey,
+    state: impl Fn(&StepId) -> Option<State>,
+) -> Vec<(Vec<StepId>, Mend)> {
+    let layout = Layout::new(&work.prefix);
+    let watch = Watch::of(work, &layout, survey);
+    let gone: Vec<(&Move, Mend)> =
+        work.moves.iter().filter_map(|m| watch.given_up(m).map(|mend| (m, mend))).collect();
+    if gone.is_empty() {
+        return Vec::new();
+    }
+    let mut steps: HashMap<String, Vec<StepId>> = HashMap::new();
+    for step in work.stages().iter().flat_map(|stage| work.steps(stage)) {
+        if is_to_be_undone(&step, &state) {
+            steps.entry(step.about).or_default().push(step.id);
+        }
+    }
+    gone.into_iter().filter_map(|(candidate, mend)| Some((steps.remove(&candidate.id())?, mend))).collect()
+}
+
+/// As the executor sees it: what was begun and not undone, and what matters on the way back of a step that was.
+fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bool {
+    let begun = match &step.action {
+        Action::WayBack { of, .. } => state(of).is_some(),
+        _ => state(&step.id).is_some(),
+    };
+    begun && state(&step.id) != Some(State::UndoDone)
+}
+
+impl Watch<'_> {
+    /// What becomes of one Service's reservations and shadows; `None` if it is still the one that was planned.
+    fn given_up(&self, candidate: &Move) -> Option<Mend> {
+        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        if found.is_some_and(|service| service.uid == candidate.uid && !service.addresses.is_empty()) {
+            return None;
+        }
+        let mut edits = self.shadows_of(candidate);
+        if candidate.shadow.is_none() {
+            edits.extend(self.give_up(candidate));
+        }
+        // Reserved, or handed to the allocator, for a Service that never took it.
+        let new = candidate.new_address;
+        let is_its = self
+            .objects
+            .get(&new)
+            .is_some_and(|object| object.parent == (candidate.namespace.clone(), candidate.name.clone()));
+        let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
+        let is_free = is_its && !is_taken;
+        edits.extend(is_free.then(|| self.compiler.drop_address(candidate, &candidate.name, new)));
+        let guard = match found {
+            None => Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name)),
+            Some(service) => {
+                let listed = &service.spec.external_ips;
+                let is_held = listed.iter().any(|text| text.parse() == Ok(candidate.old_address));
+                if candidate.shadow.is_none() && is_held {
+                    let policy = service.spec.external_traffic_policy.as_deref();
+                    edits.push(self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)));
+                }
+                as_seen(service)
+            }
+        };
+        Some(Mend {
+            subject: candidate.subject(),
+            code: "given-up",
+            says: format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address),
+            swap: Swap { edits, checks: Vec::new() },
+            steps: Vec::new(),
+            guards: vec![guard],
+        })
+    }
+
+    /// Removes its shadows with their addresses, in etcd, whatever these are by now.
+    fn shadows_of(&self, candidate: &Move) -> Vec<KeyEdit> {
+        let Some(shadow) = &candidate.shadow else { return Vec::new() };
+        let mut edits = Vec::new();
+        for name in [&shadow.hold_name, &shadow.warm_name] {
+            let Some(found) = self.services.get(&(candidate.namespace.as_str(), name.as_str())) else {
+                continue;
+            };
+            edits.push(self.compiler.drop_shadow(candidate, name, &found.addresses));
+            let own = self
+                .objects
+                .iter()
+                .filter(|(_, object)| object.parent.0 == candidate.namespace && object.parent.1 == *name);
+            edits.extend(own.map(|(address, _)| self.compiler.drop_address(candidate, name, *address)));
+        }
+        edits
+    }
+}
