@@ -11,12 +11,21 @@ use super::serving::{DEADLINE, NEW_RANGE, Serving};
 async fn rolled_back_with_what_others_changed_meanwhile() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Iptables).await;
     let old = Serving::targets();
+    let node_port = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
+    serving.cluster.api.create_service("default", "doors", node_port).await;
     let probe = serving.probe(&old).await;
     serving.apply("").await;
+    // One that its external IP holds, one that a shadow holds.
+    for deleted in ["web-4", "doors"] {
+        serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{deleted}")).await;
+    }
     let path = "/api/v1/namespaces/default/services/web-3";
     serving.cluster.api.merge(path, &json!({"metadata": {"labels": {"release": "2026.3"}}})).await;
     serving.restart_with("10.96.0.0/16").await;
-    serving.netsurgeon("renumber rollback --yes --confirm flags").expect(0);
+    let rolled_back = serving.netsurgeon("renumber rollback --yes --confirm flags").expect(0);
+    for deleted in ["web-4", "doors"] {
+        assert!(rolled_back.err.contains(&format!("default/{deleted} is gone")), "{}", rolled_back.err);
+    }
     let report = probe.stop();
     serving.assert_unbroken(&report, &old);
     assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
@@ -30,6 +39,12 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     })
     .await;
     serving.assert_clean();
+    let mut keys = serving.cluster.etcd.keys("/registry/services/specs/").await;
+    keys.extend(serving.cluster.etcd.keys("/registry/ipaddresses/").await);
+    assert!(!keys.iter().any(|key| key.contains("netsurgeon-") || key.contains("/10.200.")), "{keys:?}");
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
 }
 
 /// The lock on deploy pipelines is none on netsurgeon: the same user's writes through the API and those in etcd
