@@ -169,7 +169,9 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         strong(&format!("The first moves of {} (`renumber plan` shows all)", rehearsal.moved)),
         moves(work),
         String::new(),
-        strong("What a rehearsal cannot do: yours to do in a live run, in this order"),
+        strong(
+            "What a rehearsal cannot do, in the order of a live run; yours to do unless it says otherwise",
+        ),
     ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {
         lines.push(format!("  {}. {}", index.saturating_add(1), outside.what));

@@ -206,7 +206,7 @@ impl Compiler<'_> {
         if self.work.era != Era::Bitmap {
             steps.push(external(
                 "close-range",
-                "delete ServiceCIDR `kubernetes`; it goes once no allocated address needs it, and the API \
+                "`renumber retire` deletes ServiceCIDR `kubernetes`; it goes once no allocated address needs it, and the API \
                  server makes it again from its flag"
                     .to_string(),
                 "new Services would still be given addresses of the old range",
@@ -214,7 +214,7 @@ impl Compiler<'_> {
             steps.push(external(
                 "temporary-range",
                 format!(
-                    "delete ServiceCIDR `{}` once `kubernetes` has the new range",
+                    "`renumber retire` deletes ServiceCIDR `{}` once `kubernetes` has the new range",
                     self.work.range_name()
                 ),
                 "it was only needed until the API servers' own ServiceCIDR has the range",
