@@ -157,6 +157,7 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
     }
     if let Some(wrong) = verified.findings.iter().find(|finding| finding.severity == Severity::Error) {
         return Err(Failure::refused(format!("{} {}", wrong.subject, wrong.message))
+            .hint("`netsurgeon renumber guard --once` puts lost holds and reservations back")
             .hint("`netsurgeon renumber verify` lists everything, and docs/findings.md says what to do"));
     }
     let newcomers = current::compare(work, &survey).newcomers;
