@@ -20,8 +20,10 @@ use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, World
 use crate::store::ReadStore;
 
 /// How long a wait may take: half of the time by which an address is dated ahead that is handed to the
-/// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back.
-const DEADLINE: Duration = Duration::from_mins(1);
+/// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back. Longer
+/// than a kube-proxy that has lost its API server may take to look for it again, which is up to a minute
+/// (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
+const DEADLINE: Duration = Duration::from_secs(150);
 
 /// How far an API server's allocator may be behind its cache in seeing a new ServiceCIDR: milliseconds on an
 /// idle one.

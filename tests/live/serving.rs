@@ -16,7 +16,8 @@ use super::rig::process::{freeze, thaw, wait_until};
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::report::{Report, Target};
 
-pub const DEADLINE: Duration = Duration::from_mins(2);
+/// More than twice the longest wait of a step.
+pub const DEADLINE: Duration = Duration::from_mins(6);
 /// Services besides `web` and `kubernetes`.
 pub const SERVICES: usize = 24;
 /// Where they go.
