@@ -7,7 +7,8 @@ use netsurgeon::operation::{
     Checkpoint, Closed, Event, Observer, OperationError, Stage, Stop, StopSwitch, Work as _,
 };
 
-use crate::harness::{Bench, CASES, Fault, Settings, keys};
+use crate::harness::{Bench, CASES, Settings, keys};
+use crate::saboteur::Fault;
 
 /// Notes before what it was asked, and is closed before some.
 #[derive(Default)]

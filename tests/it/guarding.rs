@@ -14,7 +14,8 @@ use netsurgeon::wire::field::{FieldKind, Segment};
 use netsurgeon::wire::objects::MANAGED_BY;
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Constant, Saboteur, keys};
+use crate::harness::{Bench, Constant, keys};
+use crate::saboteur::Saboteur;
 
 async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
@@ -325,15 +326,9 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> Vec
     let found = strays(&bench.plan.work, &survey, |step| journal.state(step));
     let mut subjects = Vec::new();
     for (step, one) in found {
-        let settled = operation::settle(
-            store,
-            &mut journal,
-            (std::slice::from_ref(&step), State::Done),
-            &one,
-            guards,
-            &Constant,
-        )
-        .await;
+        let settled =
+            operation::settle(store, &mut journal, (step.as_slice(), State::Done), &one, guards, &Constant)
+                .await;
         assert_eq!(settled.expect("it is settled"), Mended::Done);
         subjects.push(one.subject);
     }

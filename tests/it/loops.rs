@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use netsurgeon::operation::{Event, Journal, Observer, OperationError, State};
 
-use crate::harness::{Bench, Fault, Keys, Saboteur, keys};
+use crate::harness::{Bench, Keys, keys};
+use crate::saboteur::{Fault, Saboteur};
 
 /// How many commits of an operation a sample looks at, spread evenly.
 const SAMPLE: usize = 8;

@@ -34,6 +34,7 @@ mod program;
 mod rehearsal;
 mod report;
 mod returning;
+mod saboteur;
 mod store_contract;
 mod tiers;
 mod verifying;

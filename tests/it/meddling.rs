@@ -11,7 +11,8 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Saboteur, Settings, keys};
+use crate::harness::{Bench, Settings, keys};
+use crate::saboteur::Saboteur;
 
 fn field(path: &[(u32, &'static str)], entry: Option<&str>) -> Field {
     let mut path: Vec<Segment> =

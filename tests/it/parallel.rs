@@ -15,7 +15,8 @@ use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Key, ReadStore as _, Revision};
 use proptest::prelude::*;
 
-use crate::harness::{Bench, CASES, Fault, Keys, Saboteur, Settings, keys};
+use crate::harness::{Bench, CASES, Keys, Settings, keys};
+use crate::saboteur::{Fault, Saboteur};
 
 /// A case with what comes of it one step after the other.
 struct Expected {

@@ -15,7 +15,8 @@ use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Saboteur};
+use crate::harness::Bench;
+use crate::saboteur::Saboteur;
 
 const BEGUN: i64 = 1_800_000_000;
 const HOUR: i64 = 3600;

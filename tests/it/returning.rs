@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use netsurgeon::operation::{Failure, OperationError, State, Work as _};
 use netsurgeon::store::{Key, ReadStore as _};
 
-use crate::harness::{Bench, CASES, Fault, Keys, Saboteur, Settings, differences, keys};
+use crate::harness::{Bench, CASES, Keys, Settings, differences, keys};
 use crate::loops::{differing, picks};
+use crate::saboteur::{Fault, Saboteur};
 
 /// The batch that is rolled back: not the first, and not the last; where some are swept, the first of those.
 fn batch_of(bench: &Bench) -> usize {

@@ -9,7 +9,8 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::objects::MANAGED_BY;
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::{Bench, Fault, Saboteur, keys};
+use crate::harness::{Bench, keys};
+use crate::saboteur::{Fault, Saboteur};
 
 async fn verified(bench: &Bench, store: &Saboteur) -> Verified {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");

@@ -1,0 +1,241 @@
+//! A store that fails at a given commit, in a given way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use netsurgeon::operation::{Ambient as _, Claim};
+use netsurgeon::store::overlay::Overlay;
+use netsurgeon::store::{
+    Action, Change, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Revision, StoreError,
+    Transaction, Visitor, WriteStore,
+};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::harness::{Constant, LOCK, OPERATION};
+
+/// What goes wrong, at which commit, counted from 1 since the last [`Saboteur::arm`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// This commit and all later ones are refused: the process can do nothing more.
+    Stop(usize),
+    /// Someone else was faster, this once.
+    Conflict(usize),
+    /// It happened, and the answer is lost.
+    LostAfter(usize),
+    /// It did not happen, and the answer is lost.
+    LostBefore(usize),
+    /// The answer is lost, and it happens only when the outcome has been looked for already.
+    LostAndLate(usize),
+    /// Just before it, the lock goes to somebody else.
+    LockLost(usize),
+}
+
+/// An overlay that fails when it is told to.
+pub struct Saboteur {
+    overlay: Overlay,
+    fault: Mutex<Fault>,
+    commits: AtomicUsize,
+    /// A commit under way, with the number of reads that it still takes.
+    late: Mutex<Option<(Transaction, usize)>>,
+    /// How long each call takes, at random, if it is not done at once.
+    unrest: Mutex<Option<StdRng>>,
+    under_way: AtomicUsize,
+    most_under_way: AtomicUsize,
+}
+
+impl Saboteur {
+    /// Returns one that does not fail for now.
+    pub fn over(overlay: Overlay) -> Self {
+        Self {
+            overlay,
+            fault: Mutex::new(Fault::None),
+            commits: AtomicUsize::new(0),
+            late: Mutex::default(),
+            unrest: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            most_under_way: AtomicUsize::new(0),
+        }
+    }
+
+    /// Chooses the next fault and counts from 0 again.
+    pub fn arm(&self, fault: Fault) {
+        *lock(&self.fault) = fault;
+        self.commits.store(0, Ordering::SeqCst);
+    }
+
+    /// Returns the number of commits that were tried since the last fault was chosen.
+    pub fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// From now on calls take a while, at random, so that others come in between.
+    pub fn unsettle(&self, seed: u64) {
+        *lock(&self.unrest) = Some(StdRng::seed_from_u64(seed));
+    }
+
+    /// Returns how many calls were under way at the same time at most.
+    pub fn most_under_way(&self) -> usize {
+        self.most_under_way.load(Ordering::SeqCst)
+    }
+
+    /// Takes a while.
+    async fn tarry(&self) {
+        let turns = lock(&self.unrest).as_mut().map_or(0, |random| random.random_range(0..4));
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn slowly<T>(&self, call: impl Future<Output = T>) -> T {
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
+        self.tarry().await;
+        let outcome = call.await;
+        self.tarry().await;
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Makes the lock's key, as the one who holds it; returns what guards every write then.
+    pub async fn take_lock(&self, holder: &str) -> Guard {
+        let key = Key::from(LOCK);
+        if let Some(entry) = self.overlay.get(&key).await.expect("a read") {
+            let expected = Expected::At(entry.mod_revision);
+            let change = Change { key: key.clone(), expected, action: Action::Delete };
+            let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+            self.overlay.commit(&transaction).await.expect("a commit");
+        }
+        let claim = Claim {
+            holder: holder.into(),
+            pid: 1,
+            operation: OPERATION.into(),
+            purpose: "a test".into(),
+            since: Constant.now(),
+        };
+        let value = serde_json::to_vec(&claim).expect("JSON");
+        let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value) };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        let created = self.overlay.commit(&transaction).await.expect("a commit");
+        Guard::SameCreation(key, created)
+    }
+
+    /// Changes a key as somebody else would.
+    pub async fn meddle(&self, key: &Key, value: Vec<u8>) {
+        self.meddle_with(key, Action::Put(value)).await;
+    }
+
+    /// Makes a key as somebody else would.
+    pub async fn create(&self, key: &Key, value: Vec<u8>) {
+        let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value) };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        self.overlay.commit(&transaction).await.expect("a commit");
+    }
+
+    /// Deletes a key as somebody else would.
+    pub async fn delete(&self, key: &Key) {
+        self.meddle_with(key, Action::Delete).await;
+    }
+
+    async fn meddle_with(&self, key: &Key, action: Action) {
+        let entry = self.overlay.get(key).await.expect("a read").expect("the key exists");
+        let expected = Expected::At(entry.mod_revision);
+        let change = Change { key: key.clone(), expected, action };
+        let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
+        self.overlay.commit(&transaction).await.expect("a commit");
+    }
+
+    /// Lets a commit that is under way arrive, once enough was read or if it cannot wait.
+    async fn arrive(&self, now: bool) {
+        let due = {
+            let mut late = lock(&self.late);
+            if let Some((_, reads)) = late.as_mut() {
+                *reads = reads.saturating_sub(1);
+            }
+            if late.as_ref().is_some_and(|(_, reads)| now || *reads == 0) { late.take() } else { None }
+        };
+        if let Some((transaction, _)) = due {
+            self.overlay.commit(&transaction).await.expect("it would have gone through at once");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lost() -> CommitError {
+    CommitError::OutcomeUnknown { reason: "the test lost it".into() }
+}
+
+#[async_trait]
+impl ReadStore for Saboteur {
+    fn describe(&self) -> String {
+        self.overlay.describe()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.overlay.revision().await
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        self.slowly(async {
+            self.arrive(false).await;
+            self.overlay.get(key).await
+        })
+        .await
+    }
+
+    async fn scan(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError> {
+        self.overlay.scan(ranges, at, visitor).await
+    }
+}
+
+#[async_trait]
+impl WriteStore for Saboteur {
+    async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        self.slowly(self.commit_or_fail(transaction)).await
+    }
+}
+
+impl Saboteur {
+    async fn commit_or_fail(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        self.arrive(true).await;
+        let number = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
+        let fault = *lock(&self.fault);
+        match fault {
+            Fault::Stop(at) if number >= at => Err(CommitError::Store(StoreError::Server {
+                endpoints: "test".into(),
+                reason: "stopped".into(),
+            })),
+            Fault::Conflict(at) if number == at => {
+                let change = transaction.changes.first().expect("a change");
+                let (key, expected) = (change.key.clone(), change.expected);
+                Err(CommitError::Conflict { key, expected, found: None })
+            }
+            Fault::LostBefore(at) if number == at => Err(lost()),
+            Fault::LostAfter(at) if number == at => {
+                self.overlay.commit(transaction).await?;
+                Err(lost())
+            }
+            Fault::LostAndLate(at) if number == at => {
+                // The first read looks for the record; the second one begins the next attempt.
+                *lock(&self.late) = Some((transaction.clone(), 2));
+                Err(lost())
+            }
+            Fault::LockLost(at) if number == at => {
+                self.take_lock("bob@elsewhere").await;
+                self.overlay.commit(transaction).await
+            }
+            _ => self.overlay.commit(transaction).await,
+        }
+    }
+}
