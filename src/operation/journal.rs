@@ -364,16 +364,32 @@ impl Journal {
         now: i64,
         guards: &[Guard],
     ) -> Result<(), OperationError> {
+        let change = |summary: &mut Summary| {
+            if summary.status != status {
+                summary.status = status.to_string();
+                summary.ended = (status != RUNNING).then_some(now);
+            }
+        };
+        self.change_summary(store, change, guards).await
+    }
+
+    /// Changes the summary as it is in the store, if that makes a difference; again if somebody else was faster.
+    async fn change_summary(
+        &self,
+        store: &dyn WriteStore,
+        change: impl Fn(&mut Summary),
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
         let key = self.summary_key();
         for _ in 0..MOST_ATTEMPTS {
             let found = summary_at(store, &key).await?;
-            let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-            if summary.status == status {
+            let (before, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
+            let mut after = before.clone();
+            change(&mut after);
+            if after == before {
                 return Ok(());
             }
-            summary.status = status.to_string();
-            summary.ended = (status != RUNNING).then_some(now);
-            let (key, action) = (key.clone(), Action::Put(to_json(&summary)));
+            let (key, action) = (key.clone(), Action::Put(to_json(&after)));
             let change = Change { key, expected: Expected::At(revision), action };
             match commit(store, guards, vec![change]).await {
                 Ok(_) => return Ok(()),

@@ -9,10 +9,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::keep::{commit, summary_at};
-use super::{Journal, Record, State, to_json};
+use super::keep::commit;
+use super::{Journal, Record, State, Summary};
 use crate::operation::{OperationError, StepId};
-use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
+use crate::store::{Change, CommitError, Guard, WriteStore};
 
 /// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for guards.
 const RESET_AT_ONCE: usize = 100;
@@ -48,24 +48,10 @@ impl Journal {
         returning: Option<&Returning>,
         guards: &[Guard],
     ) -> Result<(), OperationError> {
-        let key = self.summary_key();
-        for _ in 0..MOST_ATTEMPTS {
-            let found = summary_at(store, &key).await?;
-            let (mut summary, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-            if summary.returning.as_ref() != returning {
-                summary.returning = returning.cloned();
-                let action = Action::Put(to_json(&summary));
-                let change = Change { key: key.clone(), expected: Expected::At(revision), action };
-                match commit(store, guards, vec![change]).await {
-                    Ok(_) => {}
-                    Err(error) if is_to_be_read_again(&error) => continue,
-                    Err(error) => return Err(error),
-                }
-            }
-            self.returning = returning.cloned();
-            return Ok(());
-        }
-        Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
+        let change = |summary: &mut Summary| summary.returning = returning.cloned();
+        self.change_summary(store, change, guards).await?;
+        self.returning = returning.cloned();
+        Ok(())
     }
 
     /// Resets those of these steps that are undone, in their order, many at a time.
