@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
-use super::steps::Compiler;
+use super::steps::{Compiler, is_past_no_return, no_return};
 use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Guard;
 use crate::survey::{AddressRecord, Era, Finding, Layout, Manager, ServiceRecord, Survey};
@@ -66,15 +66,13 @@ pub fn watch(
     state: impl Fn(&StepId) -> Option<State>,
 ) -> Watched {
     let mut watched = Watched::default();
-    if is_being_undone || state(&no_return()).is_some() {
+    if is_being_undone || is_past_no_return(&state) {
         return watched;
     }
     let layout = Layout::new(&work.prefix);
     let guard = Watch::of(work, &layout, survey);
     for candidate in &work.moves {
-        if state(&step_of("flip", candidate)) != Some(State::Done)
-            || state(&step_of("retire", candidate)).is_some()
-        {
+        if state(&candidate.step("flip")) != Some(State::Done) || state(&candidate.step("retire")).is_some() {
             continue;
         }
         watched.held = watched.held.saturating_add(1);
@@ -89,33 +87,25 @@ pub fn watch(
 }
 
 /// Returns what retires the old addresses of Services that are gone, or were made anew, in the place of the
-/// steps that the plan has for them: each with the step that it stands for.
+/// steps that the plan has for them: each with the steps that it stands for.
 pub fn strays(
     work: &Renumbering,
     survey: &Survey,
     state: impl Fn(&StepId) -> Option<State>,
-) -> Vec<(StepId, Mend)> {
+) -> Vec<(Vec<StepId>, Mend)> {
     let layout = Layout::new(&work.prefix);
     let guard = Watch::of(work, &layout, survey);
     let mut strays = Vec::new();
     for candidate in &work.moves {
-        let retire = step_of("retire", candidate);
+        let retire = candidate.step("retire");
         if state(&retire) == Some(State::Done) {
             continue;
         }
-        let is_flipped = state(&step_of("flip", candidate)) == Some(State::Done);
+        let is_flipped = state(&candidate.step("flip")) == Some(State::Done);
         let stray = if is_flipped { guard.stray(candidate) } else { guard.never_moved(candidate) };
-        strays.extend(stray.map(|mend| (retire, mend)));
+        strays.extend(stray.map(|mend| (vec![retire], mend)));
     }
     strays
-}
-
-fn no_return() -> StepId {
-    StepId("no-return/all".to_string())
-}
-
-fn step_of(name: &str, candidate: &Move) -> StepId {
-    StepId(format!("{name}/{}", candidate.id()))
 }
 
 enum Seen {
@@ -156,8 +146,24 @@ impl<'a> Watch<'a> {
         self.compiler.work.era != Era::Bitmap
     }
 
+    /// The Service of that name in a move's namespace.
+    fn named(&self, candidate: &Move, name: &str) -> Option<&'a ServiceRecord> {
+        self.services.get(&(candidate.namespace.as_str(), name)).copied()
+    }
+
+    /// The Service that is moved, or another that has its name by now.
+    fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
+        self.named(candidate, &candidate.name)
+    }
+
+    /// The condition that it is there, or not there, as it was seen.
+    fn as_it_was(&self, candidate: &Move) -> Guard {
+        let gone = || Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name));
+        self.service(candidate).map_or_else(gone, as_seen)
+    }
+
     fn look(&self, candidate: &Move) -> Seen {
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        let found = self.service(candidate);
         let Some(service) = found else { return self.gone(candidate, None) };
         let family = self.compiler.work.family;
         let Some(address) = service.address(family).filter(|_| service.kind() != "ExternalName") else {
@@ -238,8 +244,7 @@ impl<'a> Watch<'a> {
 
     fn held_by_shadow(&self, candidate: &Move, shadow: &Shadow, service: &ServiceRecord) -> Seen {
         let old = candidate.old_address;
-        let stands_in =
-            self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str())).copied();
+        let stands_in = self.named(candidate, &shadow.hold_name);
         let family = self.compiler.work.family;
         let wanted = shadow_spec(service, family);
         match stands_in {
@@ -283,12 +288,11 @@ impl<'a> Watch<'a> {
         let old = candidate.old_address;
         match &candidate.shadow {
             None => match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
-                Holder::Right if self.with_objects() => vec![self.compiler.free_old(candidate)],
+                Holder::Right if self.with_objects() => vec![self.compiler.free(candidate, old)],
                 _ => Vec::new(),
             },
             Some(shadow) => {
-                let stands_in = self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str()));
-                match stands_in.filter(|shadow| shadow.addresses == [old]) {
+                match self.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]) {
                     Some(_) => {
                         let holder = self.holder(candidate, &shadow.hold_name, &Manager::Allocator);
                         self.compiler.free_shadow(candidate, shadow, holder == Holder::Right)
@@ -301,67 +305,56 @@ impl<'a> Watch<'a> {
 
     /// What retires a Service that the plan's own step does not find; `None` if it does.
     fn stray(&self, candidate: &Move) -> Option<Mend> {
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
-        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
+        let found = self.service(candidate);
+        if found.is_some_and(|service| is_the_planned(candidate, service)) {
+            return None;
+        }
         let mut edits = self.give_up(candidate);
-        let guard = match found {
-            Some(service) if service.uid == candidate.uid && !service.addresses.is_empty() => return None,
-            Some(service) => {
-                let listed = &service.spec.external_ips;
-                let old = candidate.old_address;
-                if candidate.shadow.is_none() && listed.iter().any(|text| text.parse() == Ok(old)) {
-                    let policy = service.spec.external_traffic_policy.as_deref();
-                    edits.push(self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)));
-                }
-                as_seen(service)
-            }
-            None => Guard::Absent(key),
-        };
-        Some(Mend {
+        edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
+        let says = format!("`{}` is held no longer", candidate.old_address);
+        Some(self.retired(candidate, says, edits))
+    }
+
+    /// What takes the old address from a Service that was made anew and is held by its name.
+    fn held_no_more(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
+        let listed = &service.spec.external_ips;
+        let is_held = listed.iter().any(|text| text.parse() == Ok(candidate.old_address));
+        let policy = service.spec.external_traffic_policy.as_deref();
+        (candidate.shadow.is_none() && is_held)
+            .then(|| self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)))
+    }
+
+    fn retired(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {
+        Mend {
             subject: candidate.subject(),
             code: "retired-stray",
-            says: format!("`{}` is held no longer", candidate.old_address),
+            says,
             swap: Swap { edits, checks: Vec::new() },
-            steps: vec![step_of("flip", candidate)],
-            guards: vec![guard],
-        })
+            steps: vec![candidate.step("flip")],
+            guards: vec![self.as_it_was(candidate)],
+        }
     }
 
     /// What frees the new address of a Service that was deleted, or made anew, before it moved.
     fn never_moved(&self, candidate: &Move) -> Option<Mend> {
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        let found = self.service(candidate);
         if found.is_some_and(|service| service.uid == candidate.uid) {
             return None;
         }
         let new = candidate.new_address;
-        let is_ours = |object: &&&AddressRecord| object.managed_by == Manager::Netsurgeon;
-        let edits: Vec<KeyEdit> = self
-            .objects
-            .get(&new)
-            .filter(is_ours)
-            .map(|_| self.compiler.free_new(candidate))
-            .into_iter()
-            .collect();
-        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
-        Some(Mend {
-            subject: candidate.subject(),
-            code: "retired-stray",
-            says: format!("`{new}` is reserved no longer"),
-            swap: Swap { edits, checks: Vec::new() },
-            steps: vec![step_of("flip", candidate)],
-            guards: vec![found.map_or(Guard::Absent(key), as_seen)],
-        })
+        let is_ours = |object: &&AddressRecord| object.managed_by == Manager::Netsurgeon;
+        let reserved = self.objects.get(&new).copied().filter(is_ours);
+        let edits = reserved.map(|_| self.compiler.free(candidate, new)).into_iter().collect();
+        Some(self.retired(candidate, format!("`{new}` is reserved no longer"), edits))
     }
 
     /// The Service is gone, or has no address any more: what held its old one is given up.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
         let old = candidate.old_address;
         let edits = self.give_up(candidate);
-        let key = self.compiler.layout.service(&candidate.namespace, &candidate.name);
-        let guard = found.map_or(Guard::Absent(key), as_seen);
         let what = if found.is_some() { "has no address any more" } else { "is gone" };
         let done = [format!("{what}; `{old}` is held no longer")];
-        mend(candidate, "hold-given-up", &done, edits, vec![guard])
+        mend(candidate, "hold-given-up", &done, edits, vec![self.as_it_was(candidate)])
     }
 }
 
@@ -416,6 +409,11 @@ fn decides(spec: &Value) -> Value {
     json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])
 }
 
+/// Whether it is the Service that was planned, with an address still.
+fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
+    service.uid == candidate.uid && !service.addresses.is_empty()
+}
+
 fn as_seen(service: &ServiceRecord) -> Guard {
     Guard::Unchanged(service.key.clone(), service.mod_revision)
 }
@@ -445,7 +443,7 @@ fn mend_of(
         code,
         says,
         swap: Swap { edits, checks: Vec::new() },
-        steps: vec![step_of("flip", candidate), step_of("retire", candidate), no_return()],
+        steps: vec![candidate.step("flip"), candidate.step("retire"), no_return().id],
         guards,
     }
 }

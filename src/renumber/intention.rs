@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hold::Hold;
 use crate::ip::{Family, ServiceCidr};
+use crate::operation::StepId;
 use crate::survey::Era;
 use crate::wire::Text;
 use crate::wire::objects::Encoding;
@@ -133,6 +134,11 @@ impl Move {
             0 => self.subject(),
             sweep => format!("{}+{sweep}", self.subject()),
         }
+    }
+
+    /// Returns the id of one of its steps, by the step's name: `flip`, `retire`, ...
+    pub fn step(&self, name: &str) -> StepId {
+        StepId(format!("{name}/{}", self.id()))
     }
 }
 

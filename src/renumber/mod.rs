@@ -27,4 +27,5 @@ pub use hold::Hold;
 pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};
 pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};
+pub use steps::is_past_no_return;
 pub use tier::{TierSource, Tiers};

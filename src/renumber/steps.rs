@@ -16,7 +16,7 @@ pub(super) use range::REWRITE_BITMAP;
 
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
-use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait};
+use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, State, Step, StepId, Swap, Wait};
 use crate::survey::{Era, Layout};
 use crate::wire::edit::Condition;
 use crate::wire::objects::{ALLOCATOR, NETSURGEON, NewIpAddress};
@@ -40,13 +40,12 @@ fn step(name: &str, subject: &str, action: Action) -> Step {
 /// A step that belongs to one Service: it is left alone on the way back once another of that Service cannot
 /// be undone.
 fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
-    Step { about: candidate.id(), ..step(name, &candidate.id(), action) }
+    Step { id: candidate.step(name), about: candidate.id(), action }
 }
 
 /// A transaction that belongs to the way back of a Service's flip.
 fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
-    let of = StepId(format!("flip/{}", candidate.id()));
-    step_of(candidate, name, Action::WayBack { of, swap })
+    step_of(candidate, name, Action::WayBack { of: candidate.step("flip"), swap })
 }
 
 /// Words for what is waited for, which a [`Wait`] carries to whoever waits.
@@ -89,6 +88,11 @@ pub(super) fn endpoints(name: &str, batch: usize) -> Step {
 /// The step after which there is no way back.
 pub(super) fn no_return() -> Step {
     step("no-return", "all", Action::PointOfNoReturn)
+}
+
+/// Whether that step was begun; `state` tells the state of a step.
+pub fn is_past_no_return(state: impl Fn(&StepId) -> Option<State>) -> bool {
+    state(&no_return().id).is_some()
 }
 
 impl Compiler<'_> {

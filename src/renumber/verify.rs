@@ -36,8 +36,7 @@ impl Phase {
 }
 
 fn is_done(candidate: &Move, step: &str, state: &impl Fn(&StepId) -> Option<State>) -> bool {
-    let id = StepId(format!("{step}/{}", candidate.id()));
-    matches!(state(&id), Some(State::Done | State::UndoStarted | State::UndoFailed))
+    matches!(state(&candidate.step(step)), Some(State::Done | State::UndoStarted | State::UndoFailed))
 }
 
 /// What a verification found.
@@ -64,9 +63,8 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
         // One that was deleted before it moved waits for nothing.
         let is_counted = phase != Phase::Waiting || cluster.service(candidate).is_some();
         *count = count.saturating_add(usize::from(is_counted));
-        let handed_back = StepId(format!("hand-back/{}", candidate.id()));
         // On the way back the old address is the allocator's before the Service has it again.
-        let manager = match state(&handed_back) {
+        let manager = match state(&candidate.step("hand-back")) {
             Some(State::UndoDone) => Manager::Allocator,
             _ => Manager::Netsurgeon,
         };

@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::{Watch, as_seen};
+use super::{Watch, is_the_planned};
 use crate::operation::{Action, KeyEdit, Mend, State, Step, StepId, Swap, Work as _};
 use crate::renumber::intention::{Move, Renumbering};
-use crate::store::Guard;
 use crate::survey::{Layout, Survey};
 
 /// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
@@ -44,8 +43,8 @@ fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bo
 impl Watch<'_> {
     /// What becomes of one Service's reservations and shadows; `None` if it is still the one that was planned.
     fn given_up(&self, candidate: &Move) -> Option<Mend> {
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
-        if found.is_some_and(|service| service.uid == candidate.uid && !service.addresses.is_empty()) {
+        let found = self.service(candidate);
+        if found.is_some_and(|service| is_the_planned(candidate, service)) {
             return None;
         }
         let mut edits = self.shadows_of(candidate);
@@ -61,25 +60,14 @@ impl Watch<'_> {
         let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
         let is_free = is_its && !is_taken;
         edits.extend(is_free.then(|| self.compiler.drop_address(candidate, &candidate.name, new)));
-        let guard = match found {
-            None => Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name)),
-            Some(service) => {
-                let listed = &service.spec.external_ips;
-                let is_held = listed.iter().any(|text| text.parse() == Ok(candidate.old_address));
-                if candidate.shadow.is_none() && is_held {
-                    let policy = service.spec.external_traffic_policy.as_deref();
-                    edits.push(self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)));
-                }
-                as_seen(service)
-            }
-        };
+        edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
         Some(Mend {
             subject: candidate.subject(),
             code: "given-up",
             says: format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address),
             swap: Swap { edits, checks: Vec::new() },
             steps: Vec::new(),
-            guards: vec![guard],
+            guards: vec![self.as_it_was(candidate)],
         })
     }
 
@@ -88,9 +76,7 @@ impl Watch<'_> {
         let Some(shadow) = &candidate.shadow else { return Vec::new() };
         let mut edits = Vec::new();
         for name in [&shadow.hold_name, &shadow.warm_name] {
-            let Some(found) = self.services.get(&(candidate.namespace.as_str(), name.as_str())) else {
-                continue;
-            };
+            let Some(found) = self.named(candidate, name) else { continue };
             edits.push(self.compiler.drop_shadow(candidate, name, &found.addresses));
             let own = self
                 .objects

@@ -66,18 +66,11 @@ impl Compiler<'_> {
         edit
     }
 
-    /// Gives up the reservation of the old address.
-    pub(in crate::renumber) fn free_old(&self, candidate: &Move) -> KeyEdit {
+    /// Gives up the reservation of an address, the old or the new one.
+    pub(in crate::renumber) fn free(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         let mut require = is_for(candidate, &candidate.name);
         require.push(managed_by(NETSURGEON));
-        KeyEdit { key: self.layout.ip_address(candidate.old_address), change: KeyChange::Delete { require } }
-    }
-
-    /// Gives up the reservation of the new address.
-    pub(in crate::renumber) fn free_new(&self, candidate: &Move) -> KeyEdit {
-        let mut require = is_for(candidate, &candidate.name);
-        require.push(managed_by(NETSURGEON));
-        KeyEdit { key: self.layout.ip_address(candidate.new_address), change: KeyChange::Delete { require } }
+        KeyEdit { key: self.layout.ip_address(address), change: KeyChange::Delete { require } }
     }
 
     /// Removes the shadow that holds the old address, and the address with it; in etcd, as retiring does.
@@ -87,14 +80,9 @@ impl Compiler<'_> {
         shadow: &Shadow,
         with: bool,
     ) -> Vec<KeyEdit> {
-        let key = self.layout.service(&candidate.namespace, &shadow.hold_name);
-        let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.old_address))];
-        let mut edits = vec![KeyEdit { key, change: KeyChange::Delete { require } }];
-        if with {
-            let require = is_for(candidate, &shadow.hold_name);
-            let key = self.layout.ip_address(candidate.old_address);
-            edits.push(KeyEdit { key, change: KeyChange::Delete { require } });
-        }
+        let (old, name) = (candidate.old_address, &shadow.hold_name);
+        let mut edits = vec![self.drop_shadow(candidate, name, &[old])];
+        edits.extend(with.then(|| self.drop_address(candidate, name, old)));
         edits
     }
 
