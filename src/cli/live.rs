@@ -2,7 +2,9 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod gone;
 mod sweeping;
+mod turning;
 mod watchers;
 
 use std::collections::BTreeSet;
@@ -14,21 +16,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::Args;
 
+use self::turning::{Arrival, go, rolled_back};
 use self::watchers::Watchers;
 use super::Context;
 use super::failure::{Failure, Kind};
-use super::gates::{Gatekeeper, Gates, OnFailure};
+use super::gates::{Gatekeeper, Gates};
 use super::metrics::{Counted, Metrics};
-use super::output::{Output, counted};
+use super::output::Output;
 use super::source::EtcdArgs;
 use crate::cluster::{Cluster, ClusterOptions, Reach};
 use crate::operation::{
-    self, Ambient, Answer, Checkpoint, Claim, Closed, Executor, External, Journal, Lock, OperationError,
-    Plan, Report, Returning, Stop, StopSwitch, Summary, SystemAmbient, WorldError,
+    self, Ambient, Answer, Checkpoint, Claim, Executor, External, Journal, Lock, OperationError, Plan,
+    Report, Stop, StopSwitch, Summary, SystemAmbient, WorldError,
 };
-use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
 use crate::renumber::plan::KIND;
+use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::etcd::EtcdStore;
 use crate::store::{ReadStore, Revision};
 use crate::survey::Survey;
@@ -218,7 +221,8 @@ impl Session {
         Ok(locked?)
     }
 
-    /// Goes on with an operation, and writes into its journal how it stands afterwards.
+    /// Goes on with an operation, and writes into its journal how it stands afterwards. At a gate that is closed it may
+    /// roll everything back, which is a failure.
     pub async fn carry_out(
         &self,
         context: &Context,
@@ -227,6 +231,23 @@ impl Session {
         lock: &Lock,
         way: Way,
     ) -> Result<Report, Failure> {
+        match self.carry(context, args, ongoing, lock, way).await? {
+            Arrival::There(report) => Ok(report),
+            Arrival::Gate(closed) => {
+                let report = self.roll_back(context, args, ongoing, lock).await?;
+                Err(rolled_back(&closed, &report, &ongoing.operation))
+            }
+        }
+    }
+
+    async fn carry(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        way: Way,
+    ) -> Result<Arrival, Failure> {
         let (switch, stop) = Stop::new();
         let listener = tokio::spawn(listen(context.output.clone(), switch));
         let approver =
@@ -255,18 +276,28 @@ impl Session {
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
             ..Executor::new(&store, &world, &SystemAmbient, &mut watchers, journal)
         };
-        let (way, outcome, closed) = go(&mut executor, work, way, &keeper).await;
+        let outcome = go(&mut executor, work, way, &keeper).await;
         listener.abort();
         watchers.finish().await;
+        self.noted(ongoing, lock, way, outcome).await
+    }
+
+    /// Writes how it went, and says it.
+    async fn noted(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        way: Way,
+        outcome: Result<Arrival, operation::Failure>,
+    ) -> Result<Arrival, Failure> {
         let noted = self.note(ongoing, lock, way, &outcome).await;
         if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
             // What stopped it says more than that this could not be written down.
             tracing::warn!(error = %unnoted.error, "the journal could not be told how the operation stands");
         }
-        let report = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
+        let turn = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
         noted.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
-        closed.map_or(Ok(()), |closed| Err(rolled_back(&closed, &report, &ongoing.operation)))?;
-        Ok(report)
+        Ok(turn)
     }
 
     /// Writes how an operation stands, unless the lock is somebody else's by now.
@@ -275,19 +306,20 @@ impl Session {
         ongoing: &mut Ongoing,
         lock: &Lock,
         way: Way,
-        outcome: &Result<Report, operation::Failure>,
+        outcome: &Result<Arrival, operation::Failure>,
     ) -> Result<(), Failure> {
         let status = match (way, outcome) {
+            (_, Ok(Arrival::Gate(_))) => return Ok(()),
             (_, Err(failure)) => match &failure.source {
                 OperationError::LockLost { .. } | OperationError::Locked(_) => return Ok(()),
                 source if source.is_pause() => "paused",
                 OperationError::BatchStuck { .. } => "stuck",
                 _ => "stopped",
             },
-            (Way::Back, Ok(report)) if report.stuck.is_empty() => "rolled-back",
-            (Way::Back, Ok(_)) => "stuck",
-            (Way::Forward(Some(_)), Ok(_)) => "held",
-            (Way::Forward(None), Ok(_)) => "done",
+            (Way::Back, Ok(Arrival::There(report))) if report.stuck.is_empty() => "rolled-back",
+            (Way::Back, Ok(Arrival::There(_))) => "stuck",
+            (Way::Forward(Some(_)), Ok(Arrival::There(_))) => "held",
+            (Way::Forward(None), Ok(Arrival::There(_))) => "done",
         };
         ongoing.summary.status = status.to_string();
         let now = SystemAmbient.now();
@@ -295,55 +327,11 @@ impl Session {
     }
 }
 
-/// Goes there, or back from a gate that is closed: returns where to it went in the end, what came of it, and the
-/// gate because of which everything was rolled back.
-async fn go(
-    executor: &mut Executor<'_>,
-    work: &Renumbering,
-    way: Way,
-    keeper: &Gatekeeper<'_>,
-) -> (Way, Result<Report, operation::Failure>, Option<Closed>) {
-    let Way::Forward(until) = way else { return (way, executor.unwind(work).await, None) };
-    let failure = match executor.run(work, until).await {
-        Err(failure) => failure,
-        done => return (way, done, None),
-    };
-    let OperationError::GateClosed { gate, reason, after } = &failure.source else {
-        return (way, Err(failure), None);
-    };
-    let (gate, reason) = (gate.clone(), reason.clone());
-    match (keeper.on_failure(&gate), *after) {
-        (OnFailure::RollbackAll, _) => {
-            keeper.warn("rolling everything back");
-            (Way::Back, executor.unwind(work).await, Some(Closed { gate, reason }))
-        }
-        (OnFailure::Rollback, Some(batch)) => {
-            keeper.warn(&format!("rolling batch {} back", batch.saturating_add(1)));
-            let returning = Returning { batch, gate: gate.clone(), reason: reason.clone() };
-            let source = OperationError::BatchRolledBack { batch, gate, reason };
-            let outcome = executor.unwind_batch(work, &returning).await;
-            (way, outcome.and(Err(operation::Failure { source, ..failure })), None)
-        }
-        (OnFailure::Pause, _) | (OnFailure::Rollback, None) => (way, Err(failure), None),
+impl Ongoing {
+    /// Whether it is past the point of no return.
+    pub fn has_begun_to_retire(&self) -> bool {
+        is_past_no_return(|step| self.journal.state(step))
     }
-}
-
-/// Words that everything was rolled back at a gate, or what of it was not.
-fn rolled_back(closed: &Closed, report: &Report, operation: &str) -> Failure {
-    let Closed { gate, reason } = closed;
-    let because = format!("the gate `{gate}` was closed: {reason}");
-    let Some(first) = report.stuck.first() else {
-        let text = format!("{because}; everything was rolled back: every Service has its old address");
-        return Failure::new(Kind::RolledBack, anyhow::Error::msg(text));
-    };
-    let text = format!(
-        "{because}; everything was rolled back but {}; the first is `{}`: {}",
-        counted(report.stuck.len(), "step", "steps"),
-        first.step,
-        first.reason
-    );
-    Failure::new(Kind::Stuck, anyhow::Error::msg(text))
-        .hint(format!("bring those objects in order, then `netsurgeon operation rollback {operation}`"))
 }
 
 /// Returns the renumberings of a cluster that have not come to an end.

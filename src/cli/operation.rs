@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::gates::GateArgs;
-use super::live::{LiveArgs, Ongoing, Session, Way, open_operation, release};
+use super::live::{LiveArgs, Ongoing, Session, open_operation, release};
 use super::output::{counted, table};
-use super::renumber::{RetireArgs, RollbackArgs, has_begun_to_retire, retire, rollback};
+use super::renumber::{RetireArgs, RollbackArgs, retire, rollback};
 use super::report::{self, ReportArgs};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
@@ -230,7 +230,7 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
     let gates = args.gates.resolve()?;
     let session = Session::open(&args.live).await?.with_gates(gates);
     let ongoing = session.find(Some(&args.operation)).await?;
-    if has_begun_to_retire(&ongoing) {
+    if ongoing.has_begun_to_retire() {
         let operation = Some(args.operation.clone());
         return retire(context, &RetireArgs { operation, keep_journal: false, live: args.live.clone() })
             .await;
@@ -261,12 +261,12 @@ async fn go_on(
     lock: &Lock,
 ) -> Result<(Ongoing, Report), Failure> {
     let mut ongoing = session.find(Some(&args.operation)).await?;
-    if has_begun_to_retire(&ongoing) {
+    if ongoing.has_begun_to_retire() {
         return Err(Failure::refused("somebody else has begun to retire the old addresses")
             .hint(format!("go on with it: `netsurgeon operation resume {}`", args.operation)));
     }
     let report = if ongoing.journal.is_being_undone() {
-        session.carry_out(context, &args.live, &mut ongoing, lock, Way::Back).await?
+        session.roll_back(context, &args.live, &mut ongoing, lock).await?
     } else {
         session.move_all(context, &args.live, &mut ongoing, lock).await?
     };

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-pub(super) use ending::has_begun_to_retire;
 pub use ending::{RetireArgs, RollbackArgs, retire, rollback};
 
 use super::failure::Failure;

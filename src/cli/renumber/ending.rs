@@ -7,12 +7,9 @@ use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
-use crate::operation::{Journal, Lock, Mend, Mended, Report, State, StepId, SystemAmbient, settle};
-use crate::renumber::{current, guard, verify};
+use crate::operation::{Journal, Lock, Report};
+use crate::renumber::{current, verify};
 use crate::survey::{Severity, Survey};
-
-/// How often is looked again for Services that are gone, because others go on changing them.
-const MOST_LOOKS: u32 = 5;
 
 /// Stop holding the old addresses: the end of a renumbering
 ///
@@ -96,52 +93,18 @@ async fn end(
     ongoing: &mut Ongoing,
     lock: &Lock,
 ) -> Result<Report, Failure> {
-    if !has_begun_to_retire(ongoing) {
+    if !ongoing.has_begun_to_retire() {
         check(session, args, ongoing).await?;
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
         args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;
     }
-    retire_strays(context, args, session, ongoing, lock).await?;
+    session.retire_strays(context, &args.live, ongoing, lock).await?;
     let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
     if !args.keep_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await?;
     }
     Ok(report)
-}
-
-/// Retires what belongs to Services that are gone or were made anew: the plan's own steps would not find them.
-async fn retire_strays(
-    context: &Context,
-    args: &RetireArgs,
-    session: &Session,
-    ongoing: &mut Ongoing,
-    lock: &Lock,
-) -> Result<(), Failure> {
-    let store = session.store.as_ref();
-    for _ in 0..MOST_LOOKS {
-        let survey = Survey::read(store, &args.live.etcd.layout(), None).await?;
-        let strays = guard::strays(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
-        if strays.is_empty() {
-            return Ok(());
-        }
-        for (step, mend) in strays {
-            let guards = [lock.guard()];
-            let steps = (std::slice::from_ref(&step), State::Done);
-            let settled = settle(store, &mut ongoing.journal, steps, &mend, &guards, &SystemAmbient).await?;
-            if settled == Mended::Done {
-                let text = format!("{} is gone or was made anew: {}", mend.subject, mend.says);
-                context.output.note(&text);
-            }
-        }
-    }
-    Err(always_anew("retire"))
-}
-
-/// Whether a renumbering is past the point of no return.
-pub(in crate::cli) fn has_begun_to_retire(ongoing: &Ongoing) -> bool {
-    let no_return = crate::operation::StepId("no-return/all".to_string());
-    ongoing.journal.state(&no_return).is_some()
 }
 
 /// Refuses when something is wrong that retiring would make worse.
@@ -171,77 +134,13 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
     Ok(())
 }
 
-/// Undoes everything; of Services that are gone, or were made anew, there is nothing to undo: what was made for them
-/// is given up, first, and again if some were deleted meanwhile.
-async fn go_back(
-    context: &Context,
-    args: &RollbackArgs,
-    session: &Session,
-    ongoing: &mut Ongoing,
-    lock: &Lock,
-) -> Result<Report, Failure> {
-    let mut done: usize = 0;
-    for _ in 0..MOST_LOOKS {
-        give_up(context, args, session, ongoing, lock).await?;
-        let report = session.carry_out(context, &args.live, ongoing, lock, Way::Back).await?;
-        done = done.saturating_add(report.done);
-        let is_again = !report.stuck.is_empty() && !to_give_up(args, session, ongoing).await?.is_empty();
-        if !is_again {
-            return Ok(Report { done, ..report });
-        }
-    }
-    Err(always_anew("roll back"))
-}
-
-async fn to_give_up(
-    args: &RollbackArgs,
-    session: &Session,
-    ongoing: &Ongoing,
-) -> Result<Vec<(Vec<StepId>, Mend)>, Failure> {
-    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
-    Ok(guard::given_up(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step)))
-}
-
-async fn give_up(
-    context: &Context,
-    args: &RollbackArgs,
-    session: &Session,
-    ongoing: &mut Ongoing,
-    lock: &Lock,
-) -> Result<(), Failure> {
-    if has_begun_to_retire(ongoing) {
-        return Ok(());
-    }
-    for _ in 0..MOST_LOOKS {
-        let given_up = to_give_up(args, session, ongoing).await?;
-        if given_up.is_empty() {
-            return Ok(());
-        }
-        let (store, guards) = (session.store.as_ref(), [lock.guard()]);
-        for (steps, mend) in given_up {
-            let steps = (steps.as_slice(), State::UndoDone);
-            let settled = settle(store, &mut ongoing.journal, steps, &mend, &guards, &SystemAmbient).await?;
-            if settled == Mended::Done {
-                let text = format!("{} is gone or was made anew: {}", mend.subject, mend.says);
-                context.output.note(&text);
-            }
-        }
-    }
-    Err(always_anew("roll back"))
-}
-
-fn always_anew(what: &str) -> Failure {
-    Failure::refused("Services of the plan are deleted and made anew all the time")
-        .hint(format!("stop what does that, `netsurgeon lock` can, then {what} again"))
-}
-
 /// Runs `rollback`.
 pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = Session::open(&args.live).await?;
     let mut ongoing = session.find(args.operation.as_deref()).await?;
     let lock = session.lock(&args.live, &ongoing.operation, "roll the renumbering back").await?;
     let undone = match args.live.ask(&context.output, &format!("Roll `{}` back?", ongoing.operation)) {
-        Ok(()) => go_back(context, args, &session, &mut ongoing, &lock).await,
+        Ok(()) => session.roll_back(context, &args.live, &mut ongoing, &lock).await,
         Err(failure) => Err(failure),
     };
     let report = release(lock, undone).await?;

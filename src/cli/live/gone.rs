@@ -1,0 +1,90 @@
+//! Services of the plan that were deleted, or made anew, meanwhile: the plan's own steps would not find them, neither on
+//! the way back nor at the end. What was made for them is taken away in the place of those steps.
+
+use super::{Arrival, LiveArgs, Ongoing, Session, Way};
+use crate::cli::Context;
+use crate::cli::failure::Failure;
+use crate::operation::{Lock, Mended, Report, State, SystemAmbient, settle};
+use crate::renumber::guard;
+use crate::survey::Survey;
+
+/// How often is looked again, because others go on deleting.
+const MOST_LOOKS: u32 = 5;
+
+impl Session {
+    /// Retires what belongs to Services that are gone.
+    pub async fn retire_strays(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<(), Failure> {
+        for _ in 0..MOST_LOOKS {
+            if self.settle_gone(context, args, ongoing, lock, State::Done).await? == 0 {
+                return Ok(());
+            }
+        }
+        Err(always_anew("retire"))
+    }
+
+    /// Undoes everything; of Services that are gone there is nothing to undo: what was made for them is given up,
+    /// first, and again if some were deleted meanwhile.
+    pub async fn roll_back(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<Report, Failure> {
+        let mut done: usize = 0;
+        for _ in 0..MOST_LOOKS {
+            // Past the point of no return nothing is given up: it is refused.
+            if !ongoing.has_begun_to_retire() {
+                self.settle_gone(context, args, ongoing, lock, State::UndoDone).await?;
+            }
+            let Arrival::There(report) = self.carry(context, args, ongoing, lock, Way::Back).await? else {
+                continue;
+            };
+            done = done.saturating_add(report.done);
+            if report.stuck.is_empty()
+                || self.settle_gone(context, args, ongoing, lock, State::UndoDone).await? == 0
+            {
+                return Ok(Report { done, ..report });
+            }
+        }
+        Err(always_anew("roll back"))
+    }
+
+    /// Looks once for Services that are gone, and brings their steps to an end state: [`State::Done`] retires them,
+    /// [`State::UndoDone`] gives them up. Returns how many there were.
+    async fn settle_gone(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        to: State,
+    ) -> Result<usize, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+        let state = |step: &_| ongoing.journal.state(step);
+        let gone = match to {
+            State::Done => guard::strays(&ongoing.plan.work, &survey, state),
+            _ => guard::given_up(&ongoing.plan.work, &survey, state),
+        };
+        for (steps, mend) in &gone {
+            let (guards, steps) = ([lock.guard()], (steps.as_slice(), to));
+            let settled = settle(store, &mut ongoing.journal, steps, mend, &guards, &SystemAmbient).await?;
+            if settled == Mended::Done {
+                context.output.note(&format!("{} is gone or was made anew: {}", mend.subject, mend.says));
+            }
+        }
+        Ok(gone.len())
+    }
+}
+
+fn always_anew(what: &str) -> Failure {
+    Failure::refused("Services of the plan are deleted and made anew all the time")
+        .hint(format!("stop what does that, `netsurgeon lock` can, then {what} again"))
+}
