@@ -174,18 +174,37 @@ async fn wait_for_undone(serving: &Serving, count: usize, mut ended: impl FnMut(
     .await;
 }
 
+/// A Service that has moved, and to which nobody connects.
+async fn moved_and_not_probed(serving: &Serving) -> String {
+    let services = serving.cluster.api.list("/api/v1/namespaces/default/services").await;
+    let is_one = |service: &&Value| {
+        let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+        address.starts_with("10.200.1.") && address != "10.200.1.7"
+    };
+    let found = services.iter().find(is_one).expect("some have moved");
+    found["metadata"]["name"].as_str().expect("a name").to_owned()
+}
+
+/// And of one that was deleted meanwhile what was made for it is given up.
 #[tokio::test]
 async fn everything_is_rolled_back() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
     let words = format!(
-        "{} --on-gate-failure rollback-all --gate-command /bin/sh --gate-arg=-c \
-         --gate-arg=exit${{IFS}}$((NETSURGEON_BATCH==3))",
+        "{} --gate-command /bin/sh --gate-arg=-c --gate-arg=exit${{IFS}}$((NETSURGEON_BATCH==3))",
         serving.apply_words()
     );
+    let paused = serving.netsurgeon(&words).expect(6);
+    assert_says(&paused, &["gate `command` is open before batch 2", "closed before batch 3"]);
+    let gone = moved_and_not_probed(&serving).await;
+    serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{gone}")).await;
+    let operation = serving.journals().remove(0);
+    let words =
+        format!("operation resume {operation} --on-gate-failure rollback-all --gate-command /bin/false");
     let rolled_back = serving.netsurgeon(&words).expect(4);
-    assert_says(&rolled_back, &["gate `command` is open before batch 2", "everything was rolled back"]);
+    let given_up = format!("default/{gone} is gone or was made anew");
+    assert_says(&rolled_back, &["rolling everything back", &given_up, "everything was rolled back"]);
     serving.assert_unbroken(&probe.stop(), &old);
     // Their controller takes its time to delete a ServiceCIDR.
     wait_until("one ServiceCIDR is left", DEADLINE, async || {
