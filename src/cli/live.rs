@@ -29,7 +29,7 @@ use crate::operation::{
     self, Ambient, Answer, Checkpoint, Claim, Executor, External, Journal, Lock, OperationError, Plan,
     Report, Stop, StopSwitch, Summary, SystemAmbient, WorldError,
 };
-use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
+use crate::renumber::live::{Approver, LINGER, LiveOptions, LiveWorld};
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::etcd::EtcdStore;
@@ -73,6 +73,10 @@ pub struct LiveArgs {
     /// (through the API server), or so many seconds of waiting, which prove nothing
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
+    /// On the way back: how long the new addresses go on answering once every Service has its old one again, in
+    /// seconds, for those who resolved a name a moment before
+    #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
+    linger: u64,
     /// Say that something which others do is done, by its name: `flags`, `soak`, ...
     #[arg(long, value_name = "WHAT")]
     confirm: Vec<String>,
@@ -254,6 +258,7 @@ impl Session {
             Confirmations { output: &context.output, given: args.confirm.iter().cloned().collect() };
         let mut options = LiveOptions::new(&ongoing.operation);
         options.reach = args.barrier;
+        options.linger = Duration::from_secs(args.linger);
         let world = LiveWorld {
             cluster: &self.cluster,
             store: self.store.as_ref(),

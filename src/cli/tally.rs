@@ -285,20 +285,19 @@ pub fn in_words(time: Duration) -> String {
 
 /// Names the stage that is under way, or comes next.
 pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
-    let stages = work.stages();
     let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
     let returning = journal.returning().map(|returning| returning.batch);
     if returning.is_some() || journal.is_being_undone() {
         let is_open =
             |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
-        let mut its = stages.iter().filter(|stage| returning.is_none() || stage.batch == returning).rev();
+        let stages = work.way_back();
+        let mut its = stages.iter().filter(|stage| returning.is_none() || stage.batch == returning);
         let stage = its.find(|stage| has(stage, &is_open))?;
         return Some(format!("back: {}", stage.title));
     }
-    let is_open = |step: &Step| {
-        !matches!(step.action, Action::WayBack { .. }) && journal.state(&step.id) != Some(State::Done)
-    };
-    stages.iter().find(|stage| has(stage, &is_open)).map(|stage| stage.title.clone())
+    let is_open =
+        |step: &Step| !step.action.is_for_the_way_back() && journal.state(&step.id) != Some(State::Done);
+    work.stages().iter().find(|stage| has(stage, &is_open)).map(|stage| stage.title.clone())
 }
 
 #[cfg(test)]

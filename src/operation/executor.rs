@@ -173,7 +173,7 @@ impl<'a> Executor<'a> {
     /// left alone and reported, and what it builds on stays with it ([`super::Step::about`]); any other
     /// failure stops, as in [`Self::run`]. The same call tries again what was left.
     pub async fn unwind(&mut self, work: &dyn Work) -> Result<Report, Failure> {
-        let stages = work.stages();
+        let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         if self.journal.returning().is_some() {
             // From here on everything is on its way back, not a batch.
@@ -185,7 +185,7 @@ impl<'a> Executor<'a> {
         self.unwind_stages(work, &stages, begun).await
     }
 
-    /// Undoes stages, last step first; `begun` tells whether anything of them was undone before.
+    /// Undoes stages, given in the order of the way back, each last step first; `begun` tells whether anything of them was undone before.
     async fn unwind_stages(
         &mut self,
         work: &dyn Work,
@@ -195,7 +195,7 @@ impl<'a> Executor<'a> {
         let way = Way::Back(Mutex::new(Unwinding::new(begun)));
         let crew = self.crew();
         let mut report = Report::default();
-        for stage in stages.iter().rev() {
+        for stage in stages {
             let steps = work.steps(stage);
             if !steps.iter().any(|step| crew.is_to_be_carried_out(step, &way)) {
                 continue;

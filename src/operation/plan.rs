@@ -26,6 +26,13 @@ pub trait Work: Send + Sync {
 
     /// Returns the steps of a stage, in order.
     fn steps(&self, stage: &Stage) -> Vec<Step>;
+
+    /// Returns the stages in the order in which they are undone, each last step first.
+    fn way_back(&self) -> Vec<Stage> {
+        let mut stages = self.stages();
+        stages.reverse();
+        stages
+    }
 }
 
 /// A part of an operation: steps that are carried out one after the other, or side by side.

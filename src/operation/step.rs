@@ -69,10 +69,25 @@ pub enum Action {
     /// Waiting for something to be true; done in both directions, on the way back whenever something was
     /// undone since the last wait.
     Wait(Wait),
+    /// Waiting that matters on the way back only, when one of these steps had been carried out; as long as nothing
+    /// is undone in between, once for all waits for the same thing.
+    WaitBack {
+        /// The other steps.
+        of: Vec<StepId>,
+        /// What for.
+        wait: Wait,
+    },
     /// Something that a person or another component does.
     External(External),
     /// From here on the operation cannot be rolled back.
     PointOfNoReturn,
+}
+
+impl Action {
+    /// Whether there is nothing to do on the way forward.
+    pub fn is_for_the_way_back(&self) -> bool {
+        matches!(self, Self::WayBack { .. } | Self::WaitBack { .. })
+    }
 }
 
 /// Changes of a few keys in one transaction, with what must hold of others.

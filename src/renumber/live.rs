@@ -25,6 +25,11 @@ use crate::store::ReadStore;
 /// (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
 
+/// How long a client may go on connecting to what it resolved a name to: CoreDNS answers with a TTL of 30 s (`ttl 30`
+/// in the Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3), and the client may keep the
+/// answer for as long on its own account (a JVM: `networkaddress.cache.ttl`, 30 s).
+pub const LINGER: Duration = Duration::from_mins(1);
+
 /// How far an API server's allocator may be behind its cache in seeing a new ServiceCIDR: milliseconds on an
 /// idle one.
 const ALLOCATOR_LAG: Duration = Duration::from_secs(5);
@@ -50,6 +55,8 @@ pub struct LiveOptions {
     pub without: BTreeSet<String>,
     /// How long one wait may take.
     pub deadline: Duration,
+    /// How long, on the way back, the new addresses go on answering after the last Service has moved back.
+    pub linger: Duration,
 }
 
 impl LiveOptions {
@@ -61,6 +68,7 @@ impl LiveOptions {
             reach: Reach::Auto,
             without: BTreeSet::new(),
             deadline: DEADLINE,
+            linger: LINGER,
         }
     }
 }

@@ -3,6 +3,9 @@
 //! Within a batch the stages are arranged so that the way back, which runs them in reverse, is the same
 //! protocol with the addresses exchanged: an address is handed to the allocator, the data plane is waited
 //! for, and only then the Service takes it. Stages that matter in one direction only do nothing in the other.
+//!
+//! Whoever resolved a name a moment before its Service moved back connects to the new address for a while. So on the
+//! way back all batches move first, then it *lingers* once, and only then the new addresses are taken away.
 
 use std::ops::Range;
 
@@ -21,6 +24,7 @@ enum Part {
     OpenRange,
     Shadows,
     Prewarm,
+    Linger,
     HandOver,
     SettleOld,
     Barrier,
@@ -28,6 +32,7 @@ enum Part {
     HandBack,
     Verify,
     Settle,
+    Temporaries,
     Unwarm,
     Close,
     NoReturn,
@@ -36,13 +41,14 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 20] = [
         Self::Prepare,
         Self::Flags,
         Self::Reserve,
         Self::OpenRange,
         Self::Shadows,
         Self::Prewarm,
+        Self::Linger,
         Self::HandOver,
         Self::SettleOld,
         Self::Barrier,
@@ -50,6 +56,7 @@ impl Part {
         Self::HandBack,
         Self::Verify,
         Self::Settle,
+        Self::Temporaries,
         Self::Unwarm,
         Self::Close,
         Self::NoReturn,
@@ -66,6 +73,7 @@ impl Part {
             Self::OpenRange => "open-range",
             Self::Shadows => "shadows",
             Self::Prewarm => "prewarm",
+            Self::Linger => "linger",
             Self::HandOver => "hand-over",
             Self::SettleOld => "settle-old",
             Self::Barrier => "barrier",
@@ -73,6 +81,7 @@ impl Part {
             Self::HandBack => "hand-back",
             Self::Verify => "verify",
             Self::Settle => "settle",
+            Self::Temporaries => "temporaries",
             Self::Unwarm => "unwarm",
             Self::Close => "close",
             Self::NoReturn => "no-return",
@@ -179,10 +188,11 @@ impl Renumbering {
         };
         add(!objects || is_swept, &[Part::Reserve]);
         add(has_shadows, &[Part::Shadows]);
-        add(true, &[Part::Prewarm]);
+        add(true, &[Part::Prewarm, Part::Linger]);
         add(objects, &[Part::HandOver, Part::SettleOld]);
         add(true, &[Part::Barrier, Part::Flip, Part::Verify]);
         add(objects, &[Part::HandBack, Part::Settle]);
+        add(objects && has_shadows, &[Part::Temporaries]);
         add(has_shadows, &[Part::Unwarm]);
     }
 
@@ -223,6 +233,9 @@ impl Renumbering {
             Part::OpenRange => format!("create the ServiceCIDR of `{}`", self.to),
             Part::Shadows => format!("make the shadow Services of {of}"),
             Part::Prewarm => format!("route the new addresses of {of}"),
+            Part::Linger => {
+                format!("on the way back: leave the new addresses of {of} for those who know them")
+            }
             Part::HandOver => format!("give the allocator the new addresses of {of}"),
             Part::SettleOld => format!("on the way back: settle the old addresses of {of}"),
             Part::Barrier => format!("wait until every node routes {of}"),
@@ -230,6 +243,7 @@ impl Renumbering {
             Part::HandBack => format!("on the way back: give the allocator the old addresses of {of}"),
             Part::Verify => format!("wait until every node routes {of} as moved"),
             Part::Settle => format!("settle the new addresses of {of}"),
+            Part::Temporaries => format!("free the temporary addresses of {of}"),
             Part::Unwarm => format!("remove the warming shadows of {of}"),
             Part::Close => "leave the old range to its end".into(),
             Part::NoReturn => "from here on there is no way back".into(),
@@ -283,6 +297,7 @@ impl Work for Renumbering {
             Part::OpenRange => vec![compiler.open_range(), compiler.range_is_ready()],
             Part::Shadows => compiler.shadows(batch, moves),
             Part::Prewarm => some(&|m| compiler.prewarm(m)),
+            Part::Linger => vec![steps::linger(batch, moves)],
             Part::HandOver => some(&|m| compiler.hand_over(m)),
             Part::SettleOld => some(&|m| compiler.settle_old(m)),
             Part::Barrier => vec![steps::barrier("barrier", batch)],
@@ -294,16 +309,55 @@ impl Work for Renumbering {
             }
             Part::Verify => vec![steps::barrier("verify", batch)],
             Part::Settle => each(&|m| compiler.settle(m)),
-            Part::Unwarm => {
+            Part::Temporaries => {
                 let mut steps = vec![steps::seen("returned", batch)];
                 steps.extend(moves.iter().flat_map(|m| compiler.free_temporaries(m)));
-                steps.extend(some(&|m| compiler.unwarm(m)));
                 steps
             }
+            Part::Unwarm => some(&|m| compiler.unwarm(m)),
             Part::Close => Compiler::close(),
             Part::NoReturn => vec![steps::no_return()],
             Part::Retire => each(&|m| compiler.retire(m)),
             Part::Finish => compiler.finish(),
+        }
+    }
+
+    /// The reverse order, but for the batches that follow each other: of them all, what comes before the lingering is
+    /// undone first. Not in the bitmap era: there the API servers free, after some minutes, the bit of an address that
+    /// no Service has, so that each batch lingers by itself.
+    fn way_back(&self) -> Vec<Stage> {
+        let mut stages = self.stages();
+        stages.reverse();
+        if self.era == Era::Bitmap {
+            return stages;
+        }
+        let mut order = Vec::with_capacity(stages.len());
+        for run in stages.chunk_by(|one, next| one.batch.is_some() && next.batch.is_some()) {
+            for half in [Half::Moves, Half::Lingers, Half::Leaves] {
+                order.extend(run.iter().filter(|stage| Half::of(stage) == half).cloned());
+            }
+        }
+        order
+    }
+}
+
+/// What the way back of a batch consists of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Half {
+    /// Every Service has its old address again.
+    Moves,
+    Lingers,
+    /// The new address goes.
+    Leaves,
+}
+
+impl Half {
+    fn of(stage: &Stage) -> Self {
+        match Part::named(&stage.name) {
+            Some(Part::Linger) => Self::Lingers,
+            // One batch after the other uses the same temporary addresses.
+            Some(Part::Temporaries | Part::Reserve | Part::Shadows | Part::Prewarm) => Self::Leaves,
+            _ => Self::Moves,
         }
     }
 }

@@ -53,6 +53,7 @@ pub(super) mod word {
     pub(in crate::renumber) const BARRIER: &str = "barrier";
     pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
     pub(in crate::renumber) const SEEN: &str = "seen";
+    pub(in crate::renumber) const LINGER: &str = "linger";
     pub(in crate::renumber) const ALLOCATION: &str = "allocation";
     pub(in crate::renumber) const ALLOCATION_BACK: &str = "allocation-back";
     pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
@@ -71,6 +72,14 @@ pub(super) fn barrier(name: &str, batch: usize) -> Step {
 fn wait_for(name: &str, batch: usize, what: &str, until: &str) -> Step {
     let wait = Wait { name: what.to_string(), batch: Some(batch), until: until.to_string() };
     step(name, &format!("{batch:05}"), Action::Wait(wait))
+}
+
+/// Leaving the new addresses routed when their Services have moved back.
+pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
+    let until = "nobody connects any more to a new address that a name was resolved to";
+    let wait = Wait { name: word::LINGER.to_string(), batch: Some(batch), until: until.to_string() };
+    let of = moves.iter().map(|candidate| candidate.step("flip")).collect();
+    step("linger", &format!("{batch:05}"), Action::WaitBack { of, wait })
 }
 
 /// Waiting for every API server to know what its repair loop must not misunderstand.

@@ -25,6 +25,7 @@ mod findings;
 mod gates;
 mod guarding;
 mod harness;
+mod lingering;
 mod logging;
 mod loops;
 mod meddling;

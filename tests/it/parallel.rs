@@ -254,7 +254,10 @@ async fn revisions(store: &Saboteur) -> HashMap<String, (Revision, Revision)> {
 }
 
 fn must_be_alone(step: &Step) -> bool {
-    let kind = matches!(step.action, Action::Wait(_) | Action::External(_) | Action::PointOfNoReturn);
+    let kind = matches!(
+        step.action,
+        Action::Wait(_) | Action::WaitBack { .. } | Action::External(_) | Action::PointOfNoReturn
+    );
     step.about.is_empty() || kind
 }
 

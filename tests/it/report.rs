@@ -317,7 +317,7 @@ async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
                 Action::Wait(_) => 2,
                 _ => i64::from(index % 40 == 39),
             };
-            if !matches!(step.action, Action::WayBack { .. }) {
+            if !step.action.is_for_the_way_back() {
                 let (_, record) = journal.record(&step.id, State::Done, time, None).expect("it may");
                 journal.recorded(&step.id, record, Revision(8));
             }

@@ -181,7 +181,7 @@ async fn a_commit_whose_answer_is_lost_is_not_done_twice() {
     let start = written(&serving).await;
     serving.netsurgeon(&whole_apply(&serving)).expect(0);
     let undisturbed = written(&serving).await;
-    serving.netsurgeon("renumber rollback --yes --confirm flags").expect(0);
+    serving.netsurgeon("renumber rollback --yes --linger 0 --confirm flags").expect(0);
     serving.netsurgeon(&format!("operation forget {}", serving.journals().remove(0))).expect(0);
     wait_until("the new range's ServiceCIDR is gone", DEADLINE, async || {
         let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;

@@ -116,7 +116,7 @@ async fn a_batch_is_rolled_back(mode: ProxyMode, hold: &str) {
     let mut serving = Serving::start(Era::Objects, mode).await;
     let (health, old) = (Health::start(), Serving::targets());
     let new = [Target::tcp("10.200.0.5", 80), Target::udp("10.200.0.5", 80)];
-    let gate = format!("{} --on-gate-failure rollback", health.words());
+    let gate = format!("{} --on-gate-failure rollback --linger 0", health.words());
     let probe = serving.probe(&old).await;
     let words = format!("{} --hold {hold} {gate}", serving.apply_words());
     let rolled_back = serving.netsurgeon(&words).expect(6);
@@ -134,11 +134,11 @@ async fn a_batch_is_rolled_back(mode: ProxyMode, hold: &str) {
     let at_the_gate = format!("operation resume {operation} --gate-command /bin/false");
     serving.netsurgeon(&at_the_gate).expect(6);
     let anew = format!(
-        "operation resume {operation} --on-gate-failure rollback --gate-command /bin/sh --gate-arg=-c \
+        "operation resume {operation} --on-gate-failure rollback --linger 0 --gate-command /bin/sh --gate-arg=-c \
          --gate-arg=exit${{IFS}}$((NETSURGEON_BATCH!=1))"
     );
     let mut dying = serving.start_netsurgeon(&anew);
-    wait_for_undone(&serving, 3, || dying.ended()).await;
+    serving.wait_for_undone(&mut dying, 3).await;
     println!("killed after {:?}", lines_of(&dying.err).last());
     drop(dying);
     let finished = serving.netsurgeon(&format!("operation resume {operation} --take-over {gate}")).expect(6);
@@ -156,22 +156,6 @@ async fn a_batch_is_rolled_back(mode: ProxyMode, hold: &str) {
     serving.assert_unbroken(&probe.stop(), &old);
     serving.retire();
     serving.assert_clean();
-}
-
-/// Waits until so many Services are moved back, while the program runs.
-async fn wait_for_undone(serving: &Serving, count: usize, mut ended: impl FnMut() -> Option<i32>) {
-    wait_until("flips are undone", DEADLINE, async || {
-        assert_eq!(ended(), None, "it is still running");
-        let keys = serving.cluster.etcd.keys("/netsurgeon/").await;
-        let mut found = 0;
-        for key in keys.iter().filter(|key| key.contains("/steps/flip/")) {
-            let record = serving.cluster.etcd.get(key).await.unwrap_or_default();
-            let record: Value = serde_json::from_slice(&record).unwrap_or_default();
-            found += usize::from(record["state"] == "undo-done");
-        }
-        if found >= count { Ok(()) } else { Err(found.to_string()) }
-    })
-    .await;
 }
 
 /// A Service that has moved, and to which nobody connects.
@@ -200,8 +184,9 @@ async fn everything_is_rolled_back() {
     let gone = moved_and_not_probed(&serving).await;
     serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{gone}")).await;
     let operation = serving.journals().remove(0);
-    let words =
-        format!("operation resume {operation} --on-gate-failure rollback-all --gate-command /bin/false");
+    let words = format!(
+        "operation resume {operation} --on-gate-failure rollback-all --linger 0 --gate-command /bin/false"
+    );
     let rolled_back = serving.netsurgeon(&words).expect(4);
     let given_up = format!("default/{gone} is gone or was made anew");
     assert_says(&rolled_back, &["rolling everything back", &given_up, "everything was rolled back"]);

@@ -246,7 +246,7 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     .await;
 
     serving.restart_with("10.96.0.0/16").await;
-    serving.netsurgeon("renumber rollback --yes --confirm flags").expect(0);
+    serving.netsurgeon("renumber rollback --yes --linger 0 --confirm flags").expect(0);
     for (file, child) in &mut guards {
         wait_for(&serving, file, "\"ended\"").await;
         assert!(child.wait().expect("a child").success(), "{file}");

@@ -230,7 +230,7 @@ fn apply_or_resume(operation: Option<&str>) -> String {
 }
 
 fn back(operation: Option<&str>) -> String {
-    format!("operation rollback {} --take-over --yes", operation.expect("an operation"))
+    format!("operation rollback {} --take-over --yes --linger 0", operation.expect("an operation"))
 }
 
 fn go_on(operation: Option<&str>) -> String {

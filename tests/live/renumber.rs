@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, NEW_RANGE, Serving};
+use super::rig::report::Target;
+use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, lines_of};
 
 #[tokio::test]
 async fn rolled_back_with_what_others_changed_meanwhile() {
@@ -22,7 +23,7 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     let path = "/api/v1/namespaces/default/services/web-3";
     serving.cluster.api.merge(path, &json!({"metadata": {"labels": {"release": "2026.3"}}})).await;
     serving.restart_with("10.96.0.0/16").await;
-    let rolled_back = serving.netsurgeon("renumber rollback --yes --confirm flags").expect(0);
+    let rolled_back = serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
     for deleted in ["web-4", "doors"] {
         assert!(rolled_back.err.contains(&format!("default/{deleted} is gone")), "{}", rolled_back.err);
     }
@@ -45,6 +46,33 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     let operation = serving.journals().remove(0);
     serving.netsurgeon(&format!("operation forget {operation}")).expect(0);
     assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
+}
+
+/// Whoever resolved a name just before its Service moved back gets through at the new address, too, of a Service that
+/// its external IP holds and of one that a shadow does, in the first batch and in the last.
+#[tokio::test]
+async fn rolled_back_under_clients_that_remember_the_new_addresses() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let ports = json!({"type": "NodePort", "clusterIP": "10.96.1.200"});
+    serving.cluster.create_echo_service("doors", &json!({"app": "web"}), &ports).await;
+    serving.apply("").await;
+    let addresses = ["0.5", "1.1", "1.7", "1.24", "1.200"];
+    let new = addresses.map(|address| Target::tcp(&format!("10.200.{address}"), 80));
+    let old = addresses.map(|address| Target::tcp(&format!("10.96.{address}"), 80));
+    let (remembering, asking_anew) = (serving.probe(&new).await, serving.probe(&old).await);
+    serving.restart_with("10.96.0.0/16").await;
+    let mut running = serving.start_netsurgeon("renumber rollback --yes --linger 15 --confirm flags");
+    serving.wait_for_undone(&mut running, SERVICES + 3).await;
+    remembering.wait_for_attempts(new[0], 200, DEADLINE).await;
+    let remembered = remembering.stop();
+    assert_eq!(running.ended(), None, "it lingers");
+    serving.assert_unbroken(&remembered, &new);
+    assert_eq!(running.end().await, 0, "{:?}", lines_of(&running.err));
+    serving.assert_unbroken(&asking_anew.stop(), &old);
+    let gone = serving.client.probe(&new);
+    for target in new {
+        gone.wait_for_failure(target, DEADLINE).await;
+    }
 }
 
 /// The lock on deploy pipelines is none on netsurgeon: the same user's writes through the API and those in etcd

@@ -226,6 +226,22 @@ impl Serving {
         .await;
     }
 
+    /// Waits until so many Services are moved back, while the program runs.
+    pub async fn wait_for_undone(&self, running: &mut Watched, count: usize) {
+        wait_until("flips are undone", DEADLINE, async || {
+            assert_eq!(running.ended(), None, "it is still running");
+            let keys = self.cluster.etcd.keys("/netsurgeon/").await;
+            let mut found = 0;
+            for key in keys.iter().filter(|key| key.contains("/steps/flip/")) {
+                let record = self.cluster.etcd.get(key).await.unwrap_or_default();
+                let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+                found += usize::from(record["state"] == "undo-done");
+            }
+            if found >= count { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+    }
+
     /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
     /// by itself before.
     pub async fn kill_after(&self, words: &str, records: usize) -> bool {

@@ -39,7 +39,7 @@ async fn an_operation_is_seen_from_outside() {
 
     serving.restart_with("10.96.0.0/16").await;
     refuse_events(&serving, "RenumberingUndone").await;
-    let screen = serving.on_a_terminal("renumber rollback --yes --confirm flags").expect(0).out;
+    let screen = serving.on_a_terminal("renumber rollback --yes --linger 0 --confirm flags").expect(0).out;
     assert!(
         screen.contains(&format!("{MOVED} Kubernetes events")) && screen.contains("not be written"),
         "{screen}"

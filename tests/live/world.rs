@@ -59,7 +59,8 @@ fn world<'a>(
     plan: &'a Plan<Renumbering>,
     approver: &'a Says,
 ) -> LiveWorld<'a> {
-    LiveWorld { cluster: api, store, work: &plan.work, approver, options: LiveOptions::new("test") }
+    let options = LiveOptions { linger: Duration::ZERO, ..LiveOptions::new("test") };
+    LiveWorld { cluster: api, store, work: &plan.work, approver, options }
 }
 
 /// Services with a pod behind them; with one whose address a shadow holds, if asked for.

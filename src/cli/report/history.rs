@@ -195,7 +195,7 @@ impl History {
                     let words = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
                     What::External(external.name.clone(), words.clone())
                 }
-                Action::Wait(_) => What::Wait,
+                Action::Wait(_) | Action::WaitBack { .. } => What::Wait,
                 _ => What::Step,
             };
             moments.push(Moment { time: *time, stage: stage.index, back, what });

@@ -4,7 +4,7 @@ use super::{Executor, Failure, Report};
 use crate::operation::OperationError;
 use crate::operation::journal::{Returning, State};
 use crate::operation::plan::Work;
-use crate::operation::step::{Action, Step, StepId};
+use crate::operation::step::{Step, StepId};
 
 impl Executor<'_> {
     /// Undoes one batch, last step first, with the waits of the way back; the others stay as they are. Afterwards
@@ -14,10 +14,10 @@ impl Executor<'_> {
     /// undone, because someone else has changed an object, the rest is, and the failure is
     /// [`OperationError::BatchStuck`]; the same call tries again.
     pub async fn unwind_batch(&mut self, work: &dyn Work, returning: &Returning) -> Result<Report, Failure> {
-        let mut stages = work.stages();
+        let mut stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         stages.retain(|stage| stage.batch == Some(returning.batch));
-        let steps: Vec<Step> = stages.iter().flat_map(|stage| work.steps(stage)).collect();
+        let steps: Vec<Step> = stages.iter().rev().flat_map(|stage| work.steps(stage)).collect();
         let first = steps.first().map_or_else(|| StepId("(none)".into()), |step| step.id.clone());
         let failed = |source| Failure { step: first.clone(), source };
         let guards = self.guards.clone();
@@ -29,8 +29,8 @@ impl Executor<'_> {
             let (batch, step, reason) = (returning.batch, stuck.step.clone(), stuck.reason.clone());
             return Err(Failure { step, source: OperationError::BatchStuck { batch, reason } });
         }
-        let is_for_the_way_back = |step: &Step| matches!(step.action, Action::WayBack { .. });
-        let (last, most): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_for_the_way_back);
+        let (last, most): (Vec<Step>, Vec<Step>) =
+            steps.into_iter().partition(|step| step.action.is_for_the_way_back());
         let order: Vec<StepId> = most.into_iter().chain(last).map(|step| step.id).collect();
         let now = self.ambient.now();
         self.journal.reset(self.store, &order, now, &guards).await.map_err(failed)?;

@@ -53,7 +53,7 @@ impl Carrier<'_> {
         }
         match &step.action {
             Action::Swap { forward, .. } => self.swap(step, Some(forward), State::Done).await?,
-            Action::WayBack { .. } => return Ok(false),
+            Action::WayBack { .. } | Action::WaitBack { .. } => return Ok(false),
             Action::Api { forward, .. } => {
                 self.api(step, forward, state, State::Started, State::Done).await?;
             }
@@ -79,7 +79,7 @@ impl Carrier<'_> {
             Action::Api { backward: Some(change), .. } => {
                 self.api(step, change, state, State::UndoStarted, State::UndoDone).await
             }
-            Action::Wait(wait) => {
+            Action::Wait(wait) | Action::WaitBack { wait, .. } => {
                 self.wait(wait).await?;
                 if state == Some(State::UndoDone) {
                     Ok(())

@@ -67,7 +67,9 @@ impl Unwinding {
     fn undone(&mut self, step: &Step) {
         self.begun = true;
         match &step.action {
-            Action::Wait(wait) => drop(self.waited_for.insert(wait.name.clone())),
+            Action::Wait(wait) | Action::WaitBack { wait, .. } => {
+                self.waited_for.insert(wait.name.clone());
+            }
             _ => self.waited_for.clear(),
         }
     }
@@ -75,7 +77,7 @@ impl Unwinding {
     /// Whether a step must stay because a later one, which builds on it, could not be undone.
     fn is_built_upon(&self, step: &Step) -> bool {
         match &step.action {
-            Action::Wait(_) => false,
+            Action::Wait(_) | Action::WaitBack { .. } => false,
             _ if step.about.is_empty() => !self.stuck.is_empty(),
             _ => self.stuck.contains(&step.about),
         }
@@ -175,8 +177,7 @@ impl Crew<'_> {
         if lock(left).things.contains(&step.about) {
             return Ok(Outcome::Nothing);
         }
-        let is_for_the_way_back = matches!(step.action, Action::WayBack { .. });
-        if !is_for_the_way_back && self.carrier.state(&step.id) != Some(State::Done) {
+        if !step.action.is_for_the_way_back() && self.carrier.state(&step.id) != Some(State::Done) {
             self.carrier.tell(Event::StepStarted { step });
         }
         match self.carrier.forward(step).await {
@@ -226,12 +227,11 @@ impl Crew<'_> {
         let state = self.carrier.state(&step.id);
         let Way::Back(unwinding) = way else { return state != Some(State::Done) };
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
+        let was_carried_out = |other| !matches!(self.carrier.state(other), None | Some(State::Failed));
         match &step.action {
             Action::Wait(wait) => lock(unwinding).owes(wait) || was_begun(state),
-            Action::WayBack { of, .. } => {
-                let other = self.carrier.state(of);
-                state != Some(State::UndoDone) && !matches!(other, None | Some(State::Failed))
-            }
+            Action::WaitBack { of, wait } => lock(unwinding).owes(wait) && of.iter().any(was_carried_out),
+            Action::WayBack { of, .. } => state != Some(State::UndoDone) && was_carried_out(of),
             _ => was_begun(state),
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn groups<'s>(steps: &'s [&'s Step]) -> impl Iterator<Item = &'s [&'s
 fn is_alone(step: &Step) -> bool {
     let has_company = match &step.action {
         Action::Swap { .. } | Action::WayBack { .. } | Action::Api { .. } => true,
-        Action::Wait(_) | Action::External(_) | Action::PointOfNoReturn => false,
+        Action::Wait(_) | Action::WaitBack { .. } | Action::External(_) | Action::PointOfNoReturn => false,
     };
     step.about.is_empty() || !has_company
 }

@@ -35,6 +35,8 @@ pub fn given_up(
 fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bool {
     let begun = match &step.action {
         Action::WayBack { of, .. } => state(of).is_some(),
+        // It is no Service's.
+        Action::WaitBack { .. } => return false,
         _ => state(&step.id).is_some(),
     };
     begun && state(&step.id) != Some(State::UndoDone)
