@@ -68,6 +68,8 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
     assert_eq!(running.ended(), None, "it lingers");
     serving.assert_unbroken(&remembered, &new);
     assert_eq!(running.end().await, 0, "{:?}", lines_of(&running.err));
+    let said = lines_of(&running.err);
+    assert!(said.iter().any(|line| line.contains("for 15 s the new addresses go on answering")), "{said:?}");
     serving.assert_unbroken(&asking_anew.stop(), &old);
     let gone = serving.client.probe(&new);
     for target in new {

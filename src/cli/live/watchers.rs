@@ -12,7 +12,7 @@ use crate::cli::log::{self, Kind};
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::tally::{Goal, Tally};
-use crate::operation::{Event, Journal, Observer};
+use crate::operation::{Action, Event, Journal, Observer};
 use crate::renumber::Renumbering;
 
 /// They, until the operation has ended.
@@ -20,6 +20,8 @@ pub(super) struct Watchers<'a> {
     output: &'a Output,
     progress: Progress<'a>,
     announcer: Option<Announcer<'a>>,
+    /// How long it lingers, in seconds.
+    linger: u64,
 }
 
 impl<'a> Watchers<'a> {
@@ -45,12 +47,12 @@ impl<'a> Watchers<'a> {
             output.say(Kind::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
         }
         let announcer = (!args.no_events).then(|| Announcer::new(&session.cluster, operation, work));
-        Self { output, progress: Progress::new(output, tally), announcer }
+        Self { output, progress: Progress::new(output, tally), announcer, linger: args.linger }
     }
 
     /// Ends watching.
     pub(super) async fn finish(self) {
-        let Self { output, progress, announcer } = self;
+        let Self { output, progress, announcer, .. } = self;
         drop(progress);
         if let Some(announcer) = announcer {
             announcer.finish(output).await;
@@ -61,6 +63,16 @@ impl<'a> Watchers<'a> {
 impl Observer for Watchers<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.progress.event(event);
+        if let Event::StepStarted { step } = event
+            && matches!(step.action, Action::WaitBack { .. })
+        {
+            let fields = [("seconds", Value::from(self.linger))];
+            let text = format!(
+                "for {} s the new addresses go on answering, for those who resolved a name a moment ago (--linger)",
+                self.linger
+            );
+            self.output.say(Kind::Note, &text, &fields);
+        }
         if let Some(announcer) = &mut self.announcer {
             announcer.event(event);
         }
