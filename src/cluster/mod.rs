@@ -13,6 +13,7 @@
 mod access;
 mod barrier;
 mod connection;
+mod dial;
 mod error;
 mod event;
 mod health;
@@ -29,6 +30,7 @@ use serde_json::{Value, json};
 
 pub use access::User;
 pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode};
+pub use dial::dial;
 pub use error::ClusterError;
 pub use event::ServiceEvent;
 pub use lease::{Lease, LeaseHolder};

@@ -14,6 +14,7 @@ mod intention;
 pub mod live;
 pub mod plan;
 pub mod ranges;
+pub mod reach;
 pub mod rehearse;
 pub mod simulate;
 pub mod stages;

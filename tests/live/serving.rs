@@ -134,6 +134,18 @@ pub fn command(cluster: &Cluster, words: &str) -> Command {
     command
 }
 
+/// Runs the program to its end, and shows what it prints.
+pub fn run(words: &str, mut command: Command) -> Run {
+    let output = command.output().expect("netsurgeon runs");
+    let run = Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
+    run
+}
+
 /// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
 pub struct Serving {
     pub cluster: Cluster,
@@ -178,14 +190,7 @@ impl Serving {
 
     /// Runs the program, and shows what it prints.
     pub fn netsurgeon(&self, words: &str) -> Run {
-        let output = self.command(words).output().expect("netsurgeon runs");
-        let run = Run {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        };
-        println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
-        run
+        run(words, self.command(words))
     }
 
     /// Starts the program, to be listened to while it runs.

@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
+use super::rig::network::gateway;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, SERVICES, Serving, Watched, lines_of};
+use super::rig::relay::Relay;
+use super::serving::{DEADLINE, ENDING, NEW_RANGE, Run, SERVICES, Serving, Watched, lines_of, run};
 
 /// Services that move: those of the cluster, `web` and `kubernetes`.
 const MOVED: u64 = SERVICES as u64 + 2;
@@ -62,6 +65,60 @@ async fn an_operation_is_seen_from_outside() {
     let words = serving.apply_words().replace("before.db", "again.db");
     serving.netsurgeon(&format!("{words} --no-events")).expect(6);
     assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more, as asked for");
+}
+
+/// From a node both addresses of a Service are tried, and a silent one that must answer is an error; from where no
+/// Service is routed, both are.
+#[tokio::test]
+async fn both_addresses_are_tried_from_a_node() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let etcd = serving.cluster.etcd.endpoint();
+    let relay = Relay::start_at(gateway().into(), etcd.trim_start_matches("http://"));
+    let node = serving.cluster.nodes[0].namespace().path();
+    let on_the_node = |words: &str| {
+        let mut command = Command::new("nsenter");
+        command.env_clear().args([&format!("--net={node}"), "--", env!("CARGO_BIN_EXE_netsurgeon")]);
+        command.args(words.split_whitespace()).env("ETCDCTL_ENDPOINTS", relay.address());
+        run(words, command)
+    };
+    let verify = "renumber verify --probe default/web --probe default/web-6:80 -o json";
+    let paused = format!("{} --until +1s --pause 1", serving.apply_words());
+    serving.netsurgeon(&paused).expect(6);
+    let tried = |run: &Run| -> Vec<Value> {
+        let probes = run.json()["probes"].as_array().cloned().unwrap_or_default();
+        probes.iter().flat_map(|probe| [&probe["old"], &probe["new"]]).cloned().collect()
+    };
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
+    let both = on_the_node(verify).expect(0);
+    assert_eq!(tried(&both).len(), 4);
+    assert!(
+        tried(&both).iter().all(|one| one["expected"] == true && one["answered"] == true),
+        "{}",
+        both.out
+    );
+    assert!(both.err.contains("probe of default/web: old 10.96.0.5:80 answers in "), "{}", both.err);
+    let elsewhere = serving.netsurgeon(verify).expect(3);
+    assert_eq!(elsewhere.json()["findings"][0]["code"], "address-unanswered", "{}", elsewhere.out);
+
+    serving.restart_with(NEW_RANGE).await;
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    serving.netsurgeon(&format!("renumber retire --yes --keep-journal {ENDING}")).expect(0);
+    let verify = format!("{verify} --operation {operation}");
+    wait_until("the old address is silent", DEADLINE, async || {
+        let retired = on_the_node(&verify).expect(0);
+        let tried = tried(&retired);
+        let (old, new) = (&tried[0], &tried[1]);
+        assert!(
+            new["expected"] == true && new["answered"] == true && old["expected"] == false,
+            "{new} {old}"
+        );
+        if old["answered"] == false { Ok(()) } else { Err(old.to_string()) }
+    })
+    .await;
+    for wrong in ["default/none", "default/web:0", "web"] {
+        on_the_node(&format!("renumber verify --operation {operation} --probe {wrong}")).expect(2);
+    }
 }
 
 fn json(line: &str) -> Value {

@@ -1,17 +1,21 @@
 //! `netsurgeon renumber status` and `verify`: how a renumbering stands, and whether that is so.
 
 mod look;
+mod probe;
 mod watch;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
 use self::look::Look;
+use self::probe::ProbeArgs;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone, table};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
+use crate::store::etcd::EtcdStore;
 use crate::survey::{Finding, Severity};
 
 /// Show how far a renumbering has come
@@ -20,6 +24,7 @@ use crate::survey::{Finding, Severity};
 Examples:
   netsurgeon renumber status
   netsurgeon renumber status --watch              # until the renumbering has come to its end
+  netsurgeon renumber status --watch --probe default/web --probe shop/cart:8080      # on a node
   netsurgeon renumber status -o json | jq .held
   netsurgeon renumber status --watch 10 -o json | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
@@ -42,6 +47,7 @@ pub struct StatusArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber verify
+  netsurgeon renumber verify --probe default/web                # on a node: both of its addresses answer
   netsurgeon renumber verify -o json | jq '.findings[].code'")]
 pub struct VerifyArgs {
     #[command(flatten)]
@@ -55,7 +61,17 @@ struct StandingArgs {
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
     #[command(flatten)]
+    probe: ProbeArgs,
+    #[command(flatten)]
     etcd: EtcdArgs,
+}
+
+impl StandingArgs {
+    /// Looks at that renumbering, or at the one of this id.
+    async fn look(&self, store: &Arc<EtcdStore>, operation: Option<&str>) -> Result<Look, Failure> {
+        let operation = operation.or(self.operation.as_deref());
+        Look::take(store, &self.etcd.layout(), operation, &self.probe).await
+    }
 }
 
 /// Runs `status`.
@@ -75,8 +91,11 @@ pub async fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, Fai
 
 async fn stand(context: &Context, args: &StandingArgs) -> Result<Look, Failure> {
     let store = args.etcd.connect().await?;
-    let look = Look::take(&store, &args.etcd.layout(), args.operation.as_deref()).await?;
+    let look = args.look(&store, None).await?;
     context.output.data(&look, |output| Ok(findings(output, &look)))?;
+    for probed in &look.probes {
+        context.output.progress(&probed.words());
+    }
     context.output.progress(&look.to_string());
     Ok(look)
 }

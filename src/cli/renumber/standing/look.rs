@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::probe::{ProbeArgs, Probed};
 use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
 use crate::cli::output::counted;
@@ -38,6 +39,8 @@ pub(super) struct Look {
     tiers: Vec<TierLook>,
     /// Services born in the old range.
     newcomers: Vec<String>,
+    /// What came of the connections that were asked for.
+    pub(super) probes: Vec<Probed>,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -73,13 +76,16 @@ impl Look {
         store: &Arc<EtcdStore>,
         layout: &Layout,
         operation: Option<&str>,
+        probe: &ProbeArgs,
     ) -> Result<Self, Failure> {
         let survey = Survey::read(store.as_ref(), layout, None).await?;
         let cluster = survey.cluster_id.clone().unwrap_or_default();
         let ongoing = open_operation(store.as_ref(), &cluster, operation, Some(survey.revision)).await?;
         let holder = Lock::holder(store.as_ref(), &cluster).await?;
         let work = &ongoing.plan.work;
-        let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
+        let mut verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
+        let (probes, unanswered) = probe.run(&ongoing, &survey).await?;
+        verified.findings.extend(unanswered);
         let [waiting, held, retired] = verified.counts;
         Ok(Self {
             version: 1,
@@ -94,6 +100,7 @@ impl Look {
             retired,
             tiers: TierLook::all(work, &ongoing.journal),
             newcomers: current::compare(work, &survey).newcomers,
+            probes,
             findings: verified.findings,
             operation: ongoing.operation,
         })

@@ -16,15 +16,15 @@ const SHOWN: usize = 12;
 
 /// Watches.
 pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration) -> Result<Outcome, Failure> {
-    let (store, layout) = (args.etcd.connect().await?, args.etcd.layout());
-    let mut last = Look::take(&store, &layout, args.operation.as_deref()).await?;
+    let store = args.etcd.connect().await?;
+    let mut last = args.look(&store, None).await?;
     show(&context.output, &last)?;
     let mut trouble = None;
     while !last.has_ended() {
         sleep(every).await;
         let begun = Instant::now();
-        match Look::take(&store, &layout, Some(&last.operation)).await {
-            Ok(look) if look == last => {}
+        match args.look(&store, Some(&last.operation)).await {
+            Ok(look) if look == last && (look.probes.is_empty() || !context.output.redraws()) => {}
             Ok(look) => {
                 last = look;
                 show(&context.output, &last)?;
@@ -72,6 +72,9 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
     if more > 0 {
         lines.push(&rest);
     }
-    let parts = look.to_string().replace("; ", "\n  ");
+    let mut parts = look.to_string().replace("; ", "\n  ");
+    for probed in &look.probes {
+        parts = format!("{parts}\n  {}", probed.words());
+    }
     output.redraw(&format!("{parts}\n\n{}", lines.join("\n")))
 }

@@ -1,0 +1,72 @@
+//! Connecting to a Service's old and new address: which of them must answer, by how far it has come. Pure: who
+//! connects says what came of it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::intention::{Move, Renumbering};
+use super::verify::Phase;
+use crate::operation::{State, StepId};
+use crate::survey::{Finding, ServiceRecord, Survey};
+
+/// One of the two addresses of a Service that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// Where to connect to.
+    pub at: SocketAddr,
+    /// Whether it must answer, as things stand.
+    pub is_to_answer: bool,
+}
+
+/// A Service whose addresses are to be tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// `namespace/name`.
+    pub subject: String,
+    /// The address that it had before.
+    pub old: Address,
+    /// The address that it gets.
+    pub new: Address,
+}
+
+impl Reach {
+    /// Returns where to connect to for a Service of the plan: at this port, or at its first TCP port. `state` tells the
+    /// state of a step. Fails, in words, if it has no part in the plan or no such port.
+    pub fn of(
+        work: &Renumbering,
+        survey: &Survey,
+        (subject, port): (&str, Option<u16>),
+        state: impl Fn(&StepId) -> Option<State>,
+    ) -> Result<Self, String> {
+        let candidate = work.moves.iter().find(|candidate| candidate.subject() == subject);
+        let candidate = candidate.ok_or_else(|| format!("`{subject}` has no part in this renumbering"))?;
+        let port = match port {
+            Some(port) => port,
+            None => first_tcp_port(survey, candidate)?,
+        };
+        let phase = Phase::of(candidate, state);
+        let address = |ip: IpAddr, is_to_answer| Address { at: SocketAddr::new(ip, port), is_to_answer };
+        Ok(Self {
+            subject: subject.to_string(),
+            old: address(candidate.old_address, phase != Phase::Retired),
+            new: address(candidate.new_address, phase != Phase::Waiting),
+        })
+    }
+
+    /// Returns the finding that an address which must answer does not, for this reason.
+    pub fn unanswered(&self, address: &Address, reason: &str) -> Finding {
+        let which = if *address == self.old { "old" } else { "new" };
+        Finding::error("address-unanswered", format!("Service {}", self.subject))
+            .says(format!("nobody answers from here at its {which} address `{}`: {reason}", address.at))
+    }
+}
+
+fn first_tcp_port(survey: &Survey, candidate: &Move) -> Result<u16, String> {
+    let is_it =
+        |service: &&ServiceRecord| service.namespace == candidate.namespace && service.name == candidate.name;
+    let subject = candidate.subject();
+    let service = survey.services.iter().find(is_it).ok_or_else(|| format!("`{subject}` is gone"))?;
+    let port =
+        service.spec.ports.iter().find(|port| matches!(port.protocol.as_deref(), None | Some("" | "TCP")));
+    let port = port.and_then(|port| port.port).and_then(|port| u16::try_from(port).ok());
+    port.ok_or_else(|| format!("`{subject}` has no TCP port: only TCP can be tried from here"))
+}
