@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netsurgeon::operation::{
-    Ambient, Checkpoint, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent, State, Stop,
-    Summary, Work,
+    Action, Ambient, Checkpoint, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent,
+    State, Step, Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
@@ -291,12 +291,14 @@ impl Bench {
         Executor { parallel, guards, stop, rate, max_failures, checkpoint, ..executor }
     }
 
-    /// The states of all steps that were begun.
+    /// The states of all steps that were begun; without waits of the way back: whoever goes on waits once more, for all
+    /// batches of which that is owed, and not for each.
     pub async fn states(&self, store: &Saboteur) -> BTreeMap<String, Option<State>> {
         let journal = self.journal(store).await;
         let work = &self.plan.work;
         let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
-        steps.map(|step| (step.id.to_string(), journal.state(&step.id))).collect()
+        let is_told = |step: &Step| !matches!(step.action, Action::WaitBack { .. });
+        steps.filter(is_told).map(|step| (step.id.to_string(), journal.state(&step.id))).collect()
     }
 
     /// What differs from the start, IPAddress objects with a new uid or creation time only excepted; and
