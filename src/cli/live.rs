@@ -300,9 +300,9 @@ impl Session {
             // What stopped it says more than that this could not be written down.
             tracing::warn!(error = %unnoted.error, "the journal could not be told how the operation stands");
         }
-        let turn = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
+        let arrival = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
         noted.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
-        Ok(turn)
+        Ok(arrival)
     }
 
     /// Writes how an operation stands, unless the lock is somebody else's by now.

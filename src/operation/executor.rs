@@ -1,9 +1,10 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches,
+//! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches,
 //! [`batch`] rolls one back.
 
+mod ahead;
 mod batch;
 mod carry;
 mod crew;
@@ -14,6 +15,7 @@ mod schedule;
 use std::num::NonZeroU32;
 use std::sync::Mutex;
 
+use self::ahead::Ahead;
 use self::carry::Carrier;
 use self::crew::{Crew, Unwinding, Way};
 use self::pace::Pace;
@@ -125,6 +127,7 @@ impl<'a> Executor<'a> {
         let (parallel, max_failures) = (self.parallel.max(1), self.max_failures);
         let carrier = Carrier {
             store: self.store,
+            ahead: Ahead::of(self.store),
             world: self.world,
             ambient: self.ambient,
             observer: Mutex::new(&mut *self.observer),
@@ -185,7 +188,8 @@ impl<'a> Executor<'a> {
         self.unwind_stages(work, &stages, begun).await
     }
 
-    /// Undoes stages, given in the order of the way back, each last step first; `begun` tells whether anything of them was undone before.
+    /// Undoes stages, given in the order of the way back, each last step first; `begun` tells whether anything of
+    /// them was undone before.
     async fn unwind_stages(
         &mut self,
         work: &dyn Work,

@@ -333,31 +333,31 @@ impl Work for Renumbering {
         }
         let mut order = Vec::with_capacity(stages.len());
         for run in stages.chunk_by(|one, next| one.batch.is_some() && next.batch.is_some()) {
-            for half in [Half::Moves, Half::Lingers, Half::Leaves] {
-                order.extend(run.iter().filter(|stage| Half::of(stage) == half).cloned());
+            for act in [Act::Move, Act::Linger, Act::Leave] {
+                order.extend(run.iter().filter(|stage| Act::of(stage) == act).cloned());
             }
         }
         order
     }
 }
 
-/// What the way back of a batch consists of.
+/// The acts of which the way back of a batch consists.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Half {
-    /// Every Service has its old address again.
-    Moves,
-    Lingers,
-    /// The new address goes.
-    Leaves,
+enum Act {
+    /// Every Service gets its old address.
+    Move,
+    Linger,
+    /// The new addresses go.
+    Leave,
 }
 
-impl Half {
+impl Act {
     fn of(stage: &Stage) -> Self {
         match Part::named(&stage.name) {
-            Some(Part::Linger) => Self::Lingers,
+            Some(Part::Linger) => Self::Linger,
             // One batch after the other uses the same temporary addresses.
-            Some(Part::Temporaries | Part::Reserve | Part::Shadows | Part::Prewarm) => Self::Leaves,
-            _ => Self::Moves,
+            Some(Part::Temporaries | Part::Reserve | Part::Shadows | Part::Prewarm) => Self::Leave,
+            _ => Self::Move,
         }
     }
 }

@@ -119,6 +119,16 @@ pub trait ReadStore: Send + Sync {
     /// Returns the newest value of one key, `None` if the key does not exist.
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
 
+    /// Returns the newest values of several keys, each as [`Self::get`] does, in the order of the keys; in as few requests
+    /// as the store can. Not necessarily as they all stood at one revision.
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            found.push(self.get(key).await?);
+        }
+        Ok(found)
+    }
+
     /// Visits every key of the given ranges, range by range and in key order within each, as they all
     /// stood at one revision: the one given, or the newest one. Returns that revision.
     ///

@@ -76,6 +76,10 @@ impl ReadStore for Recorder {
         self.store.get(key).await
     }
 
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
+        self.store.get_many(keys).await
+    }
+
     async fn scan(
         &self,
         ranges: &[KeyRange],

@@ -79,8 +79,17 @@ async fn check_gets(store: &dyn ReadStore, all: &[Entry]) {
         let exact = scan(store, &[KeyRange::exact(&entry.key)], None).await.expect("a scan").1;
         assert_eq!(exact, std::slice::from_ref(entry));
     }
-    for absent in ["", "\0", "/no/such/key", "\u{10ffff}"] {
+    let absent = ["", "\0", "/no/such/key", "\u{10ffff}"];
+    for absent in absent {
         assert_eq!(store.get(&absent.into()).await.expect("a get"), None, "{absent:?}");
+    }
+    // More than fit into one of etcd's transactions, one of them twice.
+    let mut wanted: Vec<Key> = absent.into_iter().map(Key::from).collect();
+    wanted.extend(all.iter().map(|entry| entry.key.clone()).cycle().take(all.len().max(150) + 1));
+    let found = store.get_many(&wanted).await.expect("gets");
+    assert_eq!(found.len(), wanted.len());
+    for (key, found) in wanted.iter().zip(found) {
+        assert_eq!(found, store.get(key).await.expect("a get"), "{key}");
     }
 }
 

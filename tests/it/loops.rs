@@ -155,6 +155,12 @@ async fn a_conflict_at_each_commit_changes_nothing() {
     for_every_fault(&[Fault::Conflict]).await;
 }
 
+/// What was read ahead is out of date then, too.
+#[tokio::test]
+async fn others_who_write_everything_before_each_commit_change_nothing() {
+    for_every_fault(&[Fault::Touched]).await;
+}
+
 /// Meets each fault at each commit, forward and back; another process goes on, and the end is that of an
 /// undisturbed operation.
 async fn for_every_fault(faults: &[fn(usize) -> Fault]) {

@@ -88,6 +88,7 @@ fn disturbances() -> impl Strategy<Value = Disturbance> {
     let fault = prop::sample::select(vec![
         Fault::Stop as fn(usize) -> Fault,
         Fault::Conflict,
+        Fault::Touched,
         Fault::LostAfter,
         Fault::LostBefore,
         Fault::LostAndLate,

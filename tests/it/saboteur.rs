@@ -13,7 +13,7 @@ use netsurgeon::store::{
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::harness::{Constant, LOCK, OPERATION};
+use crate::harness::{Constant, LOCK, OPERATION, keys};
 
 /// What goes wrong, at which commit, counted from 1 since the last [`Saboteur::arm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Fault {
     Stop(usize),
     /// Someone else was faster, this once.
     Conflict(usize),
+    /// Just before it somebody else writes every object, as it is: whatever was read before is out of date.
+    Touched(usize),
     /// It happened, and the answer is lost.
     LostAfter(usize),
     /// It did not happen, and the answer is lost.
@@ -220,6 +222,12 @@ impl Saboteur {
                 let change = transaction.changes.first().expect("a change");
                 let (key, expected) = (change.key.clone(), change.expected);
                 Err(CommitError::Conflict { key, expected, found: None })
+            }
+            Fault::Touched(at) if number == at => {
+                for (key, value) in keys(&self.overlay, "/registry/").await {
+                    self.meddle(&key, value).await;
+                }
+                self.overlay.commit(transaction).await
             }
             Fault::LostBefore(at) if number == at => Err(lost()),
             Fault::LostAfter(at) if number == at => {

@@ -66,10 +66,15 @@ fn assert_says(run: &Run, words: &[&str]) {
 
 /// From a gate that is open by now to where all old addresses are held.
 async fn through(serving: &mut Serving, operation: &str, gate: &str) {
-    let paused = serving.netsurgeon(&format!("operation resume {operation} {gate}")).expect(6);
-    assert_says(&paused, &["gate `http` is open", "--confirm flags"]);
-    serving.restart_with(NEW_RANGE).await;
-    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    let words = format!("operation resume {operation} {gate}");
+    if serving.cluster.era() == Era::Bitmap {
+        assert_says(&serving.netsurgeon(&words).expect(0), &["gate `http` is open"]);
+    } else {
+        let paused = serving.netsurgeon(&words).expect(6);
+        assert_says(&paused, &["gate `http` is open", "--confirm flags"]);
+        serving.restart_with(NEW_RANGE).await;
+        serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    }
     serving.netsurgeon("renumber verify").expect(0);
 }
 
@@ -97,29 +102,45 @@ async fn a_closed_gate_is_a_pause() {
 }
 
 macro_rules! cells {
-    ($($name:ident: $mode:ident $hold:literal;)*) => {
+    ($($(#[$attribute:meta])* $name:ident: $era:ident $mode:ident $hold:literal;)*) => {
         $(
             #[tokio::test]
+            $(#[$attribute])*
             async fn $name() {
-                a_batch_is_rolled_back(ProxyMode::$mode, $hold).await;
+                a_batch_is_rolled_back(Era::$era, ProxyMode::$mode, $hold).await;
             }
         )*
     };
 }
 
 cells! {
-    a_batch_of_external_ips_is_rolled_back: Nftables "external-ip";
-    a_batch_of_shadows_is_rolled_back: Iptables "shadow";
+    a_batch_of_external_ips_is_rolled_back: Objects Nftables "external-ip";
+    a_batch_of_shadows_is_rolled_back: Objects Iptables "shadow";
+    #[ignore = "in make soak"]
+    a_batch_under_dual_write_is_rolled_back: DualWrite Iptables "external-ip";
+    #[ignore = "in make soak"]
+    a_batch_of_the_bitmap_era_is_rolled_back: Bitmap Iptables "shadow";
 }
 
-async fn a_batch_is_rolled_back(mode: ProxyMode, hold: &str) {
-    let mut serving = Serving::start(Era::Objects, mode).await;
+/// Begins with a gate; where the flag comes first, once that is changed.
+async fn begin(serving: &mut Serving, words: &str, gate: &str) -> Run {
+    if serving.cluster.era() != Era::Bitmap {
+        return serving.netsurgeon(&format!("{words} {gate}"));
+    }
+    serving.netsurgeon(words).expect(6);
+    serving.restart_with(NEW_RANGE).await;
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags {gate}"))
+}
+
+async fn a_batch_is_rolled_back(era: Era, mode: ProxyMode, hold: &str) {
+    let mut serving = Serving::start(era, mode).await;
     let (health, old) = (Health::start(), Serving::targets());
     let new = [Target::tcp("10.200.0.5", 80), Target::udp("10.200.0.5", 80)];
     let gate = format!("{} --on-gate-failure rollback --linger 0", health.words());
     let probe = serving.probe(&old).await;
-    let words = format!("{} --hold {hold} {gate}", serving.apply_words());
-    let rolled_back = serving.netsurgeon(&words).expect(6);
+    let words = format!("{} --hold {hold}", serving.apply_words());
+    let rolled_back = begin(&mut serving, &words, &gate).await.expect(6);
     let reason = "the gate `http` was closed: HTTP status 503; batch 1 was rolled back";
     assert_says(&rolled_back, &["rolling batch 1 back", reason, "to do that batch anew"]);
     assert_eq!(standing(&serving), ("paused".into(), ALL, 0));

@@ -177,6 +177,11 @@ impl Cluster {
         self.network.as_ref().expect("a cluster that was started with nodes")
     }
 
+    /// Where the cluster's allocations are.
+    pub fn era(&self) -> Era {
+        self.options.era
+    }
+
     /// Returns the version of its components.
     pub fn version(&self) -> KubernetesVersion {
         self.options.era.version()

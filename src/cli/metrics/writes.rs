@@ -42,6 +42,10 @@ impl ReadStore for Counted<'_> {
         self.store.get(key).await
     }
 
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
+        self.store.get_many(keys).await
+    }
+
     async fn scan(
         &self,
         ranges: &[KeyRange],

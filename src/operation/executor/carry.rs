@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 
+use super::ahead::Ahead;
 use super::crew::lock;
 use super::pace::Pace;
 use crate::operation::OperationError;
@@ -22,6 +23,7 @@ const MOST_ATTEMPTS: u32 = 20;
 /// What the steps of one run have in common.
 pub(super) struct Carrier<'e> {
     pub(super) store: &'e dyn WriteStore,
+    pub(super) ahead: Ahead<'e>,
     pub(super) world: &'e dyn World,
     pub(super) ambient: &'e dyn Ambient,
     pub(super) observer: Mutex<&'e mut dyn Observer>,
@@ -205,12 +207,16 @@ impl Carrier<'_> {
     /// Changes keys and writes the record, in one transaction; reads anew and tries again when others were
     /// faster.
     async fn swap(&self, step: &Step, swap: Option<&Swap>, to: State) -> Result<(), OperationError> {
-        for _ in 0..MOST_ATTEMPTS {
+        for attempt in 0..MOST_ATTEMPTS {
+            let is_ahead = attempt == 0;
             let transaction = match swap {
+                Some(swap) if is_ahead => prepare(&self.ahead, swap, self.ambient).await,
                 Some(swap) => prepare(self.store, swap, self.ambient).await,
                 None => Ok(Transaction::default()),
             };
             let done = match transaction {
+                // As it was a while ago, perhaps.
+                Err(error) if is_ahead && error.is_about_one_object() => false,
                 Ok(transaction) => self.commit(step, transaction, to, None).await?,
                 // The objects are not as they were before the change: perhaps because it was made, by a
                 // commit of ours whose answer was lost or by another process. Then the record says so.
@@ -258,6 +264,7 @@ impl Carrier<'_> {
         transaction.guards.extend(self.guards.iter().cloned());
         match self.store.commit(&transaction).await {
             Ok(revision) => {
+                self.ahead.forget(&transaction);
                 lock(&self.journal).recorded(&step.id, record, revision);
                 Ok(true)
             }

@@ -9,13 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
+use super::ahead;
 use super::carry::Carrier;
 use super::schedule::{Schedule, groups};
 use super::{Failure, Report, Stuck};
 use crate::operation::OperationError;
 use crate::operation::journal::State;
 use crate::operation::ports::Event;
-use crate::operation::step::{Action, Step, Wait};
+use crate::operation::step::{Action, Step, Swap, Wait};
 
 /// In which direction steps are carried out.
 pub(super) enum Way {
@@ -132,9 +133,15 @@ impl Crew<'_> {
         let mut schedule = Schedule::new(group);
         let mut under_way = FuturesUnordered::new();
         let (mut failure, mut stopped) = (None, None);
+        let mut windows = group.chunks(ahead::STEPS);
+        let mut begun: usize = 0;
         loop {
             while failure.is_none() && stopped.is_none() && under_way.len() < self.parallel {
                 let Some((index, step)) = schedule.begin() else { break };
+                if begun.is_multiple_of(ahead::STEPS) {
+                    self.read_ahead(windows.next().unwrap_or_default(), way).await;
+                }
+                begun = begun.saturating_add(1);
                 if self.carrier.stop.is_asked() {
                     stopped = Some(Failure { step: step.id.clone(), source: OperationError::Stopped });
                 } else {
@@ -157,6 +164,24 @@ impl Crew<'_> {
             }
         }
         failure.or(stopped).map_or(Ok(()), Err)
+    }
+
+    /// Reads what these steps look at, where that is more than one of them.
+    async fn read_ahead(&self, steps: &[&Step], way: &Way) {
+        let is_open = |step: &&&Step| self.is_to_be_carried_out(step, way);
+        let swaps: Vec<&Swap> = steps
+            .iter()
+            .filter(is_open)
+            .filter_map(|step| match (&step.action, way) {
+                (Action::Swap { forward, .. }, Way::Forward(_)) => Some(forward),
+                (Action::Swap { backward, .. }, Way::Back(_)) => backward.as_ref(),
+                (Action::WayBack { swap, .. }, Way::Back(_)) => Some(swap),
+                _ => None,
+            })
+            .collect();
+        if swaps.len() > 1 {
+            self.carrier.ahead.read(&swaps).await;
+        }
     }
 
     async fn one<'s>(

@@ -37,6 +37,8 @@ const FIRST_KEY: &[u8] = &[0];
 /// A page of large values exceeds gRPC's usual limit of 4 MiB for what a client accepts. etcd itself sends
 /// up to this much (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go, v3.6.16).
 const LARGEST_ANSWER: usize = i32::MAX as usize;
+/// Keys read in one transaction: below etcd's limit of 128 operations (`--max-txn-ops`).
+const KEYS_AT_ONCE: usize = 100;
 /// How long to ask for the oldest revision when a read came too late; it only words the error.
 const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -64,6 +66,27 @@ impl EtcdStore {
             async move { requests.get(start, Some(options)).await }
         };
         self.connection.request(Request::Read, send).await
+    }
+
+    /// Reads a few keys in one transaction.
+    async fn get_some(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
+        // etcd takes no empty key, and has none.
+        let askable = keys.iter().filter(|key| !key.as_bytes().is_empty());
+        let gets: Vec<TxnOp> = askable.map(|key| TxnOp::get(key.as_bytes(), None)).collect();
+        let send = |client: Client| {
+            let gets = Txn::new().and_then(gets.clone());
+            let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
+            async move { requests.txn(gets).await }
+        };
+        let answer = self.connection.request(Request::Read, send).await;
+        let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
+        let entry = |answer: TxnOpResponse| match answer {
+            TxnOpResponse::Get(found) => found.kvs().first().map(|found| record(found).to_entry()),
+            _ => None,
+        };
+        let mut found = answer.op_responses().into_iter().map(entry);
+        let of = |key: &Key| if key.as_bytes().is_empty() { None } else { found.next().flatten() };
+        Ok(keys.iter().map(of).collect())
     }
 
     /// Words a failed read at a revision.
@@ -273,6 +296,14 @@ impl ReadStore for EtcdStore {
             Ok(answer) => Ok(answer.kvs().first().map(|found| record(found).to_entry())),
             Err(failure) => Err(self.connection.read_error(failure)),
         }
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
+        let mut found = Vec::with_capacity(keys.len());
+        for some in keys.chunks(KEYS_AT_ONCE) {
+            found.extend(self.get_some(some).await?);
+        }
+        Ok(found)
     }
 
     async fn scan(
