@@ -3,6 +3,7 @@
 //! ended.
 
 mod gone;
+mod renewing;
 mod sweeping;
 mod turning;
 mod watchers;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::Args;
 
+use self::renewing::renew;
 use self::turning::{Arrival, go, rolled_back};
 use self::watchers::Watchers;
 use super::Context;
@@ -252,8 +254,6 @@ impl Session {
         lock: &Lock,
         way: Way,
     ) -> Result<Arrival, Failure> {
-        let (switch, stop) = Stop::new();
-        let listener = tokio::spawn(listen(context.output.clone(), switch));
         let approver =
             Confirmations { output: &context.output, given: args.confirm.iter().cloned().collect() };
         let mut options = LiveOptions::new(&ongoing.operation);
@@ -267,6 +267,10 @@ impl Session {
             options,
         };
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
+        let renewed = renew(&context.output, &self.store, &world, journal, lock).await;
+        renewed.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
+        let (switch, stop) = Stop::new();
+        let listener = tokio::spawn(listen(context.output.clone(), switch));
         let about = (ongoing.operation.as_str(), work, &*journal);
         let mut watchers = Watchers::new(&context.output, self, args, about, way);
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();

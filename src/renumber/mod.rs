@@ -9,6 +9,7 @@
 pub mod current;
 pub mod data_plane;
 pub mod guard;
+pub mod handed;
 pub mod hold;
 mod intention;
 pub mod live;

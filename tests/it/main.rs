@@ -24,6 +24,7 @@ mod codegen;
 mod findings;
 mod gates;
 mod guarding;
+mod handing;
 mod harness;
 mod lingering;
 mod logging;

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::guard::{guard, told};
 use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
@@ -27,6 +28,11 @@ async fn one_after_the_other() {
     serving.netsurgeon("renumber verify").expect(0);
     serving.assert_unbroken(&probe.stop(), &old);
     assert_eq!(addresses_of(&serving).await, json!(["10.96.0.9", "fd00:10:200::9"]));
+    // The guard keeps holds of this family, too.
+    let path = "/api/v1/namespaces/default/services/both";
+    serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": null}})).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-put-back default/both"]);
+    assert_eq!(serving.cluster.api.get(path).await["spec"]["externalIPs"], json!(["fd00:10:96::9"]));
     let now = [Target::tcp("10.96.0.9", 80), Target::tcp("fd00:10:200::9", 80)];
     let probe = serving.probe(&now).await;
     serving.retire();

@@ -40,12 +40,12 @@ async fn reservation(serving: &Serving, old: &str) -> Option<Value> {
 }
 
 /// One pass of the guard; returns the events that it told of.
-fn guard(serving: &Serving, words: &str, code: i32) -> Vec<Value> {
+pub fn guard(serving: &Serving, words: &str, code: i32) -> Vec<Value> {
     let run = serving.netsurgeon(&format!("renumber guard --once -o json {words}")).expect(code);
     run.out.lines().map(|line| serde_json::from_str(line).expect("a JSON document a line")).collect()
 }
 
-fn told(events: &[Value]) -> Vec<String> {
+pub fn told(events: &[Value]) -> Vec<String> {
     let word = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_string();
     events
         .iter()
@@ -182,6 +182,39 @@ async fn external_ips_of_its_own(serving: &Serving) {
     let before = serving.cluster.api.get(&path("web-7")).await;
     assert_eq!(told(&guard(serving, "", 3)), ["wrong hold-missing default/web-7"]);
     assert_eq!(serving.cluster.api.get(&path("web-7")).await, before);
+}
+
+/// Where allocations are bits there is no IPAddress to reserve: holds are put back and given up all the same, by an
+/// external IP and by a shadow.
+#[tokio::test]
+async fn where_allocations_are_bits() {
+    let mut serving = Serving::start(Era::Bitmap, ProxyMode::Iptables).await;
+    let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
+    serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
+    serving.apply("").await;
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "everything is held");
+    let api = &serving.cluster.api;
+    api.replace(&manifest("web-2")).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-put-back default/web-2"]);
+    assert_eq!(hold(&serving, "web-2").await, held("10.96.1.3"));
+    serves(&serving, "10.96.1.3").await;
+
+    api.delete(&path("web-4")).await;
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "nothing is left of its hold");
+    api.create(&manifest("web-4")).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-by-name default/web-4"]);
+    assert_eq!(hold(&serving, "web-4").await, held("10.96.1.5"));
+
+    let labelled = "/api/v1/services?labelSelector=app.kubernetes.io/managed-by%3Dnetsurgeon";
+    let shadow = api.list(labelled).await[0]["metadata"]["name"].as_str().expect("a name").to_owned();
+    api.delete(&path(&shadow)).await;
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-put-back default/np"]);
+    assert_eq!(serving.cluster_ip(&shadow).await, "10.96.2.9");
+    serves(&serving, "10.96.2.9").await;
+    serving.netsurgeon("renumber verify").expect(0);
+    serving.retire();
+    assert_eq!(hold(&serving, "web-4").await, (Value::Null, Value::Null));
+    serving.assert_clean();
 }
 
 /// An address answers from the client's pod.

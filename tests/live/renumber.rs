@@ -77,6 +77,66 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
     }
 }
 
+/// Deletes the IPAddress objects that are the allocator's and that their Services do not have, as a repair loop does
+/// some minutes after somebody was killed who had handed them over. Returns how many there were.
+async fn repair(serving: &Serving) -> usize {
+    let api = &serving.cluster.api;
+    let (path, mut count) = ("/apis/networking.k8s.io/v1/ipaddresses", 0);
+    for object in api.list(path).await {
+        let (name, parent) =
+            (object["metadata"]["name"].as_str().expect("a name"), &object["spec"]["parentRef"]);
+        let is_allocators =
+            object["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"] == "ipallocator.k8s.io";
+        let (namespace, service) = (parent["namespace"].as_str(), parent["name"].as_str());
+        let service = format!(
+            "/api/v1/namespaces/{}/services/{}",
+            namespace.expect("a namespace"),
+            service.expect("a name")
+        );
+        if is_allocators && api.get(&service).await["spec"]["clusterIP"] != name {
+            api.delete(&format!("{path}/{name}")).await;
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Killed between handing addresses over and the flips, and gone on with so late that they are gone; forward and back.
+#[tokio::test]
+async fn gone_on_with_after_a_repair_loop_has_been_there() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let old = Serving::targets();
+    let probe = serving.probe(&old).await;
+    let mut dying = serving.start_netsurgeon(&format!("{} --lock-ttl 2", serving.apply_words()));
+    serving.wait_for_records(&mut dying, "hand-over", 10).await;
+    drop(dying);
+    assert!(repair(&serving).await > 0, "it was killed before the flips");
+    let operation = serving.journals().remove(0);
+    let words = format!("operation resume {operation} --take-over --confirm certificates");
+    let resumed = serving.netsurgeon(&words).expect(6);
+    assert!(resumed.err.contains("handed over again"), "{}", resumed.err);
+    serving.restart_with(NEW_RANGE).await;
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    serving.netsurgeon("renumber verify").expect(0);
+
+    serving.restart_with("10.96.0.0/16").await;
+    let back = "renumber rollback --yes --linger 1 --confirm flags";
+    let mut dying = serving.start_netsurgeon(&format!("{back} --lock-ttl 2"));
+    serving.wait_for_records(&mut dying, "hand-back", 2).await;
+    drop(dying);
+    assert!(repair(&serving).await > 0, "it was killed before the flips back");
+    let undone = serving.netsurgeon(&format!("{back} --take-over")).expect(0);
+    assert!(undone.err.contains("handed over again"), "{}", undone.err);
+    serving.assert_unbroken(&probe.stop(), &old);
+    assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+    wait_until("one ServiceCIDR is left", DEADLINE, async || {
+        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+    })
+    .await;
+    serving.assert_clean();
+}
+
 /// The lock on deploy pipelines is none on netsurgeon: the same user's writes through the API and those in etcd
 /// go on.
 #[tokio::test]

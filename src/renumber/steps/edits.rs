@@ -52,9 +52,12 @@ pub(super) fn reparent(key: Key, from: &str, to: &str, ahead: i64) -> KeyEdit {
     KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: fresh(ahead) } }
 }
 
+pub(super) fn date(ahead: i64) -> Vec<Fill> {
+    vec![Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead } }]
+}
+
 pub(super) fn date_now(key: Key) -> KeyEdit {
-    let fill = vec![Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead: 0 } }];
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits: Vec::new(), fill } }
+    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits: Vec::new(), fill: date(0) } }
 }
 
 pub(super) fn swap(edits: Vec<KeyEdit>) -> Swap {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::edits::{create, managed_by, one, relabel, text};
+use super::edits::{create, date, managed_by, one, relabel, text};
 use super::{AHEAD_SECONDS, Compiler, shadow};
 use crate::operation::{KeyChange, KeyEdit};
 use crate::renumber::intention::{Move, Shadow};
@@ -117,6 +117,30 @@ impl Compiler<'_> {
     pub(in crate::renumber) fn reserve_for_shadow(&self, candidate: &Move, shadow: &Shadow) -> KeyEdit {
         let value = self.new_ip_address(candidate.old_address, candidate, &shadow.hold_name, ALLOCATOR);
         create(self.layout.ip_address(candidate.old_address), value, AHEAD_SECONDS)
+    }
+
+    /// Hands an address to the allocator anew whose IPAddress is gone, ahead of the Service of that name.
+    pub(in crate::renumber) fn hand_over_again(
+        &self,
+        candidate: &Move,
+        address: IpAddr,
+        parent: &str,
+    ) -> KeyEdit {
+        let value = self.new_ip_address(address, candidate, parent, ALLOCATOR);
+        create(self.layout.ip_address(address), value, AHEAD_SECONDS)
+    }
+
+    /// Dates an IPAddress ahead anew that is the allocator's, and for the Service of that name.
+    pub(in crate::renumber) fn hand_over_longer(
+        &self,
+        candidate: &Move,
+        address: IpAddr,
+        parent: &str,
+    ) -> KeyEdit {
+        let mut require = is_for(candidate, parent);
+        require.push(managed_by(ALLOCATOR));
+        let (edits, fill) = (Vec::new(), date(AHEAD_SECONDS));
+        KeyEdit { key: self.layout.ip_address(address), change: KeyChange::Edit { require, edits, fill } }
     }
 
     /// Makes the shadow that holds the old address anew, as its `spec` says.
