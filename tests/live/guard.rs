@@ -211,7 +211,11 @@ async fn where_allocations_are_bits() {
     assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-put-back default/np"]);
     assert_eq!(serving.cluster_ip(&shadow).await, "10.96.2.9");
     serves(&serving, "10.96.2.9").await;
-    serving.netsurgeon("renumber verify").expect(0);
+    let findings = serving.netsurgeon("renumber verify -o json").expect(3).json()["findings"].clone();
+    assert_eq!(
+        (findings.as_array().map_or(0, Vec::len), &findings[0]["subject"]),
+        (1, &json!("Service default/web-4"))
+    );
     serving.retire();
     assert_eq!(hold(&serving, "web-4").await, (Value::Null, Value::Null));
     serving.assert_clean();

@@ -36,9 +36,9 @@ pub(super) async fn renew(
         }
     }
     if gone > 0 {
-        let count = counted(gone, "address that was", "addresses that were");
+        let count = counted(gone, "address was", "addresses were");
         output.note(&format!(
-            "{count} handed over before the interruption and is gone by now: handed over again"
+            "{count} handed over before the interruption, and gone by now: handed over again"
         ));
     }
     for wait in batches.into_iter().filter_map(seen) {
