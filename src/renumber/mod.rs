@@ -17,6 +17,7 @@ pub mod plan;
 pub mod ranges;
 pub mod reach;
 pub mod rehearse;
+pub mod reserved;
 pub mod simulate;
 pub mod stages;
 mod steps;

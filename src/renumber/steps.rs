@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use edits::{both, create, date_now, inverse, managed_by, one, relabel, reparent, swap, text};
 
-pub(super) use range::REWRITE_BITMAP;
+pub(super) use range::{REWRITE_BITMAP, bits_step};
 
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};

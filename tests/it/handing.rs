@@ -1,10 +1,16 @@
 //! An operation that was interrupted between handing addresses to the allocator and the flips of their Services, for so
-//! long that a repair loop has deleted them: they are handed over anew, forward and back.
+//! long that a repair loop has deleted them: they are handed over anew, forward and back. Where allocations are bits,
+//! those that were freed are set again.
 
+use netsurgeon::ip::{Item, Items};
 use netsurgeon::operation::{self, Mended, State};
+use netsurgeon::renumber::Move;
 use netsurgeon::renumber::handed::{Handed, handed};
-use netsurgeon::store::ReadStore as _;
-use netsurgeon::survey::Era;
+use netsurgeon::renumber::reserved::{reserve_again, reserved};
+use netsurgeon::store::{Key, ReadStore as _};
+use netsurgeon::survey::{Era, Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::{Field, FieldEdit};
 
 use crate::harness::{Bench, CASES, Constant};
 use crate::saboteur::{Fault, Saboteur};
@@ -101,5 +107,107 @@ async fn back_it_goes_on() {
             }
         }
         assert!(points > 5 || bench.plan.work.era == Era::Bitmap, "{}: {points}", bench.name);
+    }
+}
+
+async fn bits(store: &Saboteur) -> Survey {
+    Survey::read(store, &Layout::default(), None).await.expect("a survey")
+}
+
+/// The Services whose bits alone are reserved.
+async fn waiting<'b>(bench: &'b Bench, store: &Saboteur) -> Vec<&'b Move> {
+    let journal = bench.journal(store).await;
+    reserved(&bench.plan.work, |step| journal.state(step))
+}
+
+/// Frees bits, as an API server does that has seen them without a Service three times.
+async fn freed(bench: &Bench, store: &Saboteur, moves: &[&Move]) {
+    let items = Items::Addresses(bench.plan.work.to);
+    let bit = |candidate: &&Move| items.bit(Item::Address(candidate.new_address)).expect("in the range");
+    let clear = moves.iter().map(bit).collect();
+    let change = FieldChange::Bits { capacity: items.capacity(), set: Vec::new(), clear };
+    let key = Key::from("/registry/ranges/serviceips");
+    let entry = store.get(&key).await.expect("a read").expect("the bitmap");
+    let value = edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).expect("an edit");
+    store.meddle(&key, value).await;
+}
+
+async fn set_again(bench: &Bench, store: &Saboteur) {
+    let (moves, mut journal) = (waiting(bench, store).await, bench.journal(store).await);
+    let mend = reserve_again(&bench.plan.work, &bits(store).await, &moves).expect("nobody has them");
+    let mend = mend.expect("they were freed");
+    let settled = operation::settle(store, &mut journal, (&[], State::Done), &mend, &[], &Constant).await;
+    assert_eq!(settled.expect("a commit"), Mended::Done);
+    assert_eq!(reserve_again(&bench.plan.work, &bits(store).await, &moves), Ok(None), "they are set");
+}
+
+#[tokio::test]
+async fn bits_that_were_freed_are_set_again() {
+    let bench = Bench::of("bitmap", "10.200.0.0/16").await;
+    for set in [false, true] {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
+        let moves = waiting(&bench, &store).await;
+        assert_eq!(moves.len(), bench.plan.work.batches()[0].len());
+        assert_eq!(
+            reserve_again(&bench.plan.work, &bits(&store).await, &moves),
+            Ok(None),
+            "nothing is amiss"
+        );
+        freed(&bench, &store, &moves).await;
+        if !set {
+            bench.run(&store, bench.no_return()).await.expect_err("an address that may be given away");
+            continue;
+        }
+        set_again(&bench, &store).await;
+        bench.run(&store, bench.no_return()).await.expect("it goes on");
+        assert_eq!(waiting(&bench, &store).await, Vec::<&Move>::new(), "all are taken");
+        bench.unwind(&store).await.expect("a way back");
+        bench.assert_as_at_the_start(&store, "set again").await;
+    }
+}
+
+/// On the way back, after a moved Service has its old address again, and its bit is free.
+#[tokio::test]
+async fn bits_that_were_freed_on_the_way_back_are_set_again() {
+    let bench = Bench::of("bitmap", "10.200.0.0/16").await;
+    let mut points = 0;
+    for at in 1..400 {
+        let store = bench.fresh().await;
+        bench.run(&store, bench.no_return()).await.expect("a run");
+        store.arm(Fault::Stop(at));
+        if bench.unwind(&store).await.is_ok() {
+            break;
+        }
+        store.arm(Fault::None);
+        let moves = waiting(&bench, &store).await;
+        if moves.is_empty() {
+            continue;
+        }
+        points += 1;
+        freed(&bench, &store, &moves).await;
+        set_again(&bench, &store).await;
+        let report = bench.unwind(&store).await.expect("it goes on");
+        assert_eq!(report.stuck, []);
+        bench.assert_as_at_the_start(&store, "set again on the way back").await;
+    }
+    assert!(points > 20, "{points}");
+}
+
+/// A bit does not say whose it is: an address that was given to somebody else is not taken from them.
+#[tokio::test]
+async fn an_address_that_was_given_away_meanwhile_is_named() {
+    let bench = Bench::of("bitmap", "10.200.0.0/16").await;
+    let store = bench.fresh().await;
+    bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
+    let moves = waiting(&bench, &store).await;
+    let mut survey = bits(&store).await;
+    let other = survey.services.iter_mut().find(|service| service.uid != moves[0].uid).expect("another");
+    other.addresses.push(moves[0].new_address);
+    let by = other.subject();
+    let taken = reserve_again(&bench.plan.work, &survey, &moves).expect_err("it is taken");
+    let words = taken.to_string();
+    for part in [moves[0].new_address.to_string(), moves[0].subject(), by] {
+        assert!(words.contains(&part), "{part}: {words}");
     }
 }

@@ -1,18 +1,69 @@
-//! Going on after an interruption that may have lasted: what was handed to the allocator is handed over anew.
+//! Going on after an interruption that may have lasted: what was handed to the allocator is handed over anew, and bits
+//! that were reserved are set again.
 
 use std::collections::BTreeSet;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::operation::{Journal, Lock, Mended, OperationError, State, SystemAmbient, World as _, settle};
+use crate::renumber::Renumbering;
 use crate::renumber::handed::{handed, seen};
 use crate::renumber::live::LiveWorld;
+use crate::renumber::reserved::{reserve_again, reserved};
 use crate::store::ReadStore as _;
 use crate::store::etcd::EtcdStore;
+use crate::survey::{Layout, Survey};
+
+/// How often is tried to change a bitmap that others change, too.
+const MOST_LOOKS: u32 = 20;
+
+/// Brings back what API servers have taken back meanwhile. Does nothing where nothing was under way.
+pub(super) async fn renew(
+    output: &Output,
+    store: &EtcdStore,
+    world: &LiveWorld<'_>,
+    journal: &mut Journal,
+    lock: &Lock,
+) -> Result<(), Failure> {
+    renew_bits(output, store, world.work, journal, lock).await?;
+    renew_addresses(output, store, world, journal, lock).await
+}
+
+async fn renew_bits(
+    output: &Output,
+    store: &EtcdStore,
+    work: &Renumbering,
+    journal: &mut Journal,
+    lock: &Lock,
+) -> Result<(), Failure> {
+    let moves = reserved(work, |step| journal.state(step));
+    if moves.is_empty() {
+        return Ok(());
+    }
+    // Others make and delete Services all the time: the bitmap may change between reading and writing.
+    for _ in 0..MOST_LOOKS {
+        let survey = Survey::read(store, &Layout::new(&work.prefix), None).await?;
+        let again = reserve_again(work, &survey, &moves).map_err(|taken| {
+            Failure::refused(taken.to_string()).hint("make that Service anew, at another address, then go on")
+        })?;
+        let Some(mend) = again else { return Ok(()) };
+        let steps = (&[][..], State::Done);
+        if settle(store, journal, steps, &mend, &[lock.guard()], &SystemAmbient).await? == Mended::Done {
+            output.note(&format!(
+                "an API server has freed what was reserved before the interruption: {}",
+                mend.says
+            ));
+            return Ok(());
+        }
+    }
+    let text = "the RangeAllocation changes all the time, so that no bits can be reserved again";
+    Err(Failure::refused(text)
+        .hint("stop what makes and deletes Services, `netsurgeon lock` can, then go on"))
+}
 
 /// Makes IPAddress objects anew that a repair loop has deleted meanwhile, dates the others ahead again, and waits until
-/// every API server has seen it. Does nothing where nothing was under way.
-pub(super) async fn renew(
+/// every API server has seen it.
+async fn renew_addresses(
     output: &Output,
     store: &EtcdStore,
     world: &LiveWorld<'_>,

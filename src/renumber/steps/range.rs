@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::edits::{both, bytes, swap, text};
 use super::{Compiler, step, word};
 use crate::ip::{Item, Items, ServiceCidr};
-use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, Swap, Wait};
+use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, StepId, Swap, Wait};
 use crate::renumber::intention::{Move, Turn};
 use crate::store::Key;
 use crate::survey::Era;
@@ -39,6 +39,11 @@ fn external_step(external: External) -> Step {
 /// Ranges as the API servers' flag takes them.
 fn as_flag(ranges: &[ServiceCidr]) -> String {
     ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The step that reserves the bits of a batch.
+pub(in crate::renumber) fn bits_step(batch: usize) -> StepId {
+    StepId(format!("reserve/{batch:05}"))
 }
 
 impl Compiler<'_> {
@@ -133,11 +138,11 @@ impl Compiler<'_> {
         bits.to_bytes()
     }
 
-    pub(super) fn bitmap_capacity(&self) -> u64 {
+    pub(in crate::renumber) fn bitmap_capacity(&self) -> u64 {
         Items::Addresses(self.work.to).capacity()
     }
 
-    pub(super) fn bit(&self, address: IpAddr) -> u64 {
+    pub(in crate::renumber) fn bit(&self, address: IpAddr) -> u64 {
         Items::Addresses(self.work.to).bit(Item::Address(address)).unwrap_or(u64::MAX)
     }
 
@@ -172,11 +177,8 @@ impl Compiler<'_> {
 
     pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
         let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
-        step(
-            "reserve",
-            &format!("{batch:05}"),
-            both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits)),
-        )
+        let action = both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits));
+        Step { id: bits_step(batch), about: String::new(), action }
     }
 
     pub(super) fn range_key(&self) -> Key {
@@ -184,7 +186,7 @@ impl Compiler<'_> {
         self.layout.range(name)
     }
 
-    pub(super) fn bits(&self, set: Vec<u64>, clear: Vec<u64>) -> Vec<KeyEdit> {
+    pub(in crate::renumber) fn bits(&self, set: Vec<u64>, clear: Vec<u64>) -> Vec<KeyEdit> {
         let bits = FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear };
         let edits = vec![FieldEdit { field: Field::data(), change: bits }];
         let require = vec![Condition::Holds(Field::range(), text(&self.work.to.to_string()))];

@@ -1,0 +1,75 @@
+//! Bits that were reserved ahead of their Services when an operation was interrupted, where allocations are bits.
+//!
+//! An API server frees a bit that no Service has when it has seen that three times, six to nine minutes later, and may
+//! give the address away (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). Whoever goes
+//! on later sets it again, unless somebody has the address by now: a bit does not say whose it is.
+
+use std::net::IpAddr;
+
+use super::intention::{Move, Renumbering};
+use super::steps::{Compiler, bits_step};
+use crate::operation::{Mend, State, StepId, Swap};
+use crate::survey::{Era, Layout, Survey};
+use crate::wire::bitmap::Bitmap;
+
+/// An address that somebody else has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{address}`, which was reserved for {whose}, was given to {by} while nobody went on with the operation"
+)]
+pub struct Taken {
+    /// The address.
+    pub address: IpAddr,
+    /// The Service of the plan, as `namespace/name`.
+    pub whose: String,
+    /// The Service that has it.
+    pub by: String,
+}
+
+/// Returns the Services of an operation whose new addresses are reserved by a bit alone, as the journal says; `state`
+/// tells the state of a step.
+pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> Vec<&Move> {
+    let was =
+        |step: &StepId| matches!(state(step), Some(State::Done | State::UndoStarted | State::UndoFailed));
+    let mut all = Vec::new();
+    for (batch, range) in work.batches().into_iter().enumerate() {
+        if work.era == Era::Bitmap && was(&bits_step(batch)) {
+            let moves = work.moves.get(range).unwrap_or_default();
+            all.extend(moves.iter().filter(|candidate| !was(&candidate.step("flip"))));
+        }
+    }
+    all
+}
+
+/// Returns what sets the bits again that were freed meanwhile; `None` if none was.
+pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Result<Option<Mend>, Taken> {
+    for candidate in moves {
+        let has_it = survey.services.iter().find(|service| {
+            service.addresses.contains(&candidate.new_address)
+                && service.uid != candidate.uid
+                && !service.is_shadow()
+        });
+        if let Some(service) = has_it {
+            let (address, whose) = (candidate.new_address, candidate.subject());
+            return Err(Taken { address, whose, by: service.subject() });
+        }
+    }
+    let layout = Layout::new(&work.prefix);
+    let compiler = Compiler { work, layout: &layout };
+    let bitmap = survey.address_bitmap(work.family).filter(|bitmap| bitmap.cidr() == Some(work.to));
+    let Some(bitmap) = bitmap else { return Ok(None) };
+    let Ok(bits) = Bitmap::from_bytes(&bitmap.data, compiler.bitmap_capacity()) else { return Ok(None) };
+    let freed: Vec<u64> = moves
+        .iter()
+        .map(|candidate| compiler.bit(candidate.new_address))
+        .filter(|bit| !bits.is_set(*bit))
+        .collect();
+    Ok((!freed.is_empty()).then(|| Mend {
+        subject: "bits".to_string(),
+        code: "reserved-again",
+        says: format!("{} bits are set again", freed.len()),
+        swap: Swap { edits: compiler.bits(freed, Vec::new()), checks: Vec::new() },
+        steps: Vec::new(),
+        guards: vec![crate::store::Guard::Unchanged(bitmap.key.clone(), bitmap.mod_revision)],
+    }))
+}
