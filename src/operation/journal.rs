@@ -69,6 +69,11 @@ impl fmt::Display for State {
 }
 
 impl State {
+    /// Whether what the step did is there: it was done, and not undone to the end.
+    pub fn is_in_force(self) -> bool {
+        matches!(self, Self::Done | Self::UndoStarted | Self::UndoFailed)
+    }
+
     /// Whether undoing has begun.
     pub fn is_of_the_way_back(self) -> bool {
         matches!(self, Self::UndoStarted | Self::UndoDone | Self::UndoFailed)

@@ -49,8 +49,7 @@ pub fn handed(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> V
 
 /// Which address of a Service that is, and the name of the Service, its own or a shadow's, that is to have it.
 fn open(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Option<(IpAddr, &str)> {
-    let is_flipped =
-        matches!(state(&candidate.step("flip")), Some(State::Done | State::UndoStarted | State::UndoFailed));
+    let is_flipped = state(&candidate.step("flip")).is_some_and(State::is_in_force);
     let was = |step: &str, wanted| state(&candidate.step(step)) == Some(wanted);
     match &candidate.shadow {
         _ if is_flipped => {

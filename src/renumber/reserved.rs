@@ -29,8 +29,7 @@ pub struct Taken {
 /// Returns the Services of an operation whose new addresses are reserved by a bit alone, as the journal says; `state`
 /// tells the state of a step.
 pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> Vec<&Move> {
-    let was =
-        |step: &StepId| matches!(state(step), Some(State::Done | State::UndoStarted | State::UndoFailed));
+    let was = |step: &StepId| state(step).is_some_and(State::is_in_force);
     let mut all = Vec::new();
     for (batch, range) in work.batches().into_iter().enumerate() {
         if work.era == Era::Bitmap && was(&bits_step(batch)) {

@@ -36,7 +36,7 @@ impl Phase {
 }
 
 fn is_done(candidate: &Move, step: &str, state: &impl Fn(&StepId) -> Option<State>) -> bool {
-    matches!(state(&candidate.step(step)), Some(State::Done | State::UndoStarted | State::UndoFailed))
+    state(&candidate.step(step)).is_some_and(State::is_in_force)
 }
 
 /// What a verification found.
