@@ -5,6 +5,7 @@
 use netsurgeon::ip::{Item, Items};
 use netsurgeon::operation::{self, Mended, State};
 use netsurgeon::renumber::Move;
+use netsurgeon::renumber::guard::given_up;
 use netsurgeon::renumber::handed::{Handed, handed};
 use netsurgeon::renumber::reserved::{reserve_again, reserved};
 use netsurgeon::store::{Key, ReadStore as _};
@@ -192,6 +193,29 @@ async fn bits_that_were_freed_on_the_way_back_are_set_again() {
         bench.assert_as_at_the_start(&store, "set again on the way back").await;
     }
     assert!(points > 20, "{points}");
+}
+
+/// A Service that was deleted has freed its bit with it; the rest of its batch is rolled back all the same.
+#[tokio::test]
+async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed() {
+    let bench = Bench::of("bitmap", "10.200.0.0/16").await;
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    let gone = bench.plan.work.moves.iter().find(|candidate| candidate.shadow.is_none()).expect("one");
+    store.delete(&Layout::default().service(&gone.namespace, &gone.name)).await;
+    freed(&bench, &store, &[gone]).await;
+    let mut journal = bench.journal(&store).await;
+    let given_up = given_up(&bench.plan.work, &bits(&store).await, |step| journal.state(step));
+    for (steps, mend) in given_up {
+        let steps = (steps.as_slice(), State::UndoDone);
+        let settled = operation::settle(&store, &mut journal, steps, &mend, &[], &Constant).await;
+        assert_eq!(settled.expect("a commit"), Mended::Done);
+    }
+    set_again(&bench, &store).await;
+    let report = bench.unwind(&store).await.expect("a way back");
+    assert_eq!(report.stuck, []);
+    let (differ, _) = bench.differences(&store).await;
+    assert_eq!(differ, [Layout::default().service(&gone.namespace, &gone.name).to_string()]);
 }
 
 /// A bit does not say whose it is: an address that was given to somebody else is not taken from them.
