@@ -70,7 +70,7 @@ pub enum Action {
     /// undone since the last wait.
     Wait(Wait),
     /// Waiting that matters on the way back only, when one of these steps had been carried out; as long as nothing
-    /// is undone in between, once for all waits for the same thing.
+    /// is undone in between, once for all waits for the same thing. Whoever asks to stop need not wait for its end.
     WaitBack {
         /// The other steps.
         of: Vec<StepId>,

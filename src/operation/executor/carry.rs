@@ -82,7 +82,12 @@ impl Carrier<'_> {
                 self.api(step, change, state, State::UndoStarted, State::UndoDone).await
             }
             Action::Wait(wait) | Action::WaitBack { wait, .. } => {
-                self.wait(wait).await?;
+                let is_to_be_sat_out = matches!(step.action, Action::WaitBack { .. });
+                tokio::select! {
+                    biased;
+                    () = self.stop.asked(), if is_to_be_sat_out => return Err(OperationError::Stopped),
+                    outcome = self.wait(wait) => outcome?,
+                }
                 if state == Some(State::UndoDone) {
                     Ok(())
                 } else {
