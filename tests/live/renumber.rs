@@ -176,13 +176,15 @@ async fn killed_and_resumed_until_it_is_through() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
-    let mut words = format!("{} --lock-ttl 2", serving.apply_words());
+    // Not faster than somebody can look who counts its records.
+    let slowly = "--lock-ttl 2 --rate 60";
+    let mut words = format!("{} {slowly}", serving.apply_words());
     let mut kills = 0;
     // The first three keys are the lock, the plan and the record by which the operation exists.
-    while serving.kill_after(&words, 3 + 7 * kills).await {
+    while serving.kill_after(&words, 3 + 4 * kills).await {
         kills += 1;
         let (journals, confirmed) = (serving.journals(), "--confirm snapshot --confirm certificates");
-        words = format!("operation resume {} --take-over --lock-ttl 2 {confirmed}", journals[0]);
+        words = format!("operation resume {} --take-over {slowly} {confirmed}", journals[0]);
     }
     println!("killed {kills} times");
     assert!(kills > 5, "{kills}");
