@@ -16,6 +16,16 @@ use netsurgeon::wire::{Field, FieldEdit};
 use crate::harness::{Bench, CASES, Constant};
 use crate::saboteur::{Fault, Saboteur};
 
+/// Undoes everything up to a commit; `None` if it comes to the end before.
+async fn stopped_on_the_way_back(bench: &Bench, at: usize) -> Option<Saboteur> {
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    store.arm(Fault::Stop(at));
+    bench.unwind(&store).await.err()?;
+    store.arm(Fault::None);
+    Some(store)
+}
+
 async fn open(bench: &Bench, store: &Saboteur) -> Vec<Handed> {
     let journal = bench.journal(store).await;
     handed(&bench.plan.work, |step| journal.state(step))
@@ -85,13 +95,7 @@ async fn back_it_goes_on() {
         // Until it is stopped just where old addresses are handed back.
         let mut points = 0;
         for at in 1..200 {
-            let store = bench.fresh().await;
-            bench.run(&store, bench.no_return()).await.expect("a run");
-            store.arm(Fault::Stop(at));
-            if bench.unwind(&store).await.is_ok() {
-                break;
-            }
-            store.arm(Fault::None);
+            let Some(store) = stopped_on_the_way_back(&bench, at).await else { break };
             if open(&bench, &store).await.is_empty() {
                 continue;
             }
@@ -174,13 +178,7 @@ async fn bits_that_were_freed_on_the_way_back_are_set_again() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
     let mut points = 0;
     for at in 1..400 {
-        let store = bench.fresh().await;
-        bench.run(&store, bench.no_return()).await.expect("a run");
-        store.arm(Fault::Stop(at));
-        if bench.unwind(&store).await.is_ok() {
-            break;
-        }
-        store.arm(Fault::None);
+        let Some(store) = stopped_on_the_way_back(&bench, at).await else { break };
         let moves = waiting(&bench, &store).await;
         if moves.is_empty() {
             continue;

@@ -183,11 +183,7 @@ async fn a_commit_whose_answer_is_lost_is_not_done_twice() {
     let undisturbed = written(&serving).await;
     serving.netsurgeon("renumber rollback --yes --linger 0 --confirm flags").expect(0);
     serving.netsurgeon(&format!("operation forget {}", serving.journals().remove(0))).expect(0);
-    wait_until("the new range's ServiceCIDR is gone", DEADLINE, async || {
-        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
-        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
-    })
-    .await;
+    serving.wait_for_one_range().await;
 
     let before = written(&serving).await;
     let relay = Relay::start(&serving.cluster.etcd.endpoint().replace("http://", ""));

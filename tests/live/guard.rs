@@ -290,11 +290,7 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     }
     assert_eq!(serving.cluster_ip("web-3").await, "10.96.1.4");
     assert_eq!(hold(&serving, "web-3").await, (Value::Null, Value::Null));
-    wait_until("one ServiceCIDR is left", DEADLINE, async || {
-        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
-        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
-    })
-    .await;
+    serving.wait_for_one_range().await;
     serving.assert_clean();
 }
 

@@ -354,7 +354,7 @@ async fn after_each_kind_of_record_of_the_bitmap_era() {
 }
 
 #[tokio::test]
-#[ignore = "in make soak"]
+#[ignore = "minutes, in `make soak`: needs `make rig` and root"]
 async fn after_each_kind_of_record_under_dual_write() {
     Box::pin(killed(Era::DualWrite, When::kinds(), 15)).await;
 }

@@ -33,12 +33,12 @@ cells! {
     dual_write_nftables_shadow: DualWrite Nftables Shadow;
     bitmap_iptables_shadow: Bitmap Iptables Shadow;
     bitmap_nftables_external_ip: Bitmap Nftables ExternalIp;
-    objects_iptables_external_ip: Objects Iptables ExternalIp #[ignore = "in make soak"];
-    objects_nftables_shadow: Objects Nftables Shadow #[ignore = "in make soak"];
-    dual_write_nftables_external_ip: DualWrite Nftables ExternalIp #[ignore = "in make soak"];
-    dual_write_iptables_shadow: DualWrite Iptables Shadow #[ignore = "in make soak"];
-    bitmap_nftables_shadow: Bitmap Nftables Shadow #[ignore = "in make soak"];
-    bitmap_iptables_external_ip: Bitmap Iptables ExternalIp #[ignore = "in make soak"];
+    objects_iptables_external_ip: Objects Iptables ExternalIp #[ignore = "a minute each, in `make soak`: needs `make rig` and root"];
+    objects_nftables_shadow: Objects Nftables Shadow #[ignore = "a minute each, in `make soak`: needs `make rig` and root"];
+    dual_write_nftables_external_ip: DualWrite Nftables ExternalIp #[ignore = "a minute each, in `make soak`: needs `make rig` and root"];
+    dual_write_iptables_shadow: DualWrite Iptables Shadow #[ignore = "a minute each, in `make soak`: needs `make rig` and root"];
+    bitmap_nftables_shadow: Bitmap Nftables Shadow #[ignore = "a minute each, in `make soak`: needs `make rig` and root"];
+    bitmap_iptables_external_ip: Bitmap Iptables ExternalIp #[ignore = "a minute each, in `make soak`: needs `make rig` and root"];
 }
 
 async fn cell(era: Era, mode: ProxyMode, hold: Hold) {

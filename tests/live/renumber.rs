@@ -35,11 +35,7 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     let labelled = serving.cluster.api.get(path).await;
     assert_eq!(labelled["metadata"]["labels"]["release"], "2026.3");
     assert_eq!(labelled["spec"]["externalIPs"], Value::Null, "{labelled}");
-    wait_until("one ServiceCIDR is left", DEADLINE, async || {
-        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
-        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
-    })
-    .await;
+    serving.wait_for_one_range().await;
     serving.assert_clean();
     let mut keys = serving.cluster.etcd.keys("/registry/services/specs/").await;
     keys.extend(serving.cluster.etcd.keys("/registry/ipaddresses/").await);
@@ -136,11 +132,7 @@ async fn gone_on_with_after_a_repair_loop_has_been_there() {
     assert!(undone.err.contains("handed over again"), "{}", undone.err);
     serving.assert_unbroken(&probe.stop(), &old);
     assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
-    wait_until("one ServiceCIDR is left", DEADLINE, async || {
-        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
-        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
-    })
-    .await;
+    serving.wait_for_one_range().await;
     serving.assert_clean();
 }
 

@@ -247,6 +247,15 @@ impl Serving {
         .await;
     }
 
+    /// Waits until one ServiceCIDR is left: their controller takes its time to delete the other.
+    pub async fn wait_for_one_range(&self) {
+        wait_until("one ServiceCIDR is left", DEADLINE, async || {
+            let ranges = self.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
+            if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
+        })
+        .await;
+    }
+
     /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
     /// by itself before.
     pub async fn kill_after(&self, words: &str, records: usize) -> bool {

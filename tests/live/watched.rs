@@ -57,11 +57,7 @@ async fn an_operation_is_seen_from_outside() {
     let screen =
         serving.on_a_terminal(&format!("renumber status --watch --operation {operation}")).expect(0).out;
     assert!(screen.starts_with("\u{1b}[H\u{1b}[2J") && screen.contains(": rolled-back, "), "{screen:?}");
-    wait_until("the new range's ServiceCIDR is gone", DEADLINE, async || {
-        let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
-        if ranges.len() == 1 { Ok(()) } else { Err(format!("{ranges:?}")) }
-    })
-    .await;
+    serving.wait_for_one_range().await;
     let words = serving.apply_words().replace("before.db", "again.db");
     serving.netsurgeon(&format!("{words} --no-events")).expect(6);
     assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more, as asked for");
