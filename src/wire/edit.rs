@@ -229,12 +229,14 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
     Ok(Value::Absent)
 }
 
+/// Returns what every occurrence of a length-delimited field holds. One of another wire type is an error, as for
+/// every protobuf decoder that knows the field: passed over, it would be lost when the field is written.
 fn occurrences(message: &[u8], number: u32) -> Result<Vec<&[u8]>, WireError> {
     let mut found = Vec::new();
     for field in protobuf::fields(message) {
         let field = field?;
         if field.number == number {
-            found.extend(field.bytes());
+            found.push(field.message()?);
         }
     }
     Ok(found)
@@ -266,7 +268,10 @@ fn value_of(kind: FieldKind, occurrences: &[&[u8]]) -> Result<Value, WireError> 
 
 fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u8>, WireError> {
     match path {
-        [Segment::Member(number, _)] => protobuf::replace(message, *number, &encode(*number, new)),
+        [Segment::Member(number, _)] => {
+            occurrences(message, *number)?;
+            protobuf::replace(message, *number, &encode(*number, new))
+        }
         [Segment::Member(number, _), Segment::Entry(key)] => write_entry(message, *number, key, new),
         [Segment::Member(number, _), rest @ ..] => {
             let inner = occurrences(message, *number)?;

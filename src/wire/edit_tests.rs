@@ -71,6 +71,20 @@ fn an_edit_is_refused_when_the_field_holds_something_else() {
 }
 
 #[test]
+fn a_field_of_another_wire_type_is_refused_and_not_lost() {
+    let mut spec = Vec::new();
+    protobuf::put_number(&mut spec, 3, 0);
+    let mut raw = Vec::new();
+    protobuf::put_bytes(&mut raw, 2, &spec);
+    let value = envelope::wrap(&TypeMeta::default(), &raw);
+    let broken = WireError::Protobuf { offset: 0, reason: "a field has another type" };
+    assert_eq!(read(&value, &Field::cluster_ip()), Err(broken.clone()));
+    let new = FieldChange::Set(Value::Text("10.200.0.8".into()));
+    let edit = FieldEdit { field: Field::cluster_ip(), change: new };
+    assert_eq!(apply(&value, &[edit]), Err(EditError::Wire(broken)));
+}
+
+#[test]
 fn bits_are_set_once_and_cleared_once() {
     let meta = TypeMeta { api_version: "v1".into(), kind: "RangeAllocation".into() };
     let value = envelope::wrap(&meta, &[]);
