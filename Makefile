@@ -45,7 +45,7 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 		$(FUZZ) run --fuzz-dir tests/fuzz --sanitizer none $$target -- \
 			-max_total_time=$(SOAK_SECONDS) -max_len=16384 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
-	NETSURGEON_SOAK=1 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
+	NETSURGEON_SOAK=1 PROPTEST_CASES=4000 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 
 lint: prerequisites-build ## format and lints only
 	cargo fmt --check
