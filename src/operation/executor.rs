@@ -1,8 +1,8 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`pace`] keeps it from being too fast, [`gate`] asks between batches,
-//! [`batch`] rolls one back.
+//! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`pace`] keeps it from
+//! being too fast, [`gate`] asks between batches, [`batch`] rolls one back.
 
 mod ahead;
 mod batch;

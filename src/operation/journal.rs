@@ -12,6 +12,7 @@
 
 mod keep;
 mod returning;
+mod summary;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,10 +20,11 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
+use self::keep::commit;
 pub use self::keep::{Listed, Progress};
-use self::keep::{commit, summary_at};
 pub use self::returning::Returning;
-use self::returning::{MOST_ATTEMPTS, is_to_be_read_again};
+pub use self::summary::Summary;
+use self::summary::{RUNNING, summary_at};
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
@@ -31,8 +33,6 @@ use crate::store::{
 
 /// A part of a plan stays well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`).
 const PLAN_PART: usize = 512 * 1024;
-/// The status of an operation that has not come to an end.
-const RUNNING: &str = "running";
 
 /// How a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -109,30 +109,6 @@ pub struct Record {
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// The record of an operation.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
-    /// What kind of operation.
-    pub kind: String,
-    /// Digest of its plan.
-    pub digest: String,
-    /// Number of parts of the plan.
-    pub plan_parts: usize,
-    /// When it began, in seconds since 1970.
-    pub started: i64,
-    /// How it stands, in a word: `running`, `done`, `rolled-back`, `stuck`, `removing`.
-    pub status: String,
-    /// Who began it, as in `alice@cp-1`, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holder: Option<String>,
-    /// When it came to what its status says, in seconds since 1970; `None` while it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<i64>,
-    /// The batch that is being rolled back, if one is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returning: Option<Returning>,
 }
 
 /// The journal of one operation.
@@ -359,50 +335,6 @@ impl Journal {
             Some(found) => drop(self.records.insert(step.clone(), found)),
             None => drop(self.records.remove(step)),
         }
-    }
-
-    /// Writes how the operation as a whole stands, from `now` on unless it stood so before.
-    pub async fn set_status(
-        &self,
-        store: &dyn WriteStore,
-        status: &str,
-        now: i64,
-        guards: &[Guard],
-    ) -> Result<(), OperationError> {
-        let change = |summary: &mut Summary| {
-            if summary.status != status {
-                summary.status = status.to_string();
-                summary.ended = (status != RUNNING).then_some(now);
-            }
-        };
-        self.change_summary(store, change, guards).await
-    }
-
-    /// Changes the summary as it is in the store, if that makes a difference; again if somebody else was faster.
-    async fn change_summary(
-        &self,
-        store: &dyn WriteStore,
-        change: impl Fn(&mut Summary),
-        guards: &[Guard],
-    ) -> Result<(), OperationError> {
-        let key = self.summary_key();
-        for _ in 0..MOST_ATTEMPTS {
-            let found = summary_at(store, &key).await?;
-            let (before, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-            let mut after = before.clone();
-            change(&mut after);
-            if after == before {
-                return Ok(());
-            }
-            let (key, action) = (key.clone(), Action::Put(to_json(&after)));
-            let change = Change { key, expected: Expected::At(revision), action };
-            match commit(store, guards, vec![change]).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_to_be_read_again(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
     }
 }
 

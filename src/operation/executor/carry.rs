@@ -82,10 +82,10 @@ impl Carrier<'_> {
                 self.api(step, change, state, State::UndoStarted, State::UndoDone).await
             }
             Action::Wait(wait) | Action::WaitBack { wait, .. } => {
-                let is_to_be_sat_out = matches!(step.action, Action::WaitBack { .. });
+                let may_be_cut_short = matches!(step.action, Action::WaitBack { .. });
                 tokio::select! {
                     biased;
-                    () = self.stop.asked(), if is_to_be_sat_out => return Err(OperationError::Stopped),
+                    () = self.stop.asked(), if may_be_cut_short => return Err(OperationError::Stopped),
                     outcome = self.wait(wait) => outcome?,
                 }
                 if state == Some(State::UndoDone) {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
+use super::summary::summary_at;
 use super::{Journal, State, Summary, put_new};
 use crate::operation::OperationError;
 use crate::operation::lock::lost_to;
@@ -218,16 +219,6 @@ fn operation_of(key: &[u8]) -> Option<(String, String)> {
     let mut names = key.strip_prefix("/netsurgeon/")?.splitn(3, '/');
     let (cluster, operation, _) = (names.next()?, names.next()?, names.next()?);
     Some((cluster.to_string(), operation.to_string()))
-}
-
-/// Reads an operation's summary, `None` if there is no such operation.
-pub(super) async fn summary_at(
-    store: &dyn ReadStore,
-    key: &Key,
-) -> Result<Option<(Summary, Revision)>, OperationError> {
-    let Some(entry) = store.get(key).await? else { return Ok(None) };
-    let summary = serde_json::from_slice(&entry.value).map_err(|e| Journal::broken(key, &e.to_string()))?;
-    Ok(Some((summary, entry.mod_revision)))
 }
 
 /// Removes keys in order, as far as nobody else changes them; returns how many.
