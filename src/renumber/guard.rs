@@ -205,7 +205,7 @@ impl<'a> Watch<'a> {
         let mut edits = Vec::new();
         let mut done = Vec::new();
         let listed = &service.spec.external_ips;
-        let holds = listed.iter().any(|text| text.parse() == Ok(old));
+        let holds = lists_the_old(candidate, service);
         let policy = service.spec.external_traffic_policy.as_deref();
         if !holds || policy != Some("Local") {
             if let Some(reason) = cannot_hold(service, holds) {
@@ -266,7 +266,7 @@ impl<'a> Watch<'a> {
                 let holder = self.holder(candidate, &shadow.hold_name, &Manager::Allocator);
                 let (edit, done) = match holder {
                     Holder::Nobody if self.with_objects() => (
-                        self.compiler.reserve_for_shadow(candidate, &made),
+                        self.compiler.hand_over_again(candidate, old, &shadow.hold_name),
                         format!("`{old}` is reserved for its shadow again"),
                     ),
                     Holder::Nobody | Holder::Right => (
@@ -318,7 +318,7 @@ impl<'a> Watch<'a> {
     /// What takes the old address from a Service that was made anew and is held by its name.
     fn held_no_more(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         let listed = &service.spec.external_ips;
-        let is_held = listed.iter().any(|text| text.parse() == Ok(candidate.old_address));
+        let is_held = lists_the_old(candidate, service);
         let policy = service.spec.external_traffic_policy.as_deref();
         (candidate.shadow.is_none() && is_held)
             .then(|| self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)))
@@ -412,6 +412,11 @@ fn decides(spec: &Value) -> Value {
 /// Whether it is the Service that was planned, with an address still.
 fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
     service.uid == candidate.uid && !service.addresses.is_empty()
+}
+
+/// Whether a Service has the old address among its external IPs.
+fn lists_the_old(candidate: &Move, service: &ServiceRecord) -> bool {
+    service.spec.external_ips.iter().any(|text| text.parse() == Ok(candidate.old_address))
 }
 
 fn as_seen(service: &ServiceRecord) -> Guard {

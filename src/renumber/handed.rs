@@ -7,8 +7,8 @@
 use std::net::IpAddr;
 
 use super::intention::{Move, Renumbering};
-use super::steps::{self, Compiler};
-use crate::operation::{Action, KeyEdit, Mend, State, StepId, Swap, Wait};
+use super::steps::{Compiler, routed};
+use crate::operation::{KeyEdit, Mend, State, StepId, Swap, Wait};
 use crate::store::Key;
 use crate::survey::{Era, Layout};
 
@@ -47,6 +47,11 @@ pub fn handed(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> V
     all
 }
 
+/// Returns what must be waited for then: as the batch itself does before its Services move.
+pub fn seen(batch: usize) -> Wait {
+    routed(batch)
+}
+
 /// Which address of a Service that is, and the name of the Service, its own or a shadow's, that is to have it.
 fn open(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Option<(IpAddr, &str)> {
     let is_flipped = state(&candidate.step("flip")).is_some_and(State::is_in_force);
@@ -70,13 +75,5 @@ fn mend(candidate: &Move, address: IpAddr, edit: KeyEdit) -> Mend {
         swap: Swap { edits: vec![edit], checks: Vec::new() },
         steps: vec![candidate.step("flip")],
         guards: Vec::new(),
-    }
-}
-
-/// Returns what must be waited for then: as the batch itself does before its Services move.
-pub fn seen(batch: usize) -> Option<Wait> {
-    match steps::barrier("barrier", batch).action {
-        Action::Wait(wait) => Some(wait),
-        _ => None,
     }
 }

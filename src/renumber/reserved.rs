@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use super::intention::{Move, Renumbering};
 use super::steps::{Compiler, bits_step};
 use crate::operation::{Mend, State, StepId, Swap};
+use crate::store::Guard;
 use crate::survey::{Era, Layout, Survey};
 use crate::wire::bitmap::Bitmap;
 
@@ -69,6 +70,6 @@ pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Re
         says: format!("{} bits are set again", freed.len()),
         swap: Swap { edits: compiler.bits(freed, Vec::new()), checks: Vec::new() },
         steps: Vec::new(),
-        guards: vec![crate::store::Guard::Unchanged(bitmap.key.clone(), bitmap.mod_revision)],
+        guards: vec![Guard::Unchanged(bitmap.key.clone(), bitmap.mod_revision)],
     }))
 }

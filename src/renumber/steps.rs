@@ -64,20 +64,28 @@ pub(super) mod word {
 /// Waiting for every API server to know the addresses of a batch, and for every kube-proxy to have applied
 /// what was written.
 pub(super) fn barrier(name: &str, batch: usize) -> Step {
-    let until = "every API server is ready and has seen the addresses of the batch, and every kube-proxy has \
-                 applied everything written so far";
-    wait_for(name, batch, word::BARRIER, until)
+    waiting(name, batch, routed(batch))
 }
 
-fn wait_for(name: &str, batch: usize, what: &str, until: &str) -> Step {
-    let wait = Wait { name: what.to_string(), batch: Some(batch), until: until.to_string() };
+/// What [`barrier`] waits for.
+pub(super) fn routed(batch: usize) -> Wait {
+    let until = "every API server is ready and has seen the addresses of the batch, and every kube-proxy has \
+                 applied everything written so far";
+    wait(batch, word::BARRIER, until)
+}
+
+fn wait(batch: usize, what: &str, until: &str) -> Wait {
+    Wait { name: what.to_string(), batch: Some(batch), until: until.to_string() }
+}
+
+fn waiting(name: &str, batch: usize, wait: Wait) -> Step {
     step(name, &format!("{batch:05}"), Action::Wait(wait))
 }
 
 /// Leaving the new addresses routed when their Services have moved back.
 pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
     let until = "nobody connects any more to a new address that a name was resolved to";
-    let wait = Wait { name: word::LINGER.to_string(), batch: Some(batch), until: until.to_string() };
+    let wait = wait(batch, word::LINGER, until);
     let of = moves.iter().map(|candidate| candidate.step("flip")).collect();
     step("linger", &format!("{batch:05}"), Action::WaitBack { of, wait })
 }
@@ -85,13 +93,13 @@ pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
 /// Waiting for every API server to know what its repair loop must not misunderstand.
 pub(super) fn seen(name: &str, batch: usize) -> Step {
     let until = "every API server is ready and has seen the addresses and shadow Services of the batch";
-    wait_for(name, batch, word::SEEN, until)
+    waiting(name, batch, wait(batch, word::SEEN, until))
 }
 
 /// Waiting for shadow Services to have the endpoints of the Services that they stand in for.
 pub(super) fn endpoints(name: &str, batch: usize) -> Step {
     let until = "the shadow Services have the endpoints of the Services that they stand in for";
-    wait_for(name, batch, word::ENDPOINTS, until)
+    waiting(name, batch, wait(batch, word::ENDPOINTS, until))
 }
 
 /// The step after which there is no way back.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
-use crate::operation::{Journal, Lock, Mended, OperationError, State, SystemAmbient, World as _, settle};
+use crate::operation::{
+    Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World as _, settle,
+};
 use crate::renumber::Renumbering;
 use crate::renumber::handed::{handed, seen};
 use crate::renumber::live::LiveWorld;
@@ -47,8 +49,7 @@ async fn renew_bits(
             Failure::refused(taken.to_string()).hint("make that Service anew, at another address, then go on")
         })?;
         let Some(mend) = again else { return Ok(()) };
-        let steps = (&[][..], State::Done);
-        if settle(store, journal, steps, &mend, &[lock.guard()], &SystemAmbient).await? == Mended::Done {
+        if is_mended(store, journal, lock, &mend).await? {
             output.note(&format!(
                 "an API server has freed what was reserved before the interruption: {}",
                 mend.says
@@ -79,9 +80,8 @@ async fn renew_addresses(
     let (mut batches, mut gone) = (BTreeSet::new(), 0_usize);
     for (one, entry) in handed.iter().zip(found) {
         let mend = if entry.is_none() { &one.again } else { &one.longer };
-        let steps = (&[][..], State::Done);
         // What is somebody else's by now stays as it is: the step that needs it says so.
-        if settle(store, journal, steps, mend, &[lock.guard()], &SystemAmbient).await? == Mended::Done {
+        if is_mended(store, journal, lock, mend).await? {
             batches.insert(one.batch);
             gone = gone.saturating_add(usize::from(entry.is_none()));
         }
@@ -92,8 +92,20 @@ async fn renew_addresses(
             "{count} handed over before the interruption, and gone by now: handed over again"
         ));
     }
-    for wait in batches.into_iter().filter_map(seen) {
+    for wait in batches.into_iter().map(seen) {
         world.wait(&wait).await.map_err(OperationError::from)?;
     }
     Ok(())
+}
+
+/// Puts something right that no step's state depends on; says whether that was done.
+async fn is_mended(
+    store: &EtcdStore,
+    journal: &mut Journal,
+    lock: &Lock,
+    mend: &Mend,
+) -> Result<bool, OperationError> {
+    let no_steps = (&[][..], State::Done);
+    let outcome = settle(store, journal, no_steps, mend, &[lock.guard()], &SystemAmbient).await?;
+    Ok(outcome == Mended::Done)
 }

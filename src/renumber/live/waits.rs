@@ -42,10 +42,6 @@ impl From<StoreError> for NotYet {
 impl LiveWorld<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), WorldError> {
         if wait.name == word::LINGER {
-            tracing::info!(
-                seconds = self.options.linger.as_secs(),
-                "the new addresses go on answering for now"
-            );
             sleep(self.options.linger).await;
             return Ok(());
         }

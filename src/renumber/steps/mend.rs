@@ -112,14 +112,8 @@ impl Compiler<'_> {
         KeyEdit { key: self.layout.ip_address(address), change: KeyChange::Delete { require } }
     }
 
-    /// Gives the old address to a shadow that is still to be made, dated ahead: the repair loop leaves a young
-    /// address alone whose Service does not list it yet.
-    pub(in crate::renumber) fn reserve_for_shadow(&self, candidate: &Move, shadow: &Shadow) -> KeyEdit {
-        let value = self.new_ip_address(candidate.old_address, candidate, &shadow.hold_name, ALLOCATOR);
-        create(self.layout.ip_address(candidate.old_address), value, AHEAD_SECONDS)
-    }
-
-    /// Hands an address to the allocator anew whose IPAddress is gone, ahead of the Service of that name.
+    /// Hands an address to the allocator whose IPAddress is gone, ahead of the Service of that name: dated ahead, because
+    /// the repair loop leaves a young address alone whose Service does not list it yet.
     pub(in crate::renumber) fn hand_over_again(
         &self,
         candidate: &Move,

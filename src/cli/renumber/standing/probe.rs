@@ -93,10 +93,9 @@ impl Dialled {
     }
 
     fn words(&self) -> String {
-        match (self.milliseconds, &self.error) {
-            (Some(took), _) => format!("{} answers in {took:.1} ms", self.address),
-            (None, Some(error)) => format!("{} {error}", self.address),
-            (None, None) => format!("{} unknown", self.address),
+        match self.milliseconds {
+            Some(took) => format!("{} answers in {took:.1} ms", self.address),
+            None => format!("{} {}", self.address, self.error.as_deref().unwrap_or_default()),
         }
     }
 }
