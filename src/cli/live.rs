@@ -2,6 +2,7 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod connecting;
 mod gone;
 mod renewing;
 mod sweeping;
@@ -31,12 +32,11 @@ use crate::operation::{
     self, Ambient, Answer, Checkpoint, Claim, Executor, External, Journal, Lock, OperationError, Plan,
     Report, Stop, StopSwitch, Summary, SystemAmbient, WorldError,
 };
-use crate::renumber::live::{Approver, LINGER, LiveOptions, LiveWorld};
+use crate::renumber::live::{Approver, LINGER};
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::etcd::EtcdStore;
 use crate::store::{ReadStore, Revision};
-use crate::survey::Survey;
 
 /// How to reach the Kubernetes API.
 #[derive(Debug, Clone, Default, Args)]
@@ -134,12 +134,19 @@ pub struct Session {
     /// The etcd.
     pub store: Arc<EtcdStore>,
     /// The API.
-    pub cluster: Cluster,
+    api: Api,
     /// The uid of the namespace `kube-system`.
     pub id: String,
     metrics: Option<Metrics>,
     /// What is asked between batches.
     gates: Gates,
+}
+
+/// The Kubernetes API.
+enum Api {
+    Answers(Box<Cluster>),
+    /// It does not, and nobody asks: each wait takes as long as this.
+    Silent(Duration),
 }
 
 /// Where to go.
@@ -149,12 +156,14 @@ pub enum Way {
     Forward(Option<usize>),
     /// Back to the start.
     Back,
+    /// Every Service back to its old address, and nothing that needs the API.
+    MovesBack,
 }
 
 impl Way {
     /// The command that goes on.
     fn goes_on(self, operation: &str) -> String {
-        let verb = if self == Self::Back { "rollback" } else { "resume" };
+        let verb = if matches!(self, Self::Forward(_)) { "resume" } else { "rollback" };
         format!("netsurgeon operation {verb} {operation}")
     }
 }
@@ -172,32 +181,14 @@ pub struct Ongoing {
 }
 
 impl Session {
-    /// Connects to both, and makes sure that they belong together.
-    pub async fn open(args: &LiveArgs) -> Result<Self, Failure> {
-        let store = args.etcd.connect().await?;
-        let cluster = args.kube.connect().await?;
-        let (stored, served) =
-            (Survey::identity(store.as_ref(), &args.etcd.layout()).await?, cluster.identity().await?);
-        if stored.as_ref() != Some(&served) {
-            let stored = stored.map_or_else(|| "none".to_string(), |uid| format!("`{uid}`"));
-            let text = format!(
-                "etcd and API are not the same cluster's: namespace `kube-system` has uid {stored} in etcd, \
-                 `{served}` at {}",
-                cluster.server()
-            );
-            return Err(Failure::refused(text)
-                .hint("check `--etcd-endpoints`, `--etcd-prefix`, `--kubeconfig` and `--context`"));
-        }
-        let metrics = match &args.metrics_listen {
-            Some(address) => Some(Metrics::listen(address).await?),
-            None => None,
-        };
-        Ok(Self { store, cluster, id: served, metrics, gates: Gates::default() })
-    }
-
     /// The same with gates between batches.
     pub fn with_gates(self, gates: Gates) -> Self {
         Self { gates, ..self }
+    }
+
+    /// Whether no API server is asked for anything.
+    pub fn is_without_api(&self) -> bool {
+        matches!(self.api, Api::Silent(_))
     }
 
     /// Returns the renumberings of this cluster that have not come to an end.
@@ -256,18 +247,10 @@ impl Session {
     ) -> Result<Arrival, Failure> {
         let approver =
             Confirmations { output: &context.output, given: args.confirm.iter().cloned().collect() };
-        let mut options = LiveOptions::new(&ongoing.operation);
-        options.reach = args.barrier;
-        options.linger = Duration::from_secs(args.linger);
-        let world = LiveWorld {
-            cluster: &self.cluster,
-            store: self.store.as_ref(),
-            work: &ongoing.plan.work,
-            approver: &approver,
-            options,
-        };
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
-        let renewed = renew(&context.output, &self.store, &world, journal, lock).await;
+        let boxed = self.world(args, &ongoing.operation, work, &approver);
+        let world = boxed.as_ref();
+        let renewed = renew(&context.output, &self.store, world, work, journal, lock).await;
         renewed.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
         let (switch, stop) = Stop::new();
         let listener = tokio::spawn(listen(context.output.clone(), switch));
@@ -283,11 +266,12 @@ impl Session {
             rate: args.rate,
             max_failures: usize::try_from(args.max_failures).unwrap_or(usize::MAX),
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
-            ..Executor::new(&store, &world, &SystemAmbient, &mut watchers, journal)
+            ..Executor::new(&store, world, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = go(&mut executor, work, way, &keeper).await;
         listener.abort();
         watchers.finish().await;
+        drop(boxed);
         self.noted(ongoing, lock, way, outcome).await
     }
 
@@ -325,8 +309,9 @@ impl Session {
                 OperationError::BatchStuck { .. } => "stuck",
                 _ => "stopped",
             },
-            (Way::Back, Ok(Arrival::There(report))) if report.stuck.is_empty() => "rolled-back",
-            (Way::Back, Ok(Arrival::There(_))) => "stuck",
+            (Way::Back | Way::MovesBack, Ok(Arrival::There(report))) if !report.stuck.is_empty() => "stuck",
+            (Way::Back, Ok(Arrival::There(_))) => "rolled-back",
+            (Way::MovesBack, Ok(Arrival::There(_))) => "paused",
             (Way::Forward(Some(_)), Ok(Arrival::There(_))) => "held",
             (Way::Forward(None), Ok(Arrival::There(_))) => "done",
         };
@@ -428,7 +413,7 @@ fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
     };
     let words = match way {
         Way::Forward(_) => words.hint(format!("to go back: `netsurgeon operation rollback {operation}`")),
-        Way::Back => words,
+        Way::Back | Way::MovesBack => words,
     };
     words.kind(kind)
 }

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::gates::GateArgs;
 use super::live::{LiveArgs, Ongoing, Session, open_operation, release};
 use super::output::{counted, table};
-use super::renumber::{RetireArgs, RollbackArgs, retire, rollback};
+use super::renumber::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
 use super::report::{self, ReportArgs};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
@@ -86,6 +86,8 @@ struct UndoArgs {
     /// Its id
     operation: String,
     #[command(flatten)]
+    api: ApiLessArgs,
+    #[command(flatten)]
     live: LiveArgs,
 }
 
@@ -114,7 +116,7 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
         OperationCommand::Resume(args) => resume(context, args).await,
         OperationCommand::Rollback(args) => {
             let (operation, live) = (Some(args.operation.clone()), args.live.clone());
-            rollback(context, &RollbackArgs { operation, live }).await
+            rollback(context, &RollbackArgs { operation, api: args.api.clone(), live }).await
         }
         OperationCommand::Forget(args) => forget(context, args).await,
     }

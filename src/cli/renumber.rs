@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-pub use ending::{RetireArgs, RollbackArgs, retire, rollback};
+pub use ending::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
 
 use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};

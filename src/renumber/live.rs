@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+pub(super) use self::bitmap::rewritten_bitmap;
 use self::compare::difference;
 use super::intention::Renumbering;
 use super::steps::REWRITE_BITMAP;
@@ -239,7 +240,10 @@ impl World for LiveWorld<'_> {
     async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
         match external.name.as_str() {
             "close-range" => self.close_old_range().await.map(|()| Answer::Confirmed),
-            REWRITE_BITMAP => self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap))),
+            REWRITE_BITMAP => {
+                let swap = rewritten_bitmap(self.store, self.work, back).await?;
+                Ok(Answer::Changes(Box::new(swap)))
+            }
             "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
             "flags" => {
                 let answer = self.approver.confirm(external, back).await?;

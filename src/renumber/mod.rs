@@ -25,6 +25,7 @@ pub mod sweep;
 pub mod target;
 pub mod tier;
 pub mod verify;
+pub mod without_api;
 
 pub use hold::Hold;
 pub use intention::{BitmapChange, Move, Renumbering, Shadow, Skipped, Turn};

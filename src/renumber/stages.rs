@@ -207,6 +207,16 @@ impl Renumbering {
         self.schedule().iter().position(|stage| *stage == (Part::Close, None))
     }
 
+    /// Returns the stages of the way back by which every Service gets its old address, and those before them: all of
+    /// it but what needs an API server, or must not be done before one has seen the rest.
+    pub(super) fn moves_back(&self) -> Vec<Stage> {
+        let mut stages = self.way_back();
+        let batches = stages.iter().rposition(|stage| stage.batch.is_some());
+        stages.truncate(batches.map_or(0, |last| last.saturating_add(1)));
+        stages.retain(|stage| Act::of(stage) == Act::Move);
+        stages
+    }
+
     /// Returns the index of the stage after which there is no way back.
     pub fn no_return_stage(&self) -> Option<usize> {
         self.schedule().iter().position(|stage| *stage == (Part::NoReturn, None))

@@ -83,6 +83,11 @@ impl Layout {
         format!("{}/pods/", self.prefix)
     }
 
+    /// What every API server that is alive renews: a key by its address.
+    pub fn api_server_leases(&self) -> String {
+        format!("{}/masterleases/", self.prefix)
+    }
+
     /// The namespace whose uid stands for the cluster.
     pub fn kube_system(&self) -> Key {
         Key::from(format!("{}/namespaces/kube-system", self.prefix))

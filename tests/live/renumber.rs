@@ -186,3 +186,62 @@ async fn killed_and_resumed_until_it_is_through() {
     serving.assert_unbroken(&report, &old);
     serving.netsurgeon("renumber verify").expect(0);
 }
+
+/// With no API server to ask: refused while there is one, and a sign of life is told; then every Service has its old
+/// address in etcd, which nobody who connects notices, neither before an API server starts nor after; and the rest of
+/// the way back follows.
+async fn rolled_back_without_an_api_server(era: Era, mode: ProxyMode) {
+    let mut serving = Serving::start(era, mode).await;
+    let ports = json!({"type": "NodePort", "clusterIP": "10.96.1.200"});
+    serving.cluster.create_echo_service("doors", &json!({"app": "web"}), &ports).await;
+    let operation = serving.apply("").await;
+    let old = ["0.5", "1.1", "1.7", "1.200"].map(|address| Target::tcp(&format!("10.96.{address}"), 80));
+    let probe = serving.probe(&old).await;
+    let back = "renumber rollback --yes --confirm flags --without-api 1";
+    let refused = serving.netsurgeon(back).expect(1);
+    assert!(refused.err.contains("answers"), "{}", refused.err);
+    serving.cluster.pause_api_server(0);
+    let asks = serving.netsurgeon("renumber rollback --without-api 1").expect(1);
+    assert!(asks.err.contains("1 API server has a lease of 15 s in etcd"), "{}", asks.err);
+    serving.cluster.resume_api_server(0);
+    serving.cluster.stop_api_servers();
+    let paused = serving.netsurgeon(back).expect(6);
+    let go_on = format!("`netsurgeon operation rollback {operation}`");
+    assert!(paused.err.contains(&go_on) && !paused.err.contains("lease"), "{}", paused.err);
+    let counts = serving.netsurgeon("renumber status -o json").expect(0).json()["counts"].clone();
+    println!("{era:?}: {counts}");
+    if era != Era::Bitmap {
+        serving.cluster.set_service_cidrs("10.96.0.0/16");
+    }
+    serving.cluster.start_api_servers().await;
+    for (name, address) in [("web", "10.96.0.5"), ("doors", "10.96.1.200"), ("kubernetes", "10.96.0.1")] {
+        assert_eq!(serving.cluster_ip(name).await, address, "{name}");
+    }
+    if era == Era::Bitmap {
+        serving.netsurgeon("renumber rollback --yes --linger 1").expect(6);
+        serving.restart_with("10.96.0.0/16").await;
+    }
+    serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    serving.assert_unbroken(&probe.stop(), &old);
+    if era != Era::Bitmap {
+        serving.wait_for_one_range().await;
+    }
+    serving.assert_clean();
+}
+
+#[tokio::test]
+async fn without_an_api_server() {
+    rolled_back_without_an_api_server(Era::Objects, ProxyMode::Nftables).await;
+}
+
+#[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
+async fn without_an_api_server_where_allocations_are_bits() {
+    rolled_back_without_an_api_server(Era::Bitmap, ProxyMode::Iptables).await;
+}
+
+#[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
+async fn without_an_api_server_under_dual_write() {
+    rolled_back_without_an_api_server(Era::DualWrite, ProxyMode::Iptables).await;
+}

@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// Undoes everything; of Services that are gone there is nothing to undo: what was made for them is given up,
-    /// first, and again if some were deleted meanwhile.
+    /// first, and again if some were deleted meanwhile. Without the API as far as that goes: every Service moves back.
     pub async fn roll_back(
         &self,
         context: &Context,
@@ -37,13 +37,14 @@ impl Session {
         ongoing: &mut Ongoing,
         lock: &Lock,
     ) -> Result<Report, Failure> {
+        let way = if self.is_without_api() { Way::MovesBack } else { Way::Back };
         let mut done: usize = 0;
         for _ in 0..MOST_LOOKS {
             // Past the point of no return nothing is given up: it is refused.
             if !ongoing.has_begun_to_retire() {
                 self.settle_gone(context, args, ongoing, lock, State::UndoDone).await?;
             }
-            let Arrival::There(report) = self.carry(context, args, ongoing, lock, Way::Back).await? else {
+            let Arrival::There(report) = self.carry(context, args, ongoing, lock, way).await? else {
                 continue;
             };
             done = done.saturating_add(report.done);

@@ -5,12 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
-use crate::operation::{
-    Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World as _, settle,
-};
+use crate::operation::{Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World, settle};
 use crate::renumber::Renumbering;
 use crate::renumber::handed::{handed, seen};
-use crate::renumber::live::LiveWorld;
 use crate::renumber::reserved::{reserve_again, reserved};
 use crate::store::ReadStore as _;
 use crate::store::etcd::EtcdStore;
@@ -23,12 +20,13 @@ const MOST_LOOKS: u32 = 20;
 pub(super) async fn renew(
     output: &Output,
     store: &EtcdStore,
-    world: &LiveWorld<'_>,
+    world: &dyn World,
+    work: &Renumbering,
     journal: &mut Journal,
     lock: &Lock,
 ) -> Result<(), Failure> {
-    renew_bits(output, store, world.work, journal, lock).await?;
-    renew_addresses(output, store, world, journal, lock).await
+    renew_bits(output, store, work, journal, lock).await?;
+    renew_addresses(output, store, world, work, journal, lock).await
 }
 
 async fn renew_bits(
@@ -67,11 +65,12 @@ async fn renew_bits(
 async fn renew_addresses(
     output: &Output,
     store: &EtcdStore,
-    world: &LiveWorld<'_>,
+    world: &dyn World,
+    work: &Renumbering,
     journal: &mut Journal,
     lock: &Lock,
 ) -> Result<(), Failure> {
-    let handed = handed(world.work, |step| journal.state(step));
+    let handed = handed(work, |step| journal.state(step));
     if handed.is_empty() {
         return Ok(());
     }

@@ -6,6 +6,7 @@ use crate::cli::gates::{Gatekeeper, OnFailure};
 use crate::cli::output::counted;
 use crate::operation::{self, Closed, Executor, OperationError, Report, Returning};
 use crate::renumber::Renumbering;
+use crate::renumber::without_api::MovesBack;
 
 /// Where it came to.
 pub(super) enum Arrival {
@@ -22,7 +23,11 @@ pub(super) async fn go(
     way: Way,
     keeper: &Gatekeeper<'_>,
 ) -> Result<Arrival, operation::Failure> {
-    let Way::Forward(until) = way else { return executor.unwind(work).await.map(Arrival::There) };
+    let until = match way {
+        Way::Forward(until) => until,
+        Way::Back => return executor.unwind(work).await.map(Arrival::There),
+        Way::MovesBack => return executor.unwind(&MovesBack(work)).await.map(Arrival::There),
+    };
     let failure = match executor.run(work, until).await {
         Err(failure) => failure,
         Ok(report) => return Ok(Arrival::There(report)),

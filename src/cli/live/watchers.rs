@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{LiveArgs, Session, Way};
+use super::{Api, LiveArgs, Session, Way};
 use crate::cli::announce::Announcer;
 use crate::cli::log::{self, Kind};
 use crate::cli::output::Output;
@@ -37,7 +37,7 @@ impl<'a> Watchers<'a> {
         let goal = match way {
             Way::Forward(Some(_)) => Goal::Move,
             Way::Forward(None) => Goal::Retire,
-            Way::Back => Goal::Back,
+            Way::Back | Way::MovesBack => Goal::Back,
         };
         let tally = Tally::new(operation, goal, work, journal, Instant::now());
         let tally = Arc::new(Mutex::new(tally));
@@ -46,7 +46,10 @@ impl<'a> Watchers<'a> {
             let url = metrics.url();
             output.say(Kind::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
         }
-        let announcer = (!args.no_events).then(|| Announcer::new(&session.cluster, operation, work));
+        let announcer = match &session.api {
+            Api::Answers(cluster) if !args.no_events => Some(Announcer::new(cluster, operation, work)),
+            _ => None,
+        };
         Self { output, progress: Progress::new(output, tally), announcer, linger: args.linger }
     }
 

@@ -1,5 +1,7 @@
 //! `netsurgeon renumber retire` and `rollback`: the two ways in which a renumbering ends.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -40,13 +42,25 @@ pub struct RetireArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber rollback
-  netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a --yes --confirm flags")]
+  netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a --yes --confirm flags
+  netsurgeon renumber rollback --without-api 10   # no API server answers: Services first, in etcd")]
 pub struct RollbackArgs {
     /// Which renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
     #[command(flatten)]
+    pub(in crate::cli) api: ApiLessArgs,
+    #[command(flatten)]
     pub(in crate::cli) live: LiveArgs,
+}
+
+/// Whether to go back in etcd alone.
+#[derive(Debug, Clone, Args)]
+pub struct ApiLessArgs {
+    /// While no API server answers: give every Service its old address in etcd alone, with a pause of so many seconds in
+    /// place of each wait; the rest of the way back needs the API, and another call
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
+    without_api: Option<u16>,
 }
 
 /// What `-o json` prints of an ending.
@@ -54,7 +68,7 @@ pub struct RollbackArgs {
 struct Ended<'a> {
     version: u8,
     operation: &'a str,
-    /// `done`, `rolled-back` or `stuck`.
+    /// `done`, `rolled-back`, `paused` or `stuck`.
     status: &'a str,
     steps: usize,
     stuck: Vec<String>,
@@ -136,7 +150,13 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
 
 /// Runs `rollback`.
 pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
-    let session = Session::open(&args.live).await?;
+    let session = match args.api.without_api {
+        None => Session::open(&args.live).await?,
+        Some(seconds) => {
+            let pause = Duration::from_secs(seconds.into());
+            Session::open_without_api(&args.live, &context.output, pause).await?
+        }
+    };
     let mut ongoing = session.find(args.operation.as_deref()).await?;
     let lock = session.lock(&args.live, &ongoing.operation, "roll the renumbering back").await?;
     let undone = match args.live.ask(&context.output, &format!("Roll `{}` back?", ongoing.operation)) {
@@ -155,6 +175,13 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
         return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text))
             .hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation))
             .hint("bring those objects in order, then roll back again"));
+    }
+    if session.is_without_api() {
+        let text = "every Service has its old address again in etcd; the rest of the way back needs the API";
+        return Err(Failure::new(Kind::Paused, anyhow::Error::msg(text)).hint(format!(
+            "when an API server answers: `netsurgeon operation rollback {}`",
+            ongoing.operation
+        )));
     }
     context.output.progress("rolled back: every Service has its old address");
     Ok(Outcome::Done)

@@ -1,0 +1,119 @@
+//! Connecting to a live cluster: to its etcd and its API, which must be the same cluster's, or, on the way back and if
+//! the operator says so, to its etcd alone.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::{Api, LiveArgs, Session};
+use crate::cli::failure::Failure;
+use crate::cli::gates::Gates;
+use crate::cli::metrics::Metrics;
+use crate::cli::output::{Output, counted};
+use crate::operation::World;
+use crate::renumber::Renumbering;
+use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
+use crate::renumber::without_api::WithoutApi;
+use crate::store::etcd::EtcdStore;
+use crate::store::{KeyRange, ReadStore as _};
+use crate::survey::Survey;
+
+/// How long an API server may take to answer that is said not to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// Connects to both, and makes sure that they belong together.
+    pub async fn open(args: &LiveArgs) -> Result<Self, Failure> {
+        let store = args.etcd.connect().await?;
+        let cluster = args.kube.connect().await?;
+        let (stored, served) =
+            (Survey::identity(store.as_ref(), &args.etcd.layout()).await?, cluster.identity().await?);
+        if stored.as_ref() != Some(&served) {
+            let stored = stored.map_or_else(|| "none".to_string(), |uid| format!("`{uid}`"));
+            let text = format!(
+                "etcd and API are not the same cluster's: namespace `kube-system` has uid {stored} in etcd, \
+                 `{served}` at {}",
+                cluster.server()
+            );
+            return Err(Failure::refused(text)
+                .hint("check `--etcd-endpoints`, `--etcd-prefix`, `--kubeconfig` and `--context`"));
+        }
+        let metrics = metrics(args).await?;
+        let api = Api::Answers(Box::new(cluster));
+        Ok(Self { store, api, id: served, metrics, gates: Gates::default() })
+    }
+
+    /// Connects to etcd alone; `pause` is how long each wait takes in place of what an API server would be asked.
+    /// Refuses when one answers.
+    pub async fn open_without_api(
+        args: &LiveArgs,
+        output: &Output,
+        pause: Duration,
+    ) -> Result<Self, Failure> {
+        let store = args.etcd.connect().await?;
+        let id = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.ok_or_else(|| {
+            Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
+        })?;
+        let alive = alive(&store, args).await?;
+        if let Ok(Some(server)) = tokio::time::timeout(PATIENCE, answering(args)).await {
+            let text = format!("the API server at {server} answers");
+            return Err(Failure::refused(text).hint("roll back without `--without-api`"));
+        }
+        if !alive.is_empty() {
+            let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
+            output.warn(&format!(
+                "{} a lease of 15 s in etcd that has not ended, and may be serving nodes: {list}. Nothing but {} s \
+                 per wait gives them time to follow",
+                counted(alive.len(), "API server has", "API servers have"),
+                pause.as_secs()
+            ));
+        }
+        let metrics = metrics(args).await?;
+        Ok(Self { store, api: Api::Silent(pause), id, metrics, gates: Gates::default() })
+    }
+
+    /// Returns what steps and waits act on.
+    pub(super) fn world<'a>(
+        &'a self,
+        args: &LiveArgs,
+        operation: &str,
+        work: &'a Renumbering,
+        approver: &'a dyn Approver,
+    ) -> Box<dyn World + 'a> {
+        let store = self.store.as_ref();
+        match &self.api {
+            Api::Silent(pause) => Box::new(WithoutApi { store, work, approver, pause: *pause }),
+            Api::Answers(cluster) => {
+                let mut options = LiveOptions::new(operation);
+                options.reach = args.barrier;
+                options.linger = Duration::from_secs(args.linger);
+                Box::new(LiveWorld { cluster, store, work, approver, options })
+            }
+        }
+    }
+}
+
+/// Returns where an API server answers.
+async fn answering(args: &LiveArgs) -> Option<String> {
+    let cluster = args.kube.connect().await.ok()?;
+    cluster.identity().await.ok().map(|_| cluster.server().to_string())
+}
+
+async fn metrics(args: &LiveArgs) -> Result<Option<Metrics>, Failure> {
+    match &args.metrics_listen {
+        Some(address) => Ok(Some(Metrics::listen(address).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Returns the addresses of the API servers that have a lease: each renews its own, which ends 15 s after its death
+/// (`pkg/controlplane/reconcilers/lease.go` and `DefaultEndpointReconcilerTTL`, v1.36.3).
+async fn alive(store: &EtcdStore, args: &LiveArgs) -> Result<Vec<String>, Failure> {
+    let prefix = args.etcd.layout().api_server_leases();
+    let mut found = Vec::new();
+    let mut visit = |record: crate::store::Record<'_>| {
+        found.push(String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default()).into_owned());
+        ControlFlow::Continue(())
+    };
+    store.scan(&[KeyRange::prefix(prefix.clone())], None, &mut visit).await?;
+    Ok(found)
+}

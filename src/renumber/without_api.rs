@@ -1,0 +1,79 @@
+//! The way back while no API server answers: every Service gets its old address, in etcd alone.
+//!
+//! What netsurgeon made through the API, the addresses that clients still know and the new range stay as they are; the
+//! rest of the way back takes them away once an API server answers. Nobody can be asked whether what is written has
+//! arrived, so each wait is a pause of a stated length. While no API server runs nothing arrives anywhere, and
+//! kube-proxies go on with the rules that they have; when one starts they read everything anew.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::sleep;
+
+use super::intention::Renumbering;
+use super::live::{Approver, rewritten_bitmap};
+use super::steps::REWRITE_BITMAP;
+use crate::operation::{Answer, ApiChange, External, Observed, Stage, Step, Wait, Work, World, WorldError};
+use crate::store::ReadStore;
+
+/// A renumbering whose way back ends once every Service has its old address.
+pub struct MovesBack<'a>(pub &'a Renumbering);
+
+impl Work for MovesBack<'_> {
+    fn stages(&self) -> Vec<Stage> {
+        self.0.stages()
+    }
+
+    fn steps(&self, stage: &Stage) -> Vec<Step> {
+        self.0.steps(stage)
+    }
+
+    fn way_back(&self) -> Vec<Stage> {
+        self.0.moves_back()
+    }
+}
+
+/// The world while no API server answers.
+pub struct WithoutApi<'a> {
+    /// The cluster's etcd.
+    pub store: &'a dyn ReadStore,
+    /// What is undone.
+    pub work: &'a Renumbering,
+    /// Who is asked about what others do.
+    pub approver: &'a dyn Approver,
+    /// How long each wait takes.
+    pub pause: Duration,
+}
+
+fn not_without(change: &ApiChange) -> WorldError {
+    WorldError(format!("no API server is asked, and without one nobody can {change}"))
+}
+
+#[async_trait]
+impl World for WithoutApi<'_> {
+    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+        Err(not_without(change))
+    }
+
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+        Err(not_without(change))
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
+        tracing::info!(
+            seconds = self.pause.as_secs(),
+            until = wait.until,
+            "a pause, in place of looking whether"
+        );
+        sleep(self.pause).await;
+        Ok(())
+    }
+
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+        if external.name == REWRITE_BITMAP {
+            let swap = rewritten_bitmap(self.store, self.work, back).await?;
+            return Ok(Answer::Changes(Box::new(swap)));
+        }
+        self.approver.confirm(external, back).await
+    }
+}
