@@ -157,7 +157,7 @@ impl Cluster {
         }
         let begun = Instant::now();
         self.remove_leftovers(barrier).await?;
-        let made = self.create(&manifest(barrier)).await?;
+        let made = self.create_once_allocated(&manifest(barrier)).await?;
         let sentinel = Sentinel::of(&made, barrier.family, self.server());
         let outcome = match sentinel {
             Ok(sentinel) => self.cross(barrier, &sentinel, begun).await,

@@ -11,6 +11,7 @@
 //! is looked at. Every request ends in time and says what failed. Only this room names `kube`.
 
 mod access;
+mod allocator;
 mod barrier;
 mod connection;
 mod dial;

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
-pub(super) use self::bitmap::rewritten_bitmap;
 use self::compare::difference;
 use super::intention::Renumbering;
 use super::steps::REWRITE_BITMAP;
@@ -30,10 +28,6 @@ const DEADLINE: Duration = Duration::from_secs(150);
 /// in the Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3), and the client may keep the
 /// answer for as long on its own account (a JVM: `networkaddress.cache.ttl`, 30 s).
 pub const LINGER: Duration = Duration::from_mins(1);
-
-/// How far an API server's allocator may be behind its cache in seeing a new ServiceCIDR: milliseconds on an
-/// idle one.
-const ALLOCATOR_LAG: Duration = Duration::from_secs(5);
 
 /// Asks whether something is done that a person or another component does.
 #[async_trait]
@@ -114,13 +108,7 @@ enum Found {
 
 impl LiveWorld<'_> {
     async fn create(&self, manifest: &Value) -> Result<(), WorldError> {
-        let begun = Instant::now();
-        let mut outcome = self.cluster.create(manifest).await;
-        while matches!(&outcome, Err(error) if is_behind(error)) && begun.elapsed() < ALLOCATOR_LAG {
-            sleep(Duration::from_millis(100)).await;
-            outcome = self.cluster.create(manifest).await;
-        }
-        match outcome {
+        match self.cluster.create_once_allocated(manifest).await {
             Ok(_) => Ok(()),
             Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
                 Observed::Done => Ok(()),
@@ -189,13 +177,6 @@ impl LiveWorld<'_> {
     }
 }
 
-/// Whether an allocator does not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or what the last resort
-/// of a dual-write allocator says (`pkg/registry/core/service/ipallocator/interfaces.go`, v1.36.3).
-fn is_behind(error: &ClusterError) -> bool {
-    let words = ["does not match the current range", "not ready", "not in the valid range"];
-    matches!(error, ClusterError::Invalid { reason, .. } if words.iter().any(|word| reason.contains(word)))
-}
-
 fn not_ours(object: &ObjectRef<'_>) -> String {
     let (label, value) = MANAGED_BY;
     format!("{object} has no label `{label}: {value}`: someone else has made it, and it stays as it is")
@@ -240,10 +221,7 @@ impl World for LiveWorld<'_> {
     async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
         match external.name.as_str() {
             "close-range" => self.close_old_range().await.map(|()| Answer::Confirmed),
-            REWRITE_BITMAP => {
-                let swap = rewritten_bitmap(self.store, self.work, back).await?;
-                Ok(Answer::Changes(Box::new(swap)))
-            }
+            REWRITE_BITMAP => self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap))),
             "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
             "flags" => {
                 let answer = self.approver.confirm(external, back).await?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::api_servers::admin;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
 use super::rig::proxy::{KubeProxy, ProxyMode, ProxyOptions};
 
 fn barrier(reach: Reach, seconds: u64) -> Barrier {
@@ -84,6 +85,37 @@ async fn a_paused_kube_proxy_is_named() {
     assert_eq!(crossed.nodes.len(), 1);
     proxies[1].resume();
     api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
+}
+
+/// An API server that has just been started has no ranges for a moment, and says that they are full; so does one whose
+/// range is full indeed, until an address is free.
+#[tokio::test]
+async fn waits_for_an_allocator_that_has_no_address() {
+    let options = ClusterOptions {
+        nodes: 1,
+        service_cidrs: "10.96.0.0/29".into(),
+        ..ClusterOptions::new(Era::Objects)
+    };
+    let cluster = Cluster::start(options).await;
+    let _proxies = cluster.start_proxies(ProxyMode::Nftables).await;
+    let api = admin(&cluster).await;
+    for last in 2..=6 {
+        let spec = json!({"clusterIP": format!("10.96.0.{last}"), "ports": [{"port": 80}]});
+        cluster.api.create_service("default", &format!("web-{last}"), spec).await;
+    }
+    let waiting = tokio::spawn(async move { api.barrier(&barrier(Reach::Direct, 30)).await });
+    wait_until("an address was asked for in vain", Duration::from_mins(1), async || {
+        let (_, metrics) = cluster.ask("/metrics").await?;
+        let is_refusal = |line: &&str| {
+            let words = ["apiserver_request_total", "code=\"500\"", "resource=\"services\"", "verb=\"POST\""];
+            words.iter().all(|word| line.contains(word))
+        };
+        metrics.lines().find(is_refusal).map(drop).ok_or_else(|| "no refusal".to_owned())
+    })
+    .await;
+    cluster.api.delete("/api/v1/namespaces/default/services/web-2").await;
+    waiting.await.expect("it ends").expect("it is crossed");
+    assert_nothing_left(&cluster).await;
 }
 
 /// Where packets to a node are dropped, the API server is asked instead.

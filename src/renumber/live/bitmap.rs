@@ -1,44 +1,43 @@
 //! The RangeAllocation under dual write, at the moment when the API servers have got another range: it follows
 //! nobody's flag, so it is rewritten here, with the bits of the Services that there are by then.
 
+use super::LiveWorld;
 use crate::ip::{Item, Items};
 use crate::operation::{KeyChange, KeyEdit, Swap, WorldError};
-use crate::renumber::Renumbering;
 use crate::renumber::ranges::wanted;
-use crate::store::ReadStore;
 use crate::survey::{Layout, Survey};
 use crate::wire::{Field, FieldEdit, Value};
 
-/// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those that
-/// Services and the allocator's objects ask for, and those of Services that are about to have them: that are
-/// moved later, or have yet to be moved back.
-pub(in crate::renumber) async fn rewritten_bitmap(
-    store: &dyn ReadStore,
-    work: &Renumbering,
-    back: bool,
-) -> Result<Swap, WorldError> {
-    let failed = |text: String| WorldError(format!("the RangeAllocation cannot be rewritten: {text}"));
-    let change = work.bitmap.as_ref().ok_or_else(|| failed("none was planned".to_string()))?;
-    let layout = Layout::new(&work.prefix);
-    let survey = Survey::read(store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
-    let found = survey.bitmaps.iter().find(|bitmap| bitmap.name == change.name);
-    let found = found.ok_or_else(|| failed(format!("there is no `{}`", change.name)))?;
-    let range = if back { change.from.clone() } else { work.to.to_string() };
-    let items = Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
-    let mut bits = wanted(&items, &survey);
-    let there: std::collections::HashSet<&str> =
-        survey.services.iter().map(|service| service.uid.as_str()).collect();
-    for candidate in work.moves.iter().filter(|candidate| there.contains(candidate.uid.as_str())) {
-        let address = if back { candidate.old_address } else { candidate.new_address };
-        if let Some(bit) = items.bit(Item::Address(address)) {
-            bits.set(bit, true);
+impl LiveWorld<'_> {
+    /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those that
+    /// Services and the allocator's objects ask for, and those of Services that are about to have them: that are
+    /// moved later, or have yet to be moved back.
+    pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Swap, WorldError> {
+        let failed = |text: String| WorldError(format!("the RangeAllocation cannot be rewritten: {text}"));
+        let change = self.work.bitmap.as_ref().ok_or_else(|| failed("none was planned".to_string()))?;
+        let layout = Layout::new(&self.work.prefix);
+        let survey =
+            Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
+        let found = survey.bitmaps.iter().find(|bitmap| bitmap.name == change.name);
+        let found = found.ok_or_else(|| failed(format!("there is no `{}`", change.name)))?;
+        let range = if back { change.from.clone() } else { self.work.to.to_string() };
+        let items =
+            Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
+        let mut bits = wanted(&items, &survey);
+        let there: std::collections::HashSet<&str> =
+            survey.services.iter().map(|service| service.uid.as_str()).collect();
+        for candidate in self.work.moves.iter().filter(|candidate| there.contains(candidate.uid.as_str())) {
+            let address = if back { candidate.old_address } else { candidate.new_address };
+            if let Some(bit) = items.bit(Item::Address(address)) {
+                bits.set(bit, true);
+            }
         }
+        let (text, bytes) = (|text: &str| Value::Text(text.to_string()), Value::Bytes);
+        let edits = vec![
+            FieldEdit::replace(Field::range(), text(&found.range), text(&range)),
+            FieldEdit::replace(Field::data(), bytes(found.data.clone()), bytes(bits.to_bytes())),
+        ];
+        let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
+        Ok(Swap { edits: vec![KeyEdit { key: layout.range(&found.name), change }], checks: Vec::new() })
     }
-    let (text, bytes) = (|text: &str| Value::Text(text.to_string()), Value::Bytes);
-    let edits = vec![
-        FieldEdit::replace(Field::range(), text(&found.range), text(&range)),
-        FieldEdit::replace(Field::data(), bytes(found.data.clone()), bytes(bits.to_bytes())),
-    ];
-    let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
-    Ok(Swap { edits: vec![KeyEdit { key: layout.range(&found.name), change }], checks: Vec::new() })
 }
