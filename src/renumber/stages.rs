@@ -207,13 +207,13 @@ impl Renumbering {
         self.schedule().iter().position(|stage| *stage == (Part::Close, None))
     }
 
-    /// Returns the stages of the way back by which every Service gets its old address, and those before them: all of
-    /// it but what needs an API server, or must not be done before one has seen the rest.
+    /// Returns the stages of the way back by which every Service gets its old address, and the one after which there is
+    /// no way back. The flag of the API servers comes later then; until it does, both ranges are Service ranges where
+    /// allocations are objects, and where they are bits it is the first thing on the way forward.
     pub(super) fn moves_back(&self) -> Vec<Stage> {
         let mut stages = self.way_back();
-        let batches = stages.iter().rposition(|stage| stage.batch.is_some());
-        stages.truncate(batches.map_or(0, |last| last.saturating_add(1)));
-        stages.retain(|stage| Act::of(stage) == Act::Move);
+        let is_move = |stage: &Stage| stage.batch.is_some() && Act::of(stage) == Act::Move;
+        stages.retain(|stage| is_move(stage) || Part::named(&stage.name) == Some(Part::NoReturn));
         stages
     }
 

@@ -1,9 +1,9 @@
 //! The way back while no API server answers: every Service gets its old address, in etcd alone.
 //!
-//! What netsurgeon made through the API, the addresses that clients still know and the new range stay as they are; the
-//! rest of the way back takes them away once an API server answers. Nobody can be asked whether what is written has
-//! arrived, so each wait is a pause of a stated length. While no API server runs nothing arrives anywhere, and
-//! kube-proxies go on with the rules that they have; when one starts they read everything anew.
+//! What netsurgeon made through the API, the addresses that clients still know, the new range and the API servers' flag
+//! stay as they are; the rest of the way back takes them away once an API server answers. Nobody can be asked whether what
+//! is written has arrived, so each wait is a pause of a stated length. While no API server runs nothing arrives anywhere,
+//! and kube-proxies go on with the rules that they have; when one starts they read everything anew.
 
 use std::time::Duration;
 
@@ -11,10 +11,7 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 
 use super::intention::Renumbering;
-use super::live::{Approver, rewritten_bitmap};
-use super::steps::REWRITE_BITMAP;
 use crate::operation::{Answer, ApiChange, External, Observed, Stage, Step, Wait, Work, World, WorldError};
-use crate::store::ReadStore;
 
 /// A renumbering whose way back ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
@@ -34,29 +31,24 @@ impl Work for MovesBack<'_> {
 }
 
 /// The world while no API server answers.
-pub struct WithoutApi<'a> {
-    /// The cluster's etcd.
-    pub store: &'a dyn ReadStore,
-    /// What is undone.
-    pub work: &'a Renumbering,
-    /// Who is asked about what others do.
-    pub approver: &'a dyn Approver,
+#[derive(Debug, Clone, Copy)]
+pub struct WithoutApi {
     /// How long each wait takes.
     pub pause: Duration,
 }
 
-fn not_without(change: &ApiChange) -> WorldError {
-    WorldError(format!("no API server is asked, and without one nobody can {change}"))
+fn without(what: &dyn std::fmt::Display) -> WorldError {
+    WorldError(format!("not while no API server answers: {what}"))
 }
 
 #[async_trait]
-impl World for WithoutApi<'_> {
+impl World for WithoutApi {
     async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
-        Err(not_without(change))
+        Err(without(change))
     }
 
     async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
-        Err(not_without(change))
+        Err(without(change))
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
@@ -69,11 +61,7 @@ impl World for WithoutApi<'_> {
         Ok(())
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
-        if external.name == REWRITE_BITMAP {
-            let swap = rewritten_bitmap(self.store, self.work, back).await?;
-            return Ok(Answer::Changes(Box::new(swap)));
-        }
-        self.approver.confirm(external, back).await
+    async fn external(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
+        Err(without(&external.what))
     }
 }

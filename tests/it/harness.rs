@@ -6,13 +6,15 @@ use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use netsurgeon::operation::{
     Action, Ambient, Checkpoint, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent,
-    State, Step, Stop, Summary, Work,
+    State, Step, Stop, Summary, Work, World,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
+use netsurgeon::renumber::without_api::{MovesBack, WithoutApi};
 use netsurgeon::renumber::{Move, PlanOptions, Renumbering, plan};
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
@@ -268,6 +270,13 @@ impl Bench {
         self.executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
+    /// Undoes while no API server answers, as far as that goes.
+    pub async fn move_back(&self, store: &Saboteur) -> Result<Report, Failure> {
+        let (mut journal, world) = (self.journal(store).await, WithoutApi { pause: Duration::ZERO });
+        let mut silent = Silent;
+        self.executor(store, &world, &mut silent, &mut journal).unwind(&MovesBack(&self.plan.work)).await
+    }
+
     /// Rolls one batch back, as a process does that has just been started.
     pub async fn unwind_batch(&self, store: &Saboteur, batch: usize) -> Result<Report, Failure> {
         let mut journal = self.journal(store).await;
@@ -281,7 +290,7 @@ impl Bench {
     fn executor<'a>(
         &'a self,
         store: &'a Saboteur,
-        world: &'a Simulation<'a>,
+        world: &'a dyn World,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a> {

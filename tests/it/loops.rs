@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use netsurgeon::operation::{Event, Journal, Observer, OperationError, State};
+use netsurgeon::survey::{Layout, Survey};
 
 use crate::harness::{Bench, Keys, keys};
 use crate::saboteur::{Fault, Saboteur};
@@ -77,6 +78,40 @@ async fn failing_at_each_step_can_be_undone() {
         }
     }
     println!("{points} points of failure undone");
+}
+
+/// Wherever it was stopped, and whatever way it went: with nobody to ask every Service gets its old address, and the rest
+/// of the way back follows.
+#[tokio::test]
+async fn failing_at_each_step_can_be_undone_first_without_the_api() {
+    for bench in Bench::all().await {
+        let work = &bench.plan.work;
+        let reference = reference(&bench).await;
+        let forward = picks(reference.reversible).into_iter().map(|at| (at, None));
+        let back = picks(reference.commits_back).into_iter().map(|at| (reference.reversible, Some(at)));
+        for (at, back) in forward.chain(back) {
+            let context = format!("{}, stopped at commit {at}, and back at {back:?}", bench.name);
+            let store = bench.fresh().await;
+            store.arm(Fault::Stop(at));
+            drop(bench.run(&store, bench.no_return()).await);
+            if let Some(back) = back {
+                store.arm(Fault::Stop(back));
+                drop(bench.unwind(&store).await);
+            }
+            store.arm(Fault::None);
+            let report = bench.move_back(&store).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_eq!(report.stuck, [], "{context}");
+            let survey = Survey::read(&store, &Layout::new(&work.prefix), None).await.expect("a survey");
+            for candidate in &work.moves {
+                let found = survey.services.iter().find(|service| service.uid == candidate.uid);
+                let addresses = found.map(|service| service.addresses.clone()).unwrap_or_default();
+                assert!(addresses.contains(&candidate.old_address), "{context}: {addresses:?}");
+            }
+            let report = bench.unwind(&store).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_eq!(report.stuck, [], "{context}");
+            bench.assert_as_at_the_start(&store, &context).await;
+        }
+    }
 }
 
 #[tokio::test]

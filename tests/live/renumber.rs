@@ -197,7 +197,7 @@ async fn rolled_back_without_an_api_server(era: Era, mode: ProxyMode) {
     let operation = serving.apply("").await;
     let old = ["0.5", "1.1", "1.7", "1.200"].map(|address| Target::tcp(&format!("10.96.{address}"), 80));
     let probe = serving.probe(&old).await;
-    let back = "renumber rollback --yes --confirm flags --without-api 1";
+    let back = "renumber rollback --yes --without-api 1";
     let refused = serving.netsurgeon(back).expect(1);
     assert!(refused.err.contains("answers"), "{}", refused.err);
     serving.cluster.pause_api_server(0);

@@ -81,7 +81,7 @@ impl Session {
     ) -> Box<dyn World + 'a> {
         let store = self.store.as_ref();
         match &self.api {
-            Api::Silent(pause) => Box::new(WithoutApi { store, work, approver, pause: *pause }),
+            Api::Silent(pause) => Box::new(WithoutApi { pause: *pause }),
             Api::Answers(cluster) => {
                 let mut options = LiveOptions::new(operation);
                 options.reach = args.barrier;
