@@ -8,7 +8,7 @@
 //! cli                    one file per command; the only place that prints
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
-//! store       cluster    etcd, snapshot file, memory, overlay · the Kubernetes API
+//! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · what this machine knows
 //! wire                   stored formats, lossless edits, bitmap
 //! ip                     ranges, offsets, first address, old→new map
 //! ```
@@ -17,6 +17,7 @@
 pub mod cli;
 pub mod cluster;
 pub mod freeze;
+pub mod host;
 pub mod ip;
 pub mod operation;
 pub mod renumber;

@@ -24,6 +24,7 @@ mod steps;
 pub mod sweep;
 pub mod target;
 pub mod tier;
+pub mod users;
 pub mod verify;
 pub mod without_api;
 

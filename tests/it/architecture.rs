@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 const LADDER: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("lib", &[]),
-    ("cli", &["renumber", "freeze", "operation", "survey", "store", "cluster", "wire", "ip"]),
-    ("renumber", &["operation", "survey", "store", "cluster", "wire", "ip"]),
+    ("cli", &["renumber", "freeze", "operation", "survey", "store", "cluster", "host", "wire", "ip"]),
+    ("renumber", &["operation", "survey", "store", "cluster", "host", "wire", "ip"]),
     ("freeze", &["cluster"]),
     ("operation", &["store", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("store", &[]),
     ("cluster", &["wire", "ip"]),
+    ("host", &[]),
     ("wire", &["ip"]),
     ("ip", &[]),
 ];

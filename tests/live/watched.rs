@@ -1,7 +1,7 @@
 //! What is seen of a renumbering from outside while it runs: its log, its metrics, the events of the Services,
 //! and somebody else who watches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
@@ -63,20 +63,74 @@ async fn an_operation_is_seen_from_outside() {
     assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more, as asked for");
 }
 
+/// Makes etcd known to the nodes.
+fn for_nodes(serving: &Serving) -> Relay {
+    Relay::start_at(gateway().into(), serving.cluster.etcd.endpoint().trim_start_matches("http://"))
+}
+
+/// Runs the program on a node.
+fn on(node: &str, relay: &Relay, words: &str) -> Run {
+    let mut command = Command::new("nsenter");
+    command.env_clear().args([&format!("--net={node}"), "--", env!("CARGO_BIN_EXE_netsurgeon")]);
+    command.args(words.split_whitespace()).env("ETCDCTL_ENDPOINTS", relay.address());
+    run(words, command)
+}
+
+/// Who uses an old address is seen on the node of the pod that does, for as long as it does, and nowhere else.
+#[tokio::test]
+async fn who_uses_an_old_address_is_seen_on_its_node() {
+    let serving = Serving::start(Era::Objects, ProxyMode::Iptables).await;
+    let relay = for_nodes(&serving);
+    let users = |node: usize| {
+        let node = serving.cluster.nodes[node].namespace().path();
+        on(&node, &relay, "renumber status --flows -o json").expect(0).json()["users"].clone()
+    };
+    serving.netsurgeon(&serving.apply_words()).expect(6);
+    assert_eq!([users(0), users(1)], [json!([]), json!([])]);
+    let old = Serving::targets();
+    let probe = serving.probe(&old).await;
+    probe.wait_for_attempts(old[0], 20, DEADLINE).await;
+    let mut seen = [users(0), users(1)];
+    seen.sort_by_key(|users| users.as_array().map(Vec::len));
+    let [elsewhere, here] = seen;
+    assert_eq!(elsewhere, json!([]), "the other node has the servers only");
+    let here = here.as_array().expect("a list").clone();
+    let ports = here.iter().map(|user| {
+        let client = &user["clients"][0]["address"];
+        assert_eq!(client, &json!(serving.client.addresses()[0].to_string()), "{user}");
+        assert!(user["open"].as_u64().is_some_and(|open| open > 0), "at least the long-lived one: {user}");
+        format!(
+            "{} {}",
+            user["service"].as_str().unwrap_or_default(),
+            user["protocol"].as_str().unwrap_or_default()
+        )
+    });
+    let ports: BTreeSet<String> = ports.collect();
+    assert_eq!(ports, ["default/web tcp", "default/web udp", "default/web-6 tcp"].map(String::from).into());
+    probe.stop();
+    wait_until("nobody has a connection any more", DEADLINE, async || {
+        let tcp = |users: &Value| {
+            let users = users.as_array().cloned().unwrap_or_default();
+            users
+                .iter()
+                .filter(|user| user["protocol"] == "tcp")
+                .filter_map(|user| user["open"].as_u64())
+                .sum::<u64>()
+        };
+        let open = tcp(&users(0)) + tcp(&users(1));
+        if open == 0 { Ok(()) } else { Err(format!("{open} connections")) }
+    })
+    .await;
+}
+
 /// From a node both addresses of a Service are tried, and a silent one that must answer is an error; from where no
 /// Service is routed, both are.
 #[tokio::test]
 async fn both_addresses_are_tried_from_a_node() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    let etcd = serving.cluster.etcd.endpoint();
-    let relay = Relay::start_at(gateway().into(), etcd.trim_start_matches("http://"));
+    let relay = for_nodes(&serving);
     let node = serving.cluster.nodes[0].namespace().path();
-    let on_the_node = |words: &str| {
-        let mut command = Command::new("nsenter");
-        command.env_clear().args([&format!("--net={node}"), "--", env!("CARGO_BIN_EXE_netsurgeon")]);
-        command.args(words.split_whitespace()).env("ETCDCTL_ENDPOINTS", relay.address());
-        run(words, command)
-    };
+    let on_the_node = |words: &str| on(&node, &relay, words);
     let verify = "renumber verify --probe default/web --probe default/web-6:80 -o json";
     let paused = format!("{} --until +1s --pause 1", serving.apply_words());
     serving.netsurgeon(&paused).expect(6);

@@ -9,8 +9,9 @@ use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
+use crate::ip::ServiceCidr;
 use crate::operation::{Journal, Lock, Report};
-use crate::renumber::{current, verify};
+use crate::renumber::{Renumbering, current, verify};
 use crate::survey::{Severity, Survey};
 
 /// Stop holding the old addresses: the end of a renumbering
@@ -97,7 +98,20 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
         counted(ongoing.plan.work.moves.len(), "old address", "old addresses"),
         ongoing.plan.work.to
     ));
+    context.output.note(&afterlife(&ongoing.plan.work));
     Ok(Outcome::Done)
+}
+
+/// Words what no rule ends: kube-proxy does not delete what the kernel tracks of an address that no Service has any more
+/// (`CleanStaleEntries`, `pkg/proxy/conntrack/cleanup.go`, v1.36.3).
+fn afterlife(work: &Renumbering) -> String {
+    let family = work.family.to_string().to_lowercase();
+    let end = |range: &ServiceCidr| format!("`conntrack -D -p udp -f {family} -d {range}`");
+    let ends = work.from.iter().map(end).collect::<Vec<_>>().join(" and ");
+    format!(
+        "connections that are open to old addresses go on until they end, and a UDP client that keeps its port may go on for \
+         ever; {ends} on each node ends those of UDP"
+    )
 }
 
 async fn end(

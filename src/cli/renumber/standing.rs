@@ -1,5 +1,6 @@
 //! `netsurgeon renumber status` and `verify`: how a renumbering stands, and whether that is so.
 
+mod flows;
 mod look;
 mod probe;
 mod watch;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use self::flows::FlowArgs;
 use self::look::Look;
 use self::probe::ProbeArgs;
 use crate::cli::failure::Failure;
@@ -25,6 +27,7 @@ Examples:
   netsurgeon renumber status
   netsurgeon renumber status --watch              # until the renumbering has come to its end
   netsurgeon renumber status --watch --probe default/web --probe shop/cart:8080      # on a node
+  netsurgeon renumber status --watch --flows      # on a node, as root: who still uses an old address
   netsurgeon renumber status -o json | jq .held
   netsurgeon renumber status --watch 10 -o json | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
@@ -63,6 +66,8 @@ struct StandingArgs {
     #[command(flatten)]
     probe: ProbeArgs,
     #[command(flatten)]
+    flows: FlowArgs,
+    #[command(flatten)]
     etcd: EtcdArgs,
 }
 
@@ -70,7 +75,7 @@ impl StandingArgs {
     /// Looks at that renumbering, or at the one of this id.
     async fn look(&self, store: &Arc<EtcdStore>, operation: Option<&str>) -> Result<Look, Failure> {
         let operation = operation.or(self.operation.as_deref());
-        Look::take(store, &self.etcd.layout(), operation, &self.probe).await
+        Look::take(store, &self.etcd.layout(), operation, (&self.probe, &self.flows)).await
     }
 }
 
@@ -95,6 +100,9 @@ async fn stand(context: &Context, args: &StandingArgs) -> Result<Look, Failure> 
     context.output.data(&look, |output| Ok(findings(output, &look)))?;
     for probed in &look.probes {
         context.output.progress(&probed.words());
+    }
+    for user in look.users.iter().flatten() {
+        context.output.progress(&user.words());
     }
     context.output.progress(&look.to_string());
     Ok(look)

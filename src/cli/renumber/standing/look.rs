@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::flows::{FlowArgs, User};
 use super::probe::{ProbeArgs, Probed};
 use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
@@ -41,6 +42,9 @@ pub(super) struct Look {
     newcomers: Vec<String>,
     /// What came of the connections that were asked for.
     pub(super) probes: Vec<Probed>,
+    /// Who uses old addresses of Services that have moved, by what this host tracks; `None` if nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) users: Option<Vec<User>>,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -76,7 +80,7 @@ impl Look {
         store: &Arc<EtcdStore>,
         layout: &Layout,
         operation: Option<&str>,
-        probe: &ProbeArgs,
+        (probe, flows): (&ProbeArgs, &FlowArgs),
     ) -> Result<Self, Failure> {
         let survey = Survey::read(store.as_ref(), layout, None).await?;
         let cluster = survey.cluster_id.clone().unwrap_or_default();
@@ -86,6 +90,7 @@ impl Look {
         let mut verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
         let (probes, unanswered) = probe.run(&ongoing, &survey).await?;
         verified.findings.extend(unanswered);
+        let users = flows.run(&ongoing).await?;
         let [waiting, held, retired] = verified.counts;
         Ok(Self {
             version: 1,
@@ -101,9 +106,15 @@ impl Look {
             tiers: TierLook::all(work, &ongoing.journal),
             newcomers: current::compare(work, &survey).newcomers,
             probes,
+            users,
             findings: verified.findings,
             operation: ongoing.operation,
         })
+    }
+
+    /// Whether there is something that differs from look to look and is no news.
+    pub(super) fn has_figures(&self) -> bool {
+        !self.probes.is_empty() || self.users.is_some()
     }
 
     /// Whether nothing more will become of the operation, unless somebody goes on with it.
@@ -125,6 +136,10 @@ impl Display for Look {
         if !self.tiers.is_empty() {
             let words: Vec<String> = self.tiers.iter().map(ToString::to_string).collect();
             write!(f, "; moved by tier: {}", words.join(", "))?;
+        }
+        if let Some(users) = &self.users {
+            let count = counted(users.len(), "port of an old address", "ports of old addresses");
+            write!(f, "; {count} in use from here")?;
         }
         write!(f, "; {}", counted(self.findings.len(), "finding", "findings"))?;
         if let Some(stage) = &self.stage {

@@ -24,7 +24,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
         sleep(every).await;
         let begun = Instant::now();
         match args.look(&store, Some(&last.operation)).await {
-            Ok(look) if look == last && (look.probes.is_empty() || !context.output.redraws()) => {}
+            Ok(look) if look == last && !(look.has_figures() && context.output.redraws()) => {}
             Ok(look) => {
                 last = look;
                 show(&context.output, &last)?;
@@ -75,6 +75,9 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
     let mut parts = look.to_string().replace("; ", "\n  ");
     for probed in &look.probes {
         parts = format!("{parts}\n  {}", probed.words());
+    }
+    for user in look.users.iter().flatten().take(SHOWN) {
+        parts = format!("{parts}\n  {}", user.words());
     }
     output.redraw(&format!("{parts}\n\n{}", lines.join("\n")))
 }

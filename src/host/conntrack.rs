@@ -1,0 +1,150 @@
+//! The connections that this host's kernel tracks: who uses an address, whatever rules there are for it.
+//!
+//! One line a connection, as `/proc/net/nf_conntrack` has them (`ct_seq_show`,
+//! `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12) and `conntrack -L -o extended` prints them where the kernel has
+//! no such file. A line gives the original direction first, then the reply's:
+//!
+//! ```text
+//! ipv4 2 tcp 6 86390 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.0.2 dst=10.244.1.5 ...
+//! ```
+//!
+//! A table may have millions of lines; they are looked at one by one, in the network namespace of this process.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+const TABLE: &str = "/proc/net/nf_conntrack";
+
+/// A tracked connection to an address that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flow {
+    /// `tcp`, `udp`, ...
+    pub protocol: String,
+    /// Who began it.
+    pub client: IpAddr,
+    /// The address that it was begun to, before any translation.
+    pub to: IpAddr,
+    /// The port that it was begun to, where the protocol has ports.
+    pub port: Option<u16>,
+    /// Where the answers come from.
+    pub server: Option<IpAddr>,
+    /// Whether it may still be in use: not a TCP connection that has ended, which is remembered for two minutes, or was
+    /// never opened. Of UDP nobody knows; it is forgotten 30 to 120 s after its last packet.
+    pub is_open: bool,
+}
+
+/// Why the connections cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the connections that this host tracks cannot be read: {table}; {program}")]
+pub struct Unreadable {
+    /// What became of the kernel's own table.
+    table: String,
+    /// What became of the program.
+    program: String,
+}
+
+/// Returns the connections of this network namespace that were begun to one of these addresses. Blocks.
+pub fn flows_to(addresses: &BTreeSet<IpAddr>) -> Result<Vec<Flow>, Unreadable> {
+    let table = match File::open(TABLE).and_then(|file| select(file, addresses)) {
+        Ok(flows) => return Ok(flows),
+        Err(error) => format!("`{TABLE}`: {error}"),
+    };
+    let of_program = |family| list(family, addresses);
+    let families: BTreeSet<_> =
+        addresses.iter().map(|address| if address.is_ipv4() { "ipv4" } else { "ipv6" }).collect();
+    match families.into_iter().map(of_program).collect::<io::Result<Vec<_>>>() {
+        Ok(flows) => Ok(flows.concat()),
+        Err(error) => Err(Unreadable { table, program: format!("`conntrack -L`: {error}") }),
+    }
+}
+
+fn list(family: &str, addresses: &BTreeSet<IpAddr>) -> io::Result<Vec<Flow>> {
+    let mut command = Command::new("conntrack");
+    command.args(["-L", "-o", "extended", "-f", family]).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let flows = child.stdout.take().map_or_else(|| Ok(Vec::new()), |lines| select(lines, addresses));
+    let status = child.wait()?;
+    if status.success() { flows } else { Err(io::Error::other(status.to_string())) }
+}
+
+fn select(lines: impl Read, addresses: &BTreeSet<IpAddr>) -> io::Result<Vec<Flow>> {
+    let mut flows = Vec::new();
+    for line in BufReader::new(lines).lines() {
+        flows.extend(parse(&line?).filter(|flow| addresses.contains(&flow.to)));
+    }
+    Ok(flows)
+}
+
+/// Reads a line; `None` if it is none of a connection between two addresses.
+fn parse(line: &str) -> Option<Flow> {
+    let mut words = line.split_ascii_whitespace();
+    let protocol = words.by_ref().nth(2)?.to_string();
+    let (mut state, mut sources, mut to, mut port) = ("", Vec::new(), None, None);
+    // The number of the protocol and the seconds that are left come before.
+    for word in words.skip(1) {
+        match word.split_once('=') {
+            Some(("src", address)) => sources.push(address.parse().ok()?),
+            Some(("dst", address)) if to.is_none() => to = Some(address.parse().ok()?),
+            Some(("dport", number)) if sources.len() < 2 => port = number.parse().ok(),
+            None if sources.is_empty()
+                && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') =>
+            {
+                state = word;
+            }
+            _ => {}
+        }
+    }
+    let is_open = !matches!(state, "TIME_WAIT" | "CLOSE" | "LAST_ACK" | "SYN_SENT" | "SYN_SENT2");
+    let mut sources = sources.into_iter();
+    Some(Flow { protocol, client: sources.next()?, to: to?, port, server: sources.next(), is_open })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LINES: &str = "\
+ipv4     2 tcp      6 86390 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.0.2 dst=10.244.1.5 sport=5353 dport=40000 [ASSURED] mark=0 zone=0 use=2
+ipv4     2 tcp      6 100 TIME_WAIT src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.0.2 dst=10.244.1.5 sport=5353 dport=40001 [ASSURED] mark=0 use=1
+ipv4     2 udp      17 20 src=10.244.1.6 dst=10.96.0.10 sport=999 dport=53 [UNREPLIED] src=10.244.0.3 dst=10.244.1.6 sport=5353 dport=999 mark=0 use=1
+ipv6     10 tcp      6 5 SYN_SENT src=fd00:0244:0000:0000:0000:0000:0000:0005 dst=fd00:0096:0000:0000:0000:0000:0000:000a sport=1 dport=80 [UNREPLIED] src=fd00:0096:0000:0000:0000:0000:0000:000a dst=fd00:0244:0000:0000:0000:0000:0000:0005 sport=80 dport=1 mark=0 use=1
+ipv4     2 icmp     1 29 src=10.244.1.5 dst=10.96.0.10 type=8 code=0 id=1 src=10.96.0.10 dst=10.244.1.5 type=0 code=0 id=1 mark=0 use=1
+ipv4     2 tcp      6 86390 ESTABLISHED src=10.244.1.5 dst=10.200.0.10 sport=40000 dport=53 src=10.244.0.2 dst=10.244.1.5 sport=5353 dport=40000 [ASSURED] mark=0 use=2
+
+nonsense
+";
+
+    #[test]
+    fn who_uses_an_address_is_told() {
+        let asked = ["10.96.0.10", "fd00:96::a"].map(|address| address.parse().unwrap());
+        let flows = select(LINES.as_bytes(), &asked.into()).unwrap();
+        let told: Vec<_> = flows
+            .iter()
+            .map(|flow| (flow.protocol.as_str(), flow.client.to_string(), flow.port, flow.is_open))
+            .collect();
+        let of = |protocol, client: &str, port, is_open| (protocol, client.to_string(), port, is_open);
+        assert_eq!(
+            told,
+            [
+                of("tcp", "10.244.1.5", Some(53), true),
+                of("tcp", "10.244.1.5", Some(53), false),
+                of("udp", "10.244.1.6", Some(53), true),
+                of("tcp", "fd00:244::5", Some(80), false),
+                of("icmp", "10.244.1.5", None, true),
+            ]
+        );
+        assert_eq!(flows[0].server, Some("10.244.0.2".parse().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(line in "\\PC{0,200}", words in "((src|dst|dport|A)=?[0-9a-f.:]{0,12} ){0,12}") {
+            let _ = (parse(&line), parse(&format!("ipv4 2 tcp 6 1 {words}")));
+        }
+    }
+}

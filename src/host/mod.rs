@@ -1,0 +1,3 @@
+//! What this machine knows and no API tells. Read only.
+
+pub mod conntrack;
