@@ -122,7 +122,23 @@ const FLAGS: &str = "--tiers dev,web,core --tier-label example.org/tier --defaul
 
 #[tokio::test]
 async fn the_least_critical_move_first() {
-    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    moved_by_tiers(Era::Objects, ProxyMode::Nftables).await;
+}
+
+#[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
+async fn the_least_critical_move_first_under_dual_write() {
+    moved_by_tiers(Era::DualWrite, ProxyMode::Iptables).await;
+}
+
+#[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
+async fn the_least_critical_move_first_where_allocations_are_bits() {
+    moved_by_tiers(Era::Bitmap, ProxyMode::Iptables).await;
+}
+
+async fn moved_by_tiers(era: Era, mode: ProxyMode) {
+    let mut serving = Serving::start(era, mode).await;
     furnish(&serving).await;
     let folder = serving.cluster.directory().to_path_buf();
     let file = folder.join("plan.json").display().to_string();
