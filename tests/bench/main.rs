@@ -179,11 +179,18 @@ fn print(outcome: &Outcome) {
         let each = f.rehearse_seconds * 1e6 / f.services as f64;
         println!("{:8} {:11.2} {each:11.1} {peak:9.1}", f.services, f.rehearse_seconds);
     }
-    println!("Services  moved in s  transactions  floor s  ratio  us/Service");
+    println!("Services  moved in s  transactions  floor s  ratio  same s  ratio  us/Service");
     for m in &outcome.moving {
         println!(
-            "{:8} {:11.2} {:13} {:8.2} {:6.2} {:11.1}",
-            m.services, m.seconds, m.transactions, m.floor_seconds, m.to_floor, m.microseconds_per_service
+            "{:8} {:11.2} {:13} {:8.2} {:6.2} {:7.2} {:6.2} {:11.1}",
+            m.services,
+            m.seconds,
+            m.transactions,
+            m.floor_seconds,
+            m.to_floor,
+            m.same_seconds,
+            m.to_same,
+            m.microseconds_per_service
         );
     }
     println!(

@@ -4,7 +4,9 @@
 //! The operation is the product's own: plan, journal, lock, executor, eight steps in flight; but nobody is waited
 //! for, because a barrier takes as long as the slowest kube-proxy, and no events are written. *The floor* is a bare
 //! client of an etcd that was filled in the same way: as many transactions with as many conditions, of the same keys
-//! and sizes, eight in flight, and no reads at all.
+//! and sizes, eight in flight, and no reads at all; its conditions are of a key that does not exist. *The same* is what
+//! that client needs when its conditions are of the same keys, too, and its updates keep a key's lease: what etcd takes
+//! to compare, which no careful client can do without, is the difference of these two.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::StreamExt as _;
 use netsurgeon::operation::{
     Answer, ApiChange, Claim, Executor, External, Journal, Lock, Observed, Silent, SystemAmbient, Wait,
@@ -22,8 +24,8 @@ use netsurgeon::renumber::{PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{
-    Action, CommitError, Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Transaction, Visitor,
-    WriteStore,
+    Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, StoreError,
+    Transaction, Visitor, WriteStore,
 };
 use netsurgeon::survey::{Layout, Survey};
 use serde::Serialize;
@@ -46,14 +48,33 @@ pub struct Moving {
     pub seconds: f64,
     pub floor_seconds: f64,
     pub to_floor: f64,
+    pub same_seconds: f64,
+    pub to_same: f64,
     pub microseconds_per_service: f64,
 }
 
-/// A transaction as it was committed, as far as it costs anything: its conditions by number, its keys with the sizes of
-/// their new values, `None` for a key that is removed.
+/// A transaction as it was committed, as far as it costs anything.
 struct Written {
-    conditions: usize,
-    keys: Vec<(Key, Option<usize>)>,
+    /// The keys of its conditions.
+    conditions: Vec<Key>,
+    changes: Vec<(Key, What)>,
+}
+
+/// What became of a key.
+#[derive(Clone, Copy)]
+enum What {
+    /// Made, with a value of so many bytes.
+    Made(usize),
+    /// Updated.
+    Updated(usize),
+    Removed,
+}
+
+/// How the same is written without netsurgeon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bare {
+    Floor,
+    Same,
 }
 
 /// A store that remembers what was written.
@@ -94,15 +115,21 @@ impl ReadStore for Recorder {
 impl WriteStore for Recorder {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         let revision = self.store.commit(transaction).await?;
-        let keys = transaction.changes.iter().map(|change| {
-            let size = match &change.action {
-                Action::Put(value) => Some(value.len()),
-                Action::Delete => None,
+        let changes = transaction.changes.iter().map(|change| {
+            let what = match (&change.action, change.expected) {
+                (Action::Put(value), Expected::Absent) => What::Made(value.len()),
+                (Action::Put(value), Expected::At(_)) => What::Updated(value.len()),
+                (Action::Delete, _) => What::Removed,
             };
-            (change.key.clone(), size)
+            (change.key.clone(), what)
         });
-        let conditions = transaction.guards.len() + transaction.changes.len();
-        self.written.lock().expect("nobody panics").push(Written { conditions, keys: keys.collect() });
+        let guards = transaction.guards.iter().map(|guard| match guard {
+            Guard::Unchanged(key, _) | Guard::SameCreation(key, _) | Guard::Absent(key) => key,
+        });
+        let expectations = transaction.changes.iter().map(|change| &change.key);
+        let conditions = guards.chain(expectations).cloned().collect();
+        let written = Written { conditions, changes: changes.collect() };
+        self.written.lock().expect("nobody panics").push(written);
         Ok(revision)
     }
 }
@@ -151,14 +178,16 @@ pub async fn measure(services: usize, target: &str) -> Moving {
     let etcd = filled(&file).await;
     let (moved, seconds, written) = move_all(&etcd, target).await;
     drop(etcd);
-    let etcd = filled(&file).await;
-    let floor_seconds = write_all(&etcd, &written).await;
+    let floor_seconds = write_all(&filled(&file).await, &written, Bare::Floor).await;
+    let same_seconds = write_all(&filled(&file).await, &written, Bare::Same).await;
     Moving {
         services: moved,
         transactions: written.len(),
         seconds,
         floor_seconds,
         to_floor: seconds / floor_seconds,
+        same_seconds,
+        to_same: seconds / same_seconds,
         microseconds_per_service: seconds * 1e6 / moved as f64,
     }
 }
@@ -191,18 +220,28 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
 }
 
 /// Commits the same, with conditions that always hold.
-async fn write_all(etcd: &Etcd, written: &[Written]) -> f64 {
+async fn write_all(etcd: &Etcd, written: &[Written], bare: Bare) -> f64 {
     let client = etcd.client().await;
-    let longest = written.iter().flat_map(|written| &written.keys).filter_map(|(_, size)| *size).max();
-    let filling = vec![b'x'; longest.unwrap_or_default()];
+    let size = |what: &What| if let What::Made(size) | What::Updated(size) = what { *size } else { 0 };
+    let sizes = written.iter().flat_map(|written| &written.changes).map(|(_, what)| size(what));
+    let filling = vec![b'x'; sizes.max().unwrap_or_default()];
     let commit = async |mut client: Client, written: &Written| {
-        let always = || Compare::version("lock", CompareOp::Greater, -1);
-        let operations = written.keys.iter().map(|(key, size)| match size {
-            Some(size) => TxnOp::put(key.as_bytes(), &filling[..*size], None),
-            None => TxnOp::delete(key.as_bytes(), None),
+        let conditions = written.conditions.iter().map(|key| {
+            let key = if bare == Bare::Floor { "none".as_bytes() } else { key.as_bytes() };
+            Compare::version(key, CompareOp::Greater, -1)
         });
-        let conditions: Vec<Compare> = (0..written.conditions).map(|_| always()).collect();
-        let transaction = Txn::new().when(conditions).and_then(operations.collect::<Vec<_>>());
+        let operations = written.changes.iter().map(|(key, what)| {
+            let keeps_lease = bare == Bare::Same && matches!(what, What::Updated(_));
+            match what {
+                What::Made(size) | What::Updated(size) => {
+                    let options = keeps_lease.then(|| PutOptions::new().with_ignore_lease());
+                    TxnOp::put(key.as_bytes(), &filling[..*size], options)
+                }
+                What::Removed => TxnOp::delete(key.as_bytes(), None),
+            }
+        });
+        let transaction =
+            Txn::new().when(conditions.collect::<Vec<_>>()).and_then(operations.collect::<Vec<_>>());
         client.txn(transaction).await.expect("etcd takes a transaction");
     };
     let begun = Instant::now();
