@@ -234,8 +234,11 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
     let ongoing = session.find(Some(&args.operation)).await?;
     if ongoing.has_begun_to_retire() {
         let operation = Some(args.operation.clone());
-        return retire(context, &RetireArgs { operation, keep_journal: false, live: args.live.clone() })
-            .await;
+        return retire(
+            context,
+            &RetireArgs { operation, keep_journal: false, without_evidence: false, live: args.live.clone() },
+        )
+        .await;
     }
     let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
     let resumed = go_on(context, args, &session, &lock).await;

@@ -2,6 +2,7 @@
 
 mod apply;
 mod ending;
+mod flows;
 mod guard;
 mod standing;
 

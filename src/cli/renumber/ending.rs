@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::flows::users_of;
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
 use crate::cli::output::counted;
@@ -16,8 +17,8 @@ use crate::survey::{Severity, Survey};
 
 /// Stop holding the old addresses: the end of a renumbering
 ///
-/// Refuses while `renumber verify` finds something wrong, or a Service has an address of the old range. From its
-/// first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
+/// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or this host
+/// tracks a connection to an old address: run it on a node. From its first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,6 +31,9 @@ pub struct RetireArgs {
     /// Keep the journal in etcd
     #[arg(long)]
     pub(in crate::cli) keep_journal: bool,
+    /// Even if a connection to an old address is tracked on this host
+    #[arg(long)]
+    pub(in crate::cli) without_evidence: bool,
     #[command(flatten)]
     pub(in crate::cli) live: LiveArgs,
 }
@@ -123,6 +127,9 @@ async fn end(
 ) -> Result<Report, Failure> {
     if !ongoing.has_begun_to_retire() {
         check(session, args, ongoing).await?;
+        if !args.without_evidence {
+            is_unused(context, ongoing).await?;
+        }
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
         args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;
     }
@@ -160,6 +167,25 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
         .hint(format!("move them, too: `netsurgeon operation resume {}`", ongoing.operation)));
     }
     Ok(())
+}
+
+/// Refuses while this host tracks a connection to an old address. Nothing is known of other hosts.
+async fn is_unused(context: &Context, ongoing: &Ongoing) -> Result<(), Failure> {
+    let users = match users_of(ongoing).await {
+        Ok(users) => users,
+        Err(error) => {
+            context.output.note(&format!("nobody has looked who uses old addresses: {error}"));
+            return Ok(());
+        }
+    };
+    let Some(first) = users.first() else { return Ok(()) };
+    let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
+    Err(Failure::refused(format!(
+        "{count} in use, or was two minutes ago, from this host: {}",
+        first.words()
+    ))
+    .hint("`netsurgeon renumber status --flows` lists them; restart those clients, and look on every node")
+    .hint("to retire the old addresses all the same: `--without-evidence`"))
 }
 
 /// Runs `rollback`.

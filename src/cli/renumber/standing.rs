@@ -1,6 +1,5 @@
 //! `netsurgeon renumber status` and `verify`: how a renumbering stands, and whether that is so.
 
-mod flows;
 mod look;
 mod probe;
 mod watch;
@@ -10,9 +9,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::flows::FlowArgs;
 use self::look::Look;
 use self::probe::ProbeArgs;
+use super::flows::FlowArgs;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone, table};
 use crate::cli::source::EtcdArgs;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::flows::{FlowArgs, User};
 use super::probe::{ProbeArgs, Probed};
 use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
 use crate::cli::output::counted;
+use crate::cli::renumber::flows::{FlowArgs, User};
 use crate::cli::tally::{Phases, stage_now};
 use crate::operation::{Journal, Lock};
 use crate::renumber::{Move, Renumbering, current, verify};

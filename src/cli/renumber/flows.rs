@@ -1,4 +1,4 @@
-//! `--flows`: who still uses an old address, by what the kernel of this host tracks.
+//! Who still uses an old address, by what the kernel of this host tracks: `status --flows`, and what `retire` refuses for.
 
 use std::net::IpAddr;
 
@@ -90,14 +90,18 @@ impl FlowArgs {
         if !self.flows {
             return Ok(None);
         }
-        let given_up = given_up(&ongoing.plan.work, |step| ongoing.journal.state(step));
-        let addresses = given_up.keys().copied().collect();
-        let flows = tokio::task::spawn_blocking(move || flows_to(&addresses)).await;
-        let flows = flows.map_err(anyhow::Error::from).and_then(|flows| flows.map_err(anyhow::Error::from));
-        let flows = flows.map_err(|error| {
+        let users = users_of(ongoing).await.map_err(|error| {
             Failure::new(Kind::Refused, error)
                 .hint("run it on a node, as root; a kernel without that file needs the program `conntrack`")
         })?;
-        Ok(Some(users(&given_up, &flows).into_iter().map(User::of).collect()))
+        Ok(Some(users))
     }
+}
+
+/// Returns who uses the old addresses of Services that have moved, by what this host tracks.
+pub(super) async fn users_of(ongoing: &Ongoing) -> anyhow::Result<Vec<User>> {
+    let given_up = given_up(&ongoing.plan.work, |step| ongoing.journal.state(step));
+    let addresses = given_up.keys().copied().collect();
+    let flows = tokio::task::spawn_blocking(move || flows_to(&addresses)).await??;
+    Ok(users(&given_up, &flows).into_iter().map(User::of).collect())
 }
