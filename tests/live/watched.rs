@@ -99,7 +99,7 @@ async fn who_uses_an_old_address_is_seen_on_its_node() {
     let kubeconfig = serving.cluster.kubeconfig().display().to_string();
     let retire = format!("renumber retire --yes {ENDING} --kubeconfig {kubeconfig}");
     let refused = on(&paths[node], &relay, &retire).expect(1);
-    assert!(refused.err.contains("3 ports of old addresses are in use"), "{}", refused.err);
+    assert!(refused.err.contains("3 ports of old addresses are in use from this host"), "{}", refused.err);
     serving.assert_unbroken(&probe.stop(), &old);
     serving.cluster.nodes[node].namespace().run("conntrack", &["-F"]);
     let retired = on(&paths[node], &relay, &retire).expect(0);

@@ -180,12 +180,11 @@ async fn is_unused(context: &Context, ongoing: &Ongoing) -> Result<(), Failure> 
     };
     let Some(first) = users.first() else { return Ok(()) };
     let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
-    Err(Failure::refused(format!(
-        "{count} in use, or was two minutes ago, from this host: {}",
-        first.words()
-    ))
-    .hint("`netsurgeon renumber status --flows` lists them; restart those clients, and look on every node")
-    .hint("to retire the old addresses all the same: `--without-evidence`"))
+    Err(Failure::refused(format!("{count} in use from this host now, or a moment ago; {}", first.words()))
+        .hint(
+            "`netsurgeon renumber status --flows` lists them; restart those clients, and look on every node",
+        )
+        .hint("to retire the old addresses all the same: `--without-evidence`"))
 }
 
 /// Runs `rollback`.
