@@ -106,7 +106,7 @@ async fn metrics(args: &LiveArgs) -> Result<Option<Metrics>, Failure> {
 }
 
 /// Returns the addresses of the API servers that have a lease: each renews its own, which ends 15 s after its death
-/// (`pkg/controlplane/reconcilers/lease.go` and `DefaultEndpointReconcilerTTL`, v1.36.3).
+/// (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
 async fn alive(store: &EtcdStore, args: &LiveArgs) -> Result<Vec<String>, Failure> {
     let prefix = args.etcd.layout().api_server_leases();
     let mut found = Vec::new();
