@@ -9,11 +9,12 @@
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · what this machine knows
-//! wire                   stored formats, lossless edits, bitmap
+//! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
 //! ip                     ranges, offsets, first address, old→new map
 //! ```
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
+pub mod certs;
 pub mod cli;
 pub mod cluster;
 pub mod freeze;

@@ -65,8 +65,8 @@ commands=(cc curl git protoc)
 case "${1:-}" in
     build) ;;
     rig)
-        packages+=(chromium conntrack iproute2 iptables nftables time)
-        commands+=(chromium conntrack ip iptables nft nsenter setpriv)
+        packages+=(chromium conntrack iproute2 iptables nftables openssl time)
+        commands+=(chromium conntrack ip iptables nft nsenter openssl setpriv)
         ;;
     *) fail "say \`build\` or \`rig\`" ;;
 esac

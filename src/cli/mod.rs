@@ -12,6 +12,7 @@ pub mod report;
 pub mod source;
 
 mod announce;
+mod certs;
 mod completions;
 mod gates;
 mod inspect;
@@ -90,6 +91,7 @@ enum Command {
     Unlock(lock::UnlockArgs),
     Ranges(ranges::RangesArgs),
     Inspect(inspect::InspectArgs),
+    Certs(certs::CertsArgs),
     Ip(ip::IpArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
@@ -192,6 +194,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Unlock(args) => lock::unlock(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
+        Command::Certs(args) => certs::run(context, args),
         Command::Ip(args) => ip::run(context, args),
         Command::Completions(args) => completions::completions(context, args),
         Command::Man(args) => completions::man(context, args),

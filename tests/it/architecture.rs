@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 const LADDER: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("lib", &[]),
-    ("cli", &["renumber", "freeze", "operation", "survey", "store", "cluster", "host", "wire", "ip"]),
+    (
+        "cli",
+        &["renumber", "freeze", "operation", "survey", "store", "cluster", "host", "wire", "certs", "ip"],
+    ),
     ("renumber", &["operation", "survey", "store", "cluster", "host", "wire", "ip"]),
     ("freeze", &["cluster"]),
     ("operation", &["store", "wire", "ip"]),
@@ -16,6 +19,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("cluster", &["wire", "ip"]),
     ("host", &[]),
     ("wire", &["ip"]),
+    ("certs", &[]),
     ("ip", &[]),
 ];
 
@@ -25,6 +29,7 @@ const OWNED: &[(&str, &str)] = &[
     ("kube::", "cluster"),
     ("k8s_openapi", "cluster"),
     ("prost::", "wire"),
+    ("x509_cert", "certs"),
     ("clap", "cli"),
     ("println!", "cli/output.rs"),
     ("eprintln!", "cli/output.rs"),

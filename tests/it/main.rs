@@ -15,6 +15,7 @@
 mod contract;
 
 mod architecture;
+mod cli_certs;
 mod cli_failures;
 mod cli_inspect;
 mod cli_ranges;

@@ -1,0 +1,233 @@
+//! Reading certificates out of PEM text: everything about one that decides whom it serves, and for how long.
+
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use sha2::{Digest, Sha256};
+use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner};
+use x509_cert::der::asn1::{Any, ObjectIdentifier, UintRef};
+use x509_cert::der::{Decode, DecodePem, Encode, Reader, SliceReader};
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
+use x509_cert::spki::SubjectPublicKeyInfoOwned;
+
+use super::names;
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// Why something is no certificate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CertError {
+    /// A block of PEM text has no end.
+    #[error("certificate {number} has no `{END}`")]
+    Unfinished {
+        /// Which, from 1.
+        number: usize,
+    },
+    /// What is in it is no certificate.
+    #[error("certificate {number} cannot be read: {reason}")]
+    Broken {
+        /// Which, from 1.
+        number: usize,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The key that a certificate is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PublicKey {
+    /// RSA, with the length of its modulus in bits.
+    Rsa(usize),
+    /// On an elliptic curve of this name.
+    Ecdsa(String),
+    /// Ed25519.
+    Ed25519,
+    /// Of an algorithm of this number.
+    Other(String),
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rsa(bits) => write!(f, "RSA {bits}"),
+            Self::Ecdsa(curve) => write!(f, "ECDSA {curve}"),
+            Self::Ed25519 => f.write_str("Ed25519"),
+            Self::Other(number) => f.write_str(number),
+        }
+    }
+}
+
+/// A certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// Whom it is about, in the form of RFC 4514.
+    pub subject: String,
+    /// Who has signed it.
+    pub issuer: String,
+    /// In hexadecimal digits.
+    pub serial: String,
+    /// From when on it is valid, in seconds since 1970.
+    pub not_before: i64,
+    /// Until when.
+    pub not_after: i64,
+    /// Its key.
+    pub key: PublicKey,
+    /// Whether it may sign others.
+    pub is_ca: bool,
+    /// The names of its key usages.
+    pub usages: Vec<String>,
+    /// The names of its extended key usages.
+    pub purposes: Vec<String>,
+    /// DNS names that it is valid for.
+    pub dns_names: Vec<String>,
+    /// Addresses that it is valid for.
+    pub addresses: Vec<IpAddr>,
+    /// Other names, each with its kind.
+    pub other_names: Vec<String>,
+    /// SHA-256 of the whole, in hexadecimal digits.
+    pub fingerprint: String,
+}
+
+impl Certificate {
+    /// Whether an API server presents it to its clients: it is valid for a name by which a cluster calls its API, and may
+    /// be used by a server, which one without any purpose may (RFC 5280, section 4.2.1.12).
+    pub fn is_of_an_api_server(&self) -> bool {
+        let of_the_api = |name: &String| {
+            matches!(name.as_str(), "kubernetes" | "kubernetes.default" | "kubernetes.default.svc")
+        };
+        let serves = self.purposes.is_empty() || self.purposes.iter().any(|purpose| purpose == "serverAuth");
+        serves && self.dns_names.iter().any(of_the_api)
+    }
+
+    /// Whether it is valid for an address.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        self.addresses.contains(&address)
+    }
+}
+
+/// Reads all certificates of a PEM text, in their order; what stands between them is passed over.
+pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(BEGIN) {
+        let number = found.len().saturating_add(1);
+        let (body, left) = after.split_once(END).ok_or(CertError::Unfinished { number })?;
+        let block = format!("{BEGIN}{body}{END}\n");
+        let broken = |error: x509_cert::der::Error| CertError::Broken { number, reason: error.to_string() };
+        found.push(CertificateInner::<Raw>::from_pem(&block).and_then(|one| describe(&one)).map_err(broken)?);
+        rest = left;
+    }
+    Ok(found)
+}
+
+fn describe(certificate: &CertificateInner<Raw>) -> x509_cert::der::Result<Certificate> {
+    let body = certificate.tbs_certificate();
+    let seconds =
+        |time: x509_cert::time::Time| i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
+    let names = body.get_extension::<SubjectAltName>()?.map(|(_, names)| names.0).unwrap_or_default();
+    let usages = body.get_extension::<KeyUsage>()?.map(|(_, usages)| usages.0);
+    let purposes = body.get_extension::<ExtendedKeyUsage>()?.map(|(_, purposes)| purposes.0);
+    let mut described = Certificate {
+        subject: body.subject().to_string(),
+        issuer: body.issuer().to_string(),
+        serial: hexadecimal(body.serial_number().as_bytes()),
+        not_before: seconds(body.validity().not_before),
+        not_after: seconds(body.validity().not_after),
+        key: key(body)?,
+        is_ca: body.get_extension::<BasicConstraints>()?.is_some_and(|(_, constraints)| constraints.ca),
+        usages: usages.into_iter().flatten().map(|bit| names::usage(bit).to_string()).collect(),
+        purposes: purposes.into_iter().flatten().map(|id| names::purpose(&id)).collect(),
+        dns_names: Vec::new(),
+        addresses: Vec::new(),
+        other_names: Vec::new(),
+        fingerprint: hexadecimal(&Sha256::digest(certificate.to_der()?)),
+    };
+    for name in &names {
+        described.add(name);
+    }
+    Ok(described)
+}
+
+impl Certificate {
+    fn add(&mut self, name: &GeneralName) {
+        match name {
+            GeneralName::DnsName(name) => self.dns_names.push(name.to_string()),
+            GeneralName::IpAddress(bytes) => match address(bytes.as_bytes()) {
+                Some(address) => self.addresses.push(address),
+                None => self.other_names.push(format!("IP of {} bytes", bytes.as_bytes().len())),
+            },
+            GeneralName::UniformResourceIdentifier(name) => self.other_names.push(format!("URI {name}")),
+            GeneralName::Rfc822Name(name) => self.other_names.push(format!("email {name}")),
+            GeneralName::DirectoryName(name) => self.other_names.push(format!("directory {name}")),
+            GeneralName::RegisteredId(id) => self.other_names.push(format!("id {id}")),
+            GeneralName::OtherName(_) | GeneralName::EdiPartyName(_) => {
+                self.other_names.push("another".to_string());
+            }
+        }
+    }
+}
+
+/// An address as RFC 5280, section 4.2.1.6, has it: 4 or 16 bytes.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let four: Option<[u8; 4]> = bytes.try_into().ok();
+    let sixteen: Option<[u8; 16]> = bytes.try_into().ok();
+    four.map(|bytes| Ipv4Addr::from(bytes).into())
+        .or_else(|| sixteen.map(|bytes| Ipv6Addr::from(bytes).into()))
+}
+
+fn key(body: &TbsCertificateInner<Raw>) -> x509_cert::der::Result<PublicKey> {
+    let key: &SubjectPublicKeyInfoOwned = body.subject_public_key_info();
+    Ok(match key.algorithm.oid.to_string().as_str() {
+        "1.2.840.113549.1.1.1" => PublicKey::Rsa(modulus_bits(key.subject_public_key.raw_bytes())?),
+        "1.2.840.10045.2.1" => {
+            let curve =
+                key.algorithm.parameters.as_ref().map(Any::decode_as::<ObjectIdentifier>).transpose()?;
+            PublicKey::Ecdsa(curve.as_ref().map(names::curve).unwrap_or_default())
+        }
+        "1.3.101.112" => PublicKey::Ed25519,
+        number => PublicKey::Other(number.to_string()),
+    })
+}
+
+/// Returns the length of an RSA key's modulus (`RSAPublicKey`, RFC 8017, appendix A.1.1).
+fn modulus_bits(key: &[u8]) -> x509_cert::der::Result<usize> {
+    let mut reader = SliceReader::new(key)?;
+    let bits = reader.sequence(|sequence| {
+        let modulus = UintRef::decode(sequence)?.as_bytes();
+        UintRef::decode(sequence)?;
+        let leading = modulus.first().map_or(0, |first| first.leading_zeros() as usize);
+        Ok::<usize, x509_cert::der::Error>(modulus.len().saturating_mul(8).saturating_sub(leading))
+    })?;
+    reader.finish()?;
+    Ok(bits)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in "\\PC{0,80}", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            use base64::Engine as _;
+            let body = base64::engine::general_purpose::STANDARD.encode(&bytes);
+            for text in [text.clone(), format!("{BEGIN}\n{body}\n{END}"), format!("{BEGIN}{text}{END}")] {
+                let _ = certificates(&text);
+            }
+            let _ = modulus_bits(&bytes);
+        }
+    }
+}
