@@ -1,10 +1,13 @@
 //! Reading certificates out of PEM text: everything about one that decides whom it serves, and for how long.
 
-use std::fmt::{self, Write as _};
-use std::net::IpAddr;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use data_encoding::HEXLOWER;
+use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
+use time::serde::rfc3339;
+use time::{Duration, OffsetDateTime};
 use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner};
 use x509_cert::der::asn1::{Any, ObjectIdentifier, UintRef};
 use x509_cert::der::{Decode, DecodePem, Encode, Reader, SliceReader};
@@ -60,8 +63,14 @@ impl fmt::Display for PublicKey {
     }
 }
 
+impl Serialize for PublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Certificate {
     /// Whom it is about, in the form of RFC 4514.
     pub subject: String,
@@ -69,10 +78,12 @@ pub struct Certificate {
     pub issuer: String,
     /// In hexadecimal digits.
     pub serial: String,
-    /// From when on it is valid, in seconds since 1970.
-    pub not_before: i64,
+    /// From when on it is valid.
+    #[serde(serialize_with = "rfc3339::serialize")]
+    pub not_before: OffsetDateTime,
     /// Until when.
-    pub not_after: i64,
+    #[serde(serialize_with = "rfc3339::serialize")]
+    pub not_after: OffsetDateTime,
     /// Its key.
     pub key: PublicKey,
     /// Whether it may sign others.
@@ -102,6 +113,11 @@ impl Certificate {
         serves && self.dns_names.iter().any(of_the_api)
     }
 
+    /// How long it is valid, from an instant; negative if it has expired.
+    pub fn left(&self, now: OffsetDateTime) -> Duration {
+        Duration::seconds(self.not_after.unix_timestamp().saturating_sub(now.unix_timestamp()))
+    }
+
     /// Whether it is valid for an address.
     pub fn covers(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address)
@@ -125,17 +141,16 @@ pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
 
 fn describe(certificate: &CertificateInner<Raw>) -> x509_cert::der::Result<Certificate> {
     let body = certificate.tbs_certificate();
-    let seconds =
-        |time: x509_cert::time::Time| i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
+    let time = |time: x509_cert::time::Time| OffsetDateTime::from(time.to_system_time());
     let names = body.get_extension::<SubjectAltName>()?.map(|(_, names)| names.0).unwrap_or_default();
     let usages = body.get_extension::<KeyUsage>()?.map(|(_, usages)| usages.0);
     let purposes = body.get_extension::<ExtendedKeyUsage>()?.map(|(_, purposes)| purposes.0);
     let mut described = Certificate {
         subject: body.subject().to_string(),
         issuer: body.issuer().to_string(),
-        serial: hexadecimal(body.serial_number().as_bytes()),
-        not_before: seconds(body.validity().not_before),
-        not_after: seconds(body.validity().not_after),
+        serial: HEXLOWER.encode(body.serial_number().as_bytes()),
+        not_before: time(body.validity().not_before),
+        not_after: time(body.validity().not_after),
         key: key(body)?,
         is_ca: body.get_extension::<BasicConstraints>()?.is_some_and(|(_, constraints)| constraints.ca),
         usages: usages.into_iter().flatten().map(|bit| names::usage(bit).to_string()).collect(),
@@ -143,7 +158,7 @@ fn describe(certificate: &CertificateInner<Raw>) -> x509_cert::der::Result<Certi
         dns_names: Vec::new(),
         addresses: Vec::new(),
         other_names: Vec::new(),
-        fingerprint: hexadecimal(&Sha256::digest(certificate.to_der()?)),
+        fingerprint: HEXLOWER.encode(&Sha256::digest(certificate.to_der()?)),
     };
     for name in &names {
         described.add(name);
@@ -203,14 +218,6 @@ fn modulus_bits(key: &[u8]) -> x509_cert::der::Result<usize> {
     })?;
     reader.finish()?;
     Ok(bits)
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text never fails.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

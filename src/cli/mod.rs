@@ -14,6 +14,7 @@ pub mod source;
 mod announce;
 mod certs;
 mod completions;
+mod findings;
 mod gates;
 mod inspect;
 mod ip;

@@ -8,9 +8,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::output::{Tone, counted, table};
+use super::output::counted;
 use super::source::SourceArgs;
-use super::{Context, Outcome};
+use super::{Context, Outcome, findings};
 use crate::store::Revision;
 use crate::survey::audit::audit;
 use crate::survey::{Finding, Severity};
@@ -68,36 +68,16 @@ pub async fn run(context: &Context, args: &RangesArgs) -> Result<Outcome, Failur
 
 async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> {
     let (survey, store) = args.source.survey(context).await?;
-    let findings = audit(&survey);
+    let found = audit(&survey);
     let value = Checked {
         version: 1,
         era: survey.era.era,
         era_because: &survey.era.because,
         revision: survey.revision,
-        findings: &findings,
+        findings: &found,
     };
-    context.output.data(&value, |output| {
-        let rows = findings.iter().map(|finding| {
-            let tone = match finding.severity {
-                Severity::Error => Tone::Bad,
-                Severity::Warning => Tone::Careful,
-                Severity::Info => Tone::Faint,
-            };
-            [
-                output.paint(tone, &finding.severity.to_string()),
-                finding.code.to_string(),
-                finding.subject.clone(),
-                finding.message.clone(),
-            ]
-        });
-        let rows: Vec<[String; 4]> = rows.collect();
-        Ok(if rows.is_empty() {
-            String::new()
-        } else {
-            table(["SEVERITY", "CODE", "SUBJECT", "MESSAGE"], rows)
-        })
-    })?;
-    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    context.output.data(&value, |output| Ok(findings::tabled(output, &found)))?;
+    let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     context.output.progress(&format!(
         "{store}, revision {}, era {}: {} checked, {}, {}",
@@ -107,5 +87,5 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> 
         counted(errors, "error", "errors"),
         counted(warnings, "warning", "warnings"),
     ));
-    Ok(if errors == 0 && warnings == 0 { Outcome::Done } else { Outcome::Findings })
+    Ok(findings::outcome(&found))
 }

@@ -18,13 +18,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::keep::commit;
 pub use self::keep::{Listed, Progress};
 pub use self::returning::Returning;
+use self::summary::RUNNING;
 pub use self::summary::Summary;
-use self::summary::{RUNNING, summary_at};
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
@@ -213,7 +214,7 @@ impl Journal {
     ) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let mut journal = Self::at(cluster, operation);
         let key = journal.summary_key();
-        let found = summary_at(store, &key).await?;
+        let found = Self::read_at::<Summary>(store, &key).await?;
         let (summary, _) = found.ok_or_else(|| Self::broken(&key, "there is no such operation"))?;
         let mut plan = Vec::new();
         for index in 0..summary.plan_parts {
@@ -319,14 +320,14 @@ impl Journal {
         self.records.insert(step.clone(), (record, revision));
     }
 
-    /// Reads a step's record as it is now.
-    pub(super) async fn record_at(
+    /// Reads a record or a summary as it is now, `None` if there is none.
+    pub(super) async fn read_at<T: DeserializeOwned>(
         store: &dyn ReadStore,
         key: &Key,
-    ) -> Result<Option<(Record, Revision)>, OperationError> {
+    ) -> Result<Option<(T, Revision)>, OperationError> {
         let Some(entry) = store.get(key).await? else { return Ok(None) };
-        let record = serde_json::from_slice(&entry.value).map_err(|e| Self::broken(key, &e.to_string()))?;
-        Ok(Some((record, entry.mod_revision)))
+        let value = serde_json::from_slice(&entry.value).map_err(|e| Self::broken(key, &e.to_string()))?;
+        Ok(Some((value, entry.mod_revision)))
     }
 
     /// Takes note of a record as it was read, in place of what was known of it.

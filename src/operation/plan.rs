@@ -1,10 +1,10 @@
 //! A plan is a value: it is printed, saved, reviewed, compared by digest, and executed. Making one cannot
 //! write, because whoever makes it is given no store that could.
 
-use std::fmt::Write as _;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -173,11 +173,7 @@ fn digest<W: Serialize>(header: &Header, work: &W) -> String {
     let _ = serde_json::to_writer(&mut blocks, &(FORMAT, header, work));
     let _ = blocks.flush();
     drop(blocks);
-    let mut hex = String::new();
-    for byte in hasher.0.finalize() {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    HEXLOWER.encode(&hasher.0.finalize())
 }
 
 /// Bytes hashed at once: many blocks of SHA-256, which has 64 bytes, and well within the first cache.

@@ -3,28 +3,44 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use serde::Serialize;
+
 use super::intention::{Move, Renumbering};
 use super::verify::Phase;
 use crate::host::conntrack::Flow;
 use crate::operation::{State, StepId};
 
 /// A port of an old address that is in use, or was a moment ago.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Used {
     /// The Service, as `namespace/name`.
-    pub subject: String,
+    pub service: String,
     /// Its old address.
-    pub address: IpAddr,
+    pub old_address: IpAddr,
     /// `tcp`, `udp`, ...
     pub protocol: String,
     /// The port, where the protocol has ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Who uses it.
-    pub clients: BTreeMap<IpAddr, Count>,
+    /// The connections of all clients.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Who uses it, in the order of their addresses.
+    pub clients: Vec<Client>,
 }
 
-/// Connections of a client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Who uses an address.
+#[derive(Debug, Clone, Serialize)]
+pub struct Client {
+    /// Its own address.
+    pub address: IpAddr,
+    /// Its connections.
+    #[serde(flatten)]
+    pub count: Count,
+}
+
+/// How many connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// That may still be in use.
     pub open: usize,
@@ -47,23 +63,35 @@ pub fn users(given_up: &BTreeMap<IpAddr, &Move>, flows: &[Flow]) -> Vec<Used> {
     let mut all = Vec::new();
     for ((address, protocol, port), flows) in ports {
         let Some(candidate) = given_up.get(&address) else { continue };
-        let mut clients: BTreeMap<IpAddr, Count> = BTreeMap::new();
+        let (mut count, mut clients) = (Count::default(), BTreeMap::<IpAddr, Count>::new());
         for one in flows {
-            let count = clients.entry(one.client).or_default();
-            let of_these = if one.is_open { &mut count.open } else { &mut count.ended };
-            *of_these = of_these.saturating_add(1);
+            count.add(one);
+            clients.entry(one.client).or_default().add(one);
         }
-        let (subject, protocol) = (candidate.subject(), protocol.to_string());
-        all.push(Used { subject, address, protocol, port, clients });
+        let clients = clients.into_iter().map(|(address, count)| Client { address, count }).collect();
+        let (service, protocol) = (candidate.subject(), protocol.to_string());
+        all.push(Used { service, old_address: address, protocol, port, count, clients });
     }
-    all.sort_by_key(|used| std::cmp::Reverse(used.count().open));
+    all.sort_by_key(|used| std::cmp::Reverse(used.count.open));
     all
 }
 
-impl Used {
-    /// Returns the connections of all clients.
-    pub fn count(&self) -> Count {
-        let sum = |of: fn(&Count) -> usize| self.clients.values().map(of).sum();
-        Count { open: sum(|count| count.open), ended: sum(|count| count.ended) }
+impl Count {
+    fn add(&mut self, flow: &Flow) {
+        let of_these = if flow.is_open { &mut self.open } else { &mut self.ended };
+        *of_these = of_these.saturating_add(1);
     }
 }
+
+/// The same clients of the same port; how many connections they have is no news to who watches.
+impl PartialEq for Used {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |used: &Self| {
+            let clients: Vec<IpAddr> = used.clients.iter().map(|client| client.address).collect();
+            (used.service.clone(), used.protocol.clone(), used.port, clients)
+        };
+        of(self) == of(other)
+    }
+}
+
+impl Eq for Used {}

@@ -8,6 +8,7 @@
 //! that client needs when its conditions are of the same keys, too, and its updates keep a key's lease: what etcd takes
 //! to compare, which no careful client can do without, is the difference of these two.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -244,10 +245,32 @@ async fn write_all(etcd: &Etcd, written: &[Written], bare: Bare) -> f64 {
             Txn::new().when(conditions.collect::<Vec<_>>()).and_then(operations.collect::<Vec<_>>());
         client.txn(transaction).await.expect("etcd takes a transaction");
     };
+    let in_turn = async |written: Vec<&Written>| {
+        for written in written {
+            commit(client.clone(), written).await;
+        }
+    };
+    let steps = futures_util::stream::iter(by_step(written));
     let begun = Instant::now();
-    let clients = futures_util::stream::iter(written);
-    clients.for_each_concurrent(PARALLEL, |written| commit(client.clone(), written)).await;
+    steps.for_each_concurrent(PARALLEL, in_turn).await;
     begun.elapsed().as_secs_f64()
+}
+
+/// Returns what was written for each step, in its order: an update must not overtake the creation of its key.
+fn by_step(written: &[Written]) -> Vec<Vec<&Written>> {
+    let mut steps: Vec<Vec<&Written>> = Vec::new();
+    let mut places: HashMap<&Key, usize> = HashMap::new();
+    for written in written {
+        let record =
+            written.changes.iter().map(|(key, _)| key).find(|key| key.to_string().contains("/steps/"));
+        let record = record.expect("every transaction of an operation writes the record of its step");
+        let place = *places.entry(record).or_insert(steps.len());
+        if place == steps.len() {
+            steps.push(Vec::new());
+        }
+        steps[place].push(written);
+    }
+    steps
 }
 
 /// Deletes Services through the API of a real cluster and creates them anew, as many in flight; returns seconds for

@@ -21,6 +21,9 @@ const DEPTH: usize = 3;
 /// first place of a distribution that is there.
 pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
+    if named.is_empty() {
+        below(place()?, DEPTH, &mut found)?;
+    }
     for path in named {
         if path.is_dir() {
             below(path, DEPTH, &mut found)?;
@@ -28,15 +31,14 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             found.push(path.clone());
         }
     }
-    if !named.is_empty() {
-        return Ok(found);
-    }
-    let Some(place) = PLACES.iter().map(Path::new).find(|place| place.is_dir()) else {
-        let text = format!("none of the usual folders is here: {}", PLACES.join(", "));
-        return Err(Failure::usage(text).hint("run it on a control-plane host, or name a file or a folder"));
-    };
-    below(place, DEPTH, &mut found)?;
     Ok(found)
+}
+
+fn place() -> Result<&'static Path, Failure> {
+    PLACES.iter().map(Path::new).find(|place| place.is_dir()).ok_or_else(|| {
+        let text = format!("none of the usual folders is here: {}", PLACES.join(", "));
+        Failure::usage(text).hint("run it on a control-plane host, or name a file or a folder")
+    })
 }
 
 fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {

@@ -1,23 +1,20 @@
 //! `netsurgeon certs show`: what certificates are for, how long, and what they lack.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
 
 use super::places::files;
 use crate::certs::{Certificate, certificates};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Tone, counted};
-use crate::cli::{Context, Outcome};
+use crate::cli::output::{Output, counted};
+use crate::cli::{Context, Outcome, findings};
 use crate::ip::ServiceCidr;
 use crate::operation::{Ambient as _, SystemAmbient};
-use crate::survey::{Finding, Severity};
-
-const DAY: i64 = 86_400;
+use crate::survey::Finding;
 
 /// Show certificates, and what they lack
 ///
@@ -55,31 +52,14 @@ struct ShownCertificate {
     file: String,
     /// Its place in the file, from 1.
     number: usize,
-    subject: String,
-    issuer: String,
-    serial: String,
-    /// RFC 3339.
-    not_before: String,
-    not_after: String,
-    key: String,
-    is_ca: bool,
-    usages: Vec<String>,
-    purposes: Vec<String>,
-    dns_names: Vec<String>,
-    addresses: Vec<IpAddr>,
-    other_names: Vec<String>,
-    fingerprint: String,
-    /// Seconds until it expires.
-    #[serde(skip)]
-    left: i64,
-    #[serde(skip)]
-    is_of_an_api_server: bool,
+    #[serde(flatten)]
+    certificate: Certificate,
 }
 
 /// Runs the command.
 pub(super) fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
-    let (now, mut shown) =
-        (SystemAmbient.now(), Shown { version: 1, certificates: Vec::new(), findings: Vec::new() });
+    let now = OffsetDateTime::from_unix_timestamp(SystemAmbient.now()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let mut shown = Shown { version: 1, certificates: Vec::new(), findings: Vec::new() };
     for file in files(&args.paths)? {
         let text = std::fs::read(&file).map_err(|error| unreadable(&file, &error.to_string()))?;
         let found = certificates(&String::from_utf8_lossy(&text));
@@ -87,19 +67,21 @@ pub(super) fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure
         if found.is_empty() && args.paths.contains(&file) {
             return Err(unreadable(&file, "there is no certificate in it"));
         }
-        for (index, certificate) in found.iter().enumerate() {
-            let number = index.saturating_add(1);
+        for (number, certificate) in (1..).zip(found) {
             let subject = format!("{} of {}", certificate.subject, file.display());
-            shown.findings.extend(findings(certificate, &subject, args, now));
-            shown.certificates.push(ShownCertificate::of(certificate, &file, number, now));
+            shown.findings.extend(wrong(&certificate, &subject, args, now));
+            shown.certificates.push(ShownCertificate {
+                file: file.display().to_string(),
+                number,
+                certificate,
+            });
         }
     }
     shown.findings.extend(nobody_serves(&shown, args));
-    context.output.data(&shown, |output| Ok(shown.text(output)))?;
+    context.output.data(&shown, |output| Ok(shown.text(output, now)))?;
     let count = counted(shown.certificates.len(), "certificate", "certificates");
     context.output.progress(&format!("{count}, {}", counted(shown.findings.len(), "finding", "findings")));
-    let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
-    Ok(if shown.findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done })
+    Ok(findings::outcome(&shown.findings))
 }
 
 fn unreadable(file: &Path, reason: &str) -> Failure {
@@ -107,14 +89,14 @@ fn unreadable(file: &Path, reason: &str) -> Failure {
 }
 
 /// Returns what is wrong with a certificate at an instant.
-fn findings(certificate: &Certificate, subject: &str, args: &ShowArgs, now: i64) -> Vec<Finding> {
+fn wrong(certificate: &Certificate, subject: &str, args: &ShowArgs, now: OffsetDateTime) -> Vec<Finding> {
     let mut found = Vec::new();
-    let left = certificate.not_after.saturating_sub(now);
+    let left = certificate.left(now);
     let until = date(certificate.not_after);
-    if left < 0 {
+    if left.is_negative() {
         let finding = Finding::error("certificate-expired", subject.to_string());
         found.push(finding.says(format!("it has expired: it was valid until {until}")));
-    } else if left < i64::from(args.within).saturating_mul(DAY) {
+    } else if left < Duration::days(args.within.into()) {
         let finding = Finding::warning("certificate-expires", subject.to_string());
         found.push(finding.says(format!("it expires in {}: it is valid until {until}", days(left))));
     }
@@ -132,63 +114,48 @@ fn findings(certificate: &Certificate, subject: &str, args: &ShowArgs, now: i64)
 
 /// Ranges were asked about, and nothing here could carry their addresses.
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
-    let there_is = shown.certificates.iter().any(|one| one.is_of_an_api_server);
+    let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {
         Finding::error("certificate-not-found", "API server")
             .says("none of these certificates is an API server's: none is valid for `kubernetes.default.svc`")
     })
 }
 
-fn date(seconds: i64) -> String {
-    let time = OffsetDateTime::from_unix_timestamp(seconds).ok();
-    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| seconds.to_string())
+fn date(time: OffsetDateTime) -> String {
+    time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }
 
-fn days(seconds: i64) -> String {
-    counted(usize::try_from(seconds.div_euclid(DAY)).unwrap_or_default(), "day", "days")
+fn days(left: Duration) -> String {
+    counted(usize::try_from(left.whole_days()).unwrap_or_default(), "day", "days")
 }
 
 impl ShownCertificate {
-    fn of(certificate: &Certificate, file: &Path, number: usize, now: i64) -> Self {
-        let (one, is_of_an_api_server) = (certificate.clone(), certificate.is_of_an_api_server());
-        Self {
-            is_of_an_api_server,
-            file: file.display().to_string(),
-            number,
-            subject: one.subject,
-            issuer: one.issuer,
-            serial: one.serial,
-            not_before: date(one.not_before),
-            not_after: date(one.not_after),
-            key: one.key.to_string(),
-            is_ca: one.is_ca,
-            usages: one.usages,
-            purposes: one.purposes,
-            dns_names: one.dns_names,
-            addresses: one.addresses,
-            other_names: one.other_names,
-            fingerprint: one.fingerprint,
-            left: one.not_after.saturating_sub(now),
-        }
-    }
-
-    fn text(&self) -> String {
-        let issuer = if self.issuer == self.subject { "itself" } else { &self.issuer };
-        let left = if self.left < 0 { "expired".to_string() } else { format!("{} left", days(self.left)) };
-        let authority = if self.is_ca { "certificate authority" } else { "" };
-        let (purposes, usages) = (self.purposes.join(", "), self.usages.join(", "));
-        let mut use_of_it = vec![self.key.as_str(), authority, &purposes, &usages];
+    fn text(&self, now: OffsetDateTime) -> String {
+        let Self { file, number, certificate } = self;
+        let issuer = if certificate.issuer == certificate.subject { "itself" } else { &certificate.issuer };
+        let left = certificate.left(now);
+        let left = if left.is_negative() { "expired".to_string() } else { format!("{} left", days(left)) };
+        let authority = if certificate.is_ca { "certificate authority" } else { "" };
+        let (key, purposes, usages) =
+            (certificate.key.to_string(), certificate.purposes.join(", "), certificate.usages.join(", "));
+        let mut use_of_it = vec![key.as_str(), authority, &purposes, &usages];
         use_of_it.retain(|part| !part.is_empty());
         let mut lines = vec![
-            format!("{} ({})", self.file, self.number),
-            format!("  {}, signed by {issuer}, serial {}", self.subject, self.serial),
+            format!("{file} ({number})"),
+            format!("  {}, signed by {issuer}, serial {}", certificate.subject, certificate.serial),
             format!("  {}", use_of_it.join("; ")),
-            format!("  valid from {} until {}: {left}", self.not_before, self.not_after),
+            format!(
+                "  valid from {} until {}: {left}",
+                date(certificate.not_before),
+                date(certificate.not_after)
+            ),
         ];
-        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        for (what, names) in
-            [("names", &self.dns_names), ("addresses", &addresses), ("others", &self.other_names)]
-        {
+        let addresses: Vec<String> = certificate.addresses.iter().map(ToString::to_string).collect();
+        for (what, names) in [
+            ("names", &certificate.dns_names),
+            ("addresses", &addresses),
+            ("others", &certificate.other_names),
+        ] {
             if !names.is_empty() {
                 lines.push(format!("  {what}: {}", names.join(", ")));
             }
@@ -198,19 +165,14 @@ impl ShownCertificate {
 }
 
 impl Shown {
-    fn text(&self, output: &Output) -> String {
-        let mut parts: Vec<String> = self.certificates.iter().map(ShownCertificate::text).collect();
-        let findings: Vec<String> = self
-            .findings
-            .iter()
-            .map(|finding| {
-                let tone = if finding.severity == Severity::Error { Tone::Bad } else { Tone::Careful };
-                let severity = output.paint(tone, &finding.severity.to_string());
-                format!("{severity} {}: {}: {}", finding.code, finding.subject, finding.message)
-            })
-            .collect();
-        if !findings.is_empty() {
-            parts.push(findings.join("\n"));
+    fn text(&self, output: &Output, now: OffsetDateTime) -> String {
+        let mut parts: Vec<String> = self.certificates.iter().map(|one| one.text(now)).collect();
+        let line = |finding: &Finding| {
+            let severity = findings::severity(output, finding);
+            format!("{severity} {}: {}: {}", finding.code, finding.subject, finding.message)
+        };
+        if !self.findings.is_empty() {
+            parts.push(self.findings.iter().map(line).collect::<Vec<_>>().join("\n"));
         }
         parts.join("\n\n")
     }

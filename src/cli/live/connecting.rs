@@ -14,7 +14,7 @@ use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
 use crate::renumber::without_api::WithoutApi;
 use crate::store::etcd::EtcdStore;
-use crate::store::{KeyRange, ReadStore as _};
+use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::Survey;
 
 /// How long an API server may take to answer that is said not to.
@@ -110,7 +110,7 @@ async fn metrics(args: &LiveArgs) -> Result<Option<Metrics>, Failure> {
 async fn alive(store: &EtcdStore, args: &LiveArgs) -> Result<Vec<String>, Failure> {
     let prefix = args.etcd.layout().api_server_leases();
     let mut found = Vec::new();
-    let mut visit = |record: crate::store::Record<'_>| {
+    let mut visit = |record: Record<'_>| {
         found.push(String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default()).into_owned());
         ControlFlow::Continue(())
     };

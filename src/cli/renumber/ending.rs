@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::flows::users_of;
+use super::flows::{users_of, words};
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
 use crate::cli::output::counted;
@@ -180,7 +180,7 @@ async fn is_unused(context: &Context, ongoing: &Ongoing) -> Result<(), Failure> 
     };
     let Some(first) = users.first() else { return Ok(()) };
     let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
-    Err(Failure::refused(format!("{count} in use from this host now, or a moment ago; {}", first.words()))
+    Err(Failure::refused(format!("{count} in use from this host now, or a moment ago; {}", words(first)))
         .hint(
             "`netsurgeon renumber status --flows` lists them; restart those clients, and look on every node",
         )

@@ -11,13 +11,11 @@ use clap::Args;
 
 use self::look::Look;
 use self::probe::ProbeArgs;
-use super::flows::FlowArgs;
+use super::flows::{self, FlowArgs};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Tone, table};
 use crate::cli::source::EtcdArgs;
-use crate::cli::{Context, Outcome};
+use crate::cli::{Context, Outcome, findings};
 use crate::store::etcd::EtcdStore;
-use crate::survey::{Finding, Severity};
 
 /// Show how far a renumbering has come
 #[derive(Debug, Args)]
@@ -89,34 +87,19 @@ pub async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Fai
 /// Runs `verify`.
 pub async fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failure> {
     let look = stand(context, &args.standing).await?;
-    let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
-    Ok(if look.findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done })
+    Ok(findings::outcome(&look.findings))
 }
 
 async fn stand(context: &Context, args: &StandingArgs) -> Result<Look, Failure> {
     let store = args.etcd.connect().await?;
     let look = args.look(&store, None).await?;
-    context.output.data(&look, |output| Ok(findings(output, &look)))?;
+    context.output.data(&look, |output| Ok(findings::tabled(output, &look.findings)))?;
     for probed in &look.probes {
         context.output.progress(&probed.words());
     }
     for user in look.users.iter().flatten() {
-        context.output.progress(&user.words());
+        context.output.progress(&flows::words(user));
     }
     context.output.progress(&look.to_string());
     Ok(look)
-}
-
-fn findings(output: &Output, look: &Look) -> String {
-    let rows: Vec<[String; 4]> = look
-        .findings
-        .iter()
-        .map(|finding| {
-            let tone = if finding.severity == Severity::Error { Tone::Bad } else { Tone::Careful };
-            let severity = output.paint(tone, &finding.severity.to_string());
-            [severity, finding.code.to_string(), finding.subject.clone(), finding.message.clone()]
-        })
-        .collect();
-    let heading = ["SEVERITY", "CODE", "SUBJECT", "MESSAGE"];
-    if rows.is_empty() { String::new() } else { table(heading, rows) }
 }

@@ -250,7 +250,7 @@ impl Carrier<'_> {
     /// Reads the record of a step anew, after a commit whose answer was lost.
     async fn reread(&self, step: &Step) -> Result<(), OperationError> {
         let key = lock(&self.journal).step_key(&step.id);
-        let found = Journal::record_at(self.store, &key).await?;
+        let found = Journal::read_at(self.store, &key).await?;
         lock(&self.journal).replace(&step.id, found);
         Ok(())
     }

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::summary::summary_at;
 use super::{Journal, State, Summary, put_new};
 use crate::operation::OperationError;
 use crate::operation::lock::lost_to;
@@ -62,7 +61,7 @@ impl Journal {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
             let key = Self::at(&cluster, &operation).summary_key();
-            if let Some((summary, _)) = summary_at(store, &key).await? {
+            if let Some((summary, _)) = Self::read_at::<Summary>(store, &key).await? {
                 listed.push(Listed { cluster, operation, summary });
             }
         }
@@ -133,7 +132,7 @@ impl Journal {
     ) -> Result<usize, OperationError> {
         let journal = Self::at(cluster, operation);
         let summary = journal.summary_key();
-        if let Some((found, _)) = summary_at(store, &summary).await? {
+        if let Some((found, _)) = Self::read_at::<Summary>(store, &summary).await? {
             journal.set_status(store, "removing", found.ended.unwrap_or(found.started), guards).await?;
         }
         let mut removed: usize = 0;

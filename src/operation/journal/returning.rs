@@ -94,7 +94,7 @@ impl Journal {
                 Err(error) if is_to_be_read_again(&error) && attempts < MOST_ATTEMPTS => {
                     attempts = attempts.saturating_add(1);
                     for (step, _) in records {
-                        let found = Self::record_at(store, &self.step_key(step)).await?;
+                        let found = Self::read_at(store, &self.step_key(step)).await?;
                         self.replace(step, found);
                     }
                 }

@@ -6,7 +6,7 @@ use super::keep::commit;
 use super::returning::{MOST_ATTEMPTS, is_to_be_read_again};
 use super::{Journal, Returning, to_json};
 use crate::operation::OperationError;
-use crate::store::{Action, Change, Expected, Guard, Key, ReadStore, Revision, WriteStore};
+use crate::store::{Action, Change, Expected, Guard, WriteStore};
 
 /// The status of an operation that has not come to an end.
 pub(super) const RUNNING: &str = "running";
@@ -62,7 +62,7 @@ impl Journal {
     ) -> Result<(), OperationError> {
         let key = self.summary_key();
         for _ in 0..MOST_ATTEMPTS {
-            let found = summary_at(store, &key).await?;
+            let found = Self::read_at::<Summary>(store, &key).await?;
             let (before, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
             let mut after = before.clone();
             change(&mut after);
@@ -79,14 +79,4 @@ impl Journal {
         }
         Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
     }
-}
-
-/// Reads an operation's summary, `None` if there is no such operation.
-pub(super) async fn summary_at(
-    store: &dyn ReadStore,
-    key: &Key,
-) -> Result<Option<(Summary, Revision)>, OperationError> {
-    let Some(entry) = store.get(key).await? else { return Ok(None) };
-    let summary = serde_json::from_slice(&entry.value).map_err(|e| Journal::broken(key, &e.to_string()))?;
-    Ok(Some((summary, entry.mod_revision)))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::fault::Fault;
@@ -86,10 +87,6 @@ fn compare(file: &SnapshotFile) -> Outcome {
     if computed.as_slice() == stored {
         Outcome::Passed
     } else {
-        Outcome::Differs { computed: hexadecimal(&computed), stored: hexadecimal(stored) }
+        Outcome::Differs { computed: HEXLOWER.encode(&computed), stored: HEXLOWER.encode(stored) }
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }

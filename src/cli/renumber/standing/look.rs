@@ -9,9 +9,10 @@ use super::probe::{ProbeArgs, Probed};
 use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
 use crate::cli::output::counted;
-use crate::cli::renumber::flows::{FlowArgs, User};
+use crate::cli::renumber::flows::FlowArgs;
 use crate::cli::tally::{Phases, stage_now};
 use crate::operation::{Journal, Lock};
+use crate::renumber::users::Used;
 use crate::renumber::{Move, Renumbering, current, verify};
 use crate::store::etcd::EtcdStore;
 use crate::survey::{Finding, Layout, Survey};
@@ -44,7 +45,7 @@ pub(super) struct Look {
     pub(super) probes: Vec<Probed>,
     /// Who uses old addresses of Services that have moved, by what this host tracks; `None` if nobody asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) users: Option<Vec<User>>,
+    pub(super) users: Option<Vec<Used>>,
     pub(super) findings: Vec<Finding>,
 }
 

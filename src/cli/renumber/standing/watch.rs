@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Look, StandingArgs, findings};
+use super::{Look, StandingArgs};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
-use crate::cli::{Context, Outcome};
+use crate::cli::renumber::flows;
+use crate::cli::{Context, Outcome, findings};
 use crate::operation::Journal;
 use crate::store::ReadStore;
 
@@ -65,7 +66,7 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
     if !output.redraws() {
         return output.text(&look.to_string());
     }
-    let table = findings(output, look);
+    let table = findings::tabled(output, &look.findings);
     let mut lines: Vec<&str> = table.lines().take(SHOWN.saturating_add(1)).collect();
     let more = look.findings.len().saturating_sub(SHOWN);
     let rest = format!("... and {more} more: `netsurgeon renumber verify`");
@@ -77,7 +78,7 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
         parts = format!("{parts}\n  {}", probed.words());
     }
     for user in look.users.iter().flatten().take(SHOWN) {
-        parts = format!("{parts}\n  {}", user.words());
+        parts = format!("{parts}\n  {}", flows::words(user));
     }
     output.redraw(&format!("{parts}\n\n{}", lines.join("\n")))
 }

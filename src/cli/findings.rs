@@ -1,0 +1,35 @@
+//! How findings are shown, and what they make of a command's exit status.
+
+use super::Outcome;
+use super::output::{Output, Tone, table};
+use crate::survey::{Finding, Severity};
+
+/// Returns the outcome of a command that looked for them: an error or a warning is one, what is only worth knowing is not.
+pub(super) fn outcome(findings: &[Finding]) -> Outcome {
+    let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
+    if findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done }
+}
+
+/// Returns how bad a finding is, in its colour.
+pub(super) fn severity(output: &Output, finding: &Finding) -> String {
+    let tone = match finding.severity {
+        Severity::Error => Tone::Bad,
+        Severity::Warning => Tone::Careful,
+        Severity::Info => Tone::Faint,
+    };
+    output.paint(tone, &finding.severity.to_string())
+}
+
+/// Returns a table of them, nothing if there are none.
+pub(super) fn tabled(output: &Output, findings: &[Finding]) -> String {
+    let row = |finding: &Finding| {
+        [
+            severity(output, finding),
+            finding.code.to_string(),
+            finding.subject.clone(),
+            finding.message.clone(),
+        ]
+    };
+    let rows: Vec<[String; 4]> = findings.iter().map(row).collect();
+    if rows.is_empty() { String::new() } else { table(["SEVERITY", "CODE", "SUBJECT", "MESSAGE"], rows) }
+}
