@@ -8,7 +8,7 @@
 //! cli                    one file per command; the only place that prints
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
-//! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · what this machine knows
+//! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
 //! ip                     ranges, offsets, first address, old→new map
 //! ```

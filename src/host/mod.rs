@@ -1,3 +1,4 @@
-//! What this machine knows and no API tells. Read only.
+//! This machine: what only it knows, and its files, replaced so that nobody ever sees half of a change.
 
 pub mod conntrack;
+pub mod replace;

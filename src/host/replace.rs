@@ -1,0 +1,393 @@
+//! Replacing a file, or two that belong together, so that at any instant, and whatever ends this process, all of the old
+//! or all of the new ones are there.
+//!
+//! One file is written beside its place and renamed. Two cannot be renamed at once; so they become symbolic links into a
+//! folder of ours for a moment, through one link that decides between old and new, and that one is renamed:
+//!
+//! ```text
+//! apiserver.crt -> .netsurgeon/now/apiserver.crt      .netsurgeon/now -> old, then new
+//! apiserver.key -> .netsurgeon/now/apiserver.key
+//! ```
+//!
+//! Afterwards they are files again. Everything is written before anything is replaced, so a full disk changes nothing. A
+//! replacement that was cut short leaves a folder, and perhaps links, which serve; the next one clears them away first.
+//! Whoever opens one file before and the other after the switch sees two that do not match, and has to read again: as an
+//! API server does (`loadServingCert`, `pkg/server/dynamiccertificates/dynamic_serving_content.go` of k8s.io/apiserver,
+//! v0.36.3).
+
+use std::fmt;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Gid, Uid, flock};
+
+/// Where everything is kept that is on its way.
+const STAGE: &str = ".netsurgeon";
+const NEW: &str = "new";
+const OLD: &str = "old";
+const NOW: &str = "now";
+const PERMISSIONS: u32 = 0o7777;
+
+/// Why files were not replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// The files are in different folders.
+    #[error("`{0}` and `{1}` are in different folders, and can only be replaced together in one")]
+    Apart(PathBuf, PathBuf),
+    /// Another process replaces files there.
+    #[error("another process is replacing files in `{0}`")]
+    Busy(PathBuf),
+    /// The machine refuses.
+    #[error("{operation}: {source}")]
+    Io {
+        /// What was tried.
+        operation: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// A file and what is to be in it. It keeps its owner, group and permissions.
+#[derive(Clone)]
+pub struct Replacement {
+    /// The file, which must be there.
+    pub path: PathBuf,
+    /// Its new content.
+    pub content: Vec<u8>,
+}
+
+impl fmt::Debug for Replacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes for {}", self.content.len(), self.path.display())
+    }
+}
+
+/// A single change in a file system.
+enum Operation {
+    /// A folder with owner and permissions of another.
+    Folder {
+        path: PathBuf,
+        like: PathBuf,
+    },
+    /// A file with owner and permissions of another, whole and on the disk.
+    File {
+        path: PathBuf,
+        content: Vec<u8>,
+        like: PathBuf,
+    },
+    Link {
+        path: PathBuf,
+        to: PathBuf,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    /// What was renamed in a folder is on the disk.
+    Sync(PathBuf),
+    /// A folder with all that is in it.
+    Clear(PathBuf),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder { path, .. } => write!(f, "folder `{}`", path.display()),
+            Self::File { path, .. } => write!(f, "file `{}`", path.display()),
+            Self::Link { path, to } => write!(f, "link `{}` to `{}`", path.display(), to.display()),
+            Self::Rename { from, to } => write!(f, "`{}` to `{}`", from.display(), to.display()),
+            Self::Sync(path) => write!(f, "folder `{}` to the disk", path.display()),
+            Self::Clear(path) => write!(f, "clearing `{}` away", path.display()),
+        }
+    }
+}
+
+/// Replaces a file, or two of one folder at one instant; what was in each is kept beside it, with `suffix` behind its
+/// name, where one is given. Returns the files that were kept.
+///
+/// Blocks. Nothing has changed if it fails, but for its last step, clearing away.
+pub fn replace(files: &[Replacement], suffix: Option<&str>) -> Result<Vec<PathBuf>, ReplaceError> {
+    let files = with_real_paths(files)?;
+    let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
+    let lock =
+        File::open(&folder).map_err(|source| failed(format!("opening `{}`", folder.display()), source))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(ReplaceError::Busy(folder)),
+        taken => taken.map_err(|error| failed(format!("locking `{}`", folder.display()), error.into()))?,
+    }
+    carry_out(&recovery(&folder, &files))?;
+    let (operations, kept) = operations(&folder, &files, suffix)?;
+    let outcome = carry_out(&operations);
+    if outcome.is_err() {
+        // As far as that goes: what failed is what is to be told.
+        let _ = carry_out(&recovery(&folder, &files));
+    }
+    outcome.map(|()| kept)
+}
+
+fn failed(operation: String, source: io::Error) -> ReplaceError {
+    ReplaceError::Io { operation, source }
+}
+
+/// Follows links of others, not those of an earlier replacement.
+fn with_real_paths(files: &[Replacement]) -> Result<Vec<Replacement>, ReplaceError> {
+    let real = |file: &Replacement| {
+        let path = match fs::read_link(&file.path) {
+            Ok(to) if to.starts_with(STAGE) => canonical_parent(&file.path),
+            _ => fs::canonicalize(&file.path),
+        };
+        let path = path.map_err(|error| failed(format!("looking for `{}`", file.path.display()), error))?;
+        Ok(Replacement { path, content: file.content.clone() })
+    };
+    files.iter().map(real).collect()
+}
+
+fn canonical_parent(path: &Path) -> io::Result<PathBuf> {
+    Ok(fs::canonicalize(path.parent().unwrap_or(Path::new("/")))?.join(path.file_name().unwrap_or_default()))
+}
+
+/// Returns the folder of all of them, `None` if there are none.
+fn common_folder(files: &[Replacement]) -> Result<Option<PathBuf>, ReplaceError> {
+    let Some(first) = files.first() else { return Ok(None) };
+    match files.iter().find(|file| file.path.parent() != first.path.parent()) {
+        Some(other) => Err(ReplaceError::Apart(first.path.clone(), other.path.clone())),
+        None => Ok(first.path.parent().map(Path::to_path_buf)),
+    }
+}
+
+/// Returns what makes files of the links that an earlier replacement left, as they are, and removes its folder.
+fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
+    let stage = folder.join(STAGE);
+    if !stage.exists() {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for path in files.iter().map(|file| &file.path) {
+        let is_ours = fs::read_link(path).is_ok_and(|to| to.starts_with(STAGE));
+        if let Some(from) = is_ours.then(|| fs::canonicalize(path).ok()).flatten() {
+            all.push(Operation::Rename { from, to: path.clone() });
+        }
+    }
+    all.extend([Operation::Sync(folder.to_path_buf()), Operation::Clear(stage)]);
+    all
+}
+
+/// Returns what replaces the files, step by step, and the files that keep what was in them.
+fn operations(
+    folder: &Path,
+    files: &[Replacement],
+    suffix: Option<&str>,
+) -> Result<(Vec<Operation>, Vec<PathBuf>), ReplaceError> {
+    let stage = folder.join(STAGE);
+    let place = |generation: &str, file: &Replacement| {
+        stage.join(generation).join(file.path.file_name().unwrap_or_default())
+    };
+    let like = |path: &Path| Operation::Folder { path: path.to_path_buf(), like: folder.to_path_buf() };
+    let write = |path: PathBuf, content: Vec<u8>, like: &Path| Operation::File {
+        path,
+        content,
+        like: like.to_path_buf(),
+    };
+    let mut all = vec![like(&stage), like(&stage.join(NEW)), like(&stage.join(OLD))];
+    let (mut kept, mut keep) = (Vec::new(), Vec::new());
+    for file in files {
+        let old = fs::read(&file.path)
+            .map_err(|error| failed(format!("reading `{}`", file.path.display()), error))?;
+        if let Some(suffix) = suffix {
+            let path = free(&file.path, suffix);
+            let stays = stage.join(path.file_name().unwrap_or_default());
+            all.push(write(stays.clone(), old.clone(), &file.path));
+            keep.push(Operation::Rename { from: stays, to: path.clone() });
+            kept.push(path);
+        }
+        all.push(write(place(NEW, file), file.content.clone(), &file.path));
+        if files.len() > 1 {
+            all.push(write(place(OLD, file), old, &file.path));
+        }
+    }
+    all.extend(keep);
+    if files.len() > 1 {
+        all.extend(links(&stage, files));
+    }
+    for file in files {
+        all.push(Operation::Rename { from: place(NEW, file), to: file.path.clone() });
+    }
+    all.extend([Operation::Sync(folder.to_path_buf()), Operation::Clear(stage)]);
+    Ok((all, kept))
+}
+
+/// Returns the name with that suffix, and a number where there is such a file already.
+fn free(path: &Path, suffix: &str) -> PathBuf {
+    let named = |number: u32| {
+        let mut name = path.as_os_str().to_os_string();
+        name.push(suffix);
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        PathBuf::from(name)
+    };
+    (1..u32::MAX).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(1))
+}
+
+/// Returns what makes links of the files, and lets all of them point to the new ones at once.
+fn links(stage: &Path, files: &[Replacement]) -> Vec<Operation> {
+    let (now, next) = (stage.join(NOW), stage.join("next"));
+    let mut all = vec![Operation::Link { path: now.clone(), to: OLD.into() }];
+    for file in files {
+        let name = file.path.file_name().unwrap_or_default();
+        let link = stage.join("link");
+        all.push(Operation::Link { path: link.clone(), to: Path::new(STAGE).join(NOW).join(name) });
+        all.push(Operation::Rename { from: link, to: file.path.clone() });
+    }
+    all.push(Operation::Link { path: next.clone(), to: NEW.into() });
+    all.push(Operation::Rename { from: next, to: now });
+    all
+}
+
+fn carry_out(operations: &[Operation]) -> Result<(), ReplaceError> {
+    for operation in operations {
+        carry(operation).map_err(|source| failed(operation.to_string(), source))?;
+    }
+    Ok(())
+}
+
+fn carry(operation: &Operation) -> io::Result<()> {
+    match operation {
+        Operation::Folder { path, like } => {
+            fs::create_dir(path)?;
+            resemble(&File::open(path)?, &fs::metadata(like)?)
+        }
+        Operation::File { path, content, like } => {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+            file.write_all(content)?;
+            resemble(&file, &fs::metadata(like)?)?;
+            file.sync_all()
+        }
+        Operation::Link { path, to } => std::os::unix::fs::symlink(to, path),
+        Operation::Rename { from, to } => fs::rename(from, to),
+        Operation::Sync(path) => File::open(path)?.sync_all(),
+        Operation::Clear(path) => fs::remove_dir_all(path),
+    }
+}
+
+/// Gives a new file the owner, the group and the permissions of another. Changing the owner takes some permissions away,
+/// so it comes first.
+fn resemble(file: &File, like: &Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
+        rustix::fs::fchown(file, Some(Uid::from_raw(like.uid())), Some(Gid::from_raw(like.gid())))?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(like.mode() & PERMISSIONS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(folder: &Path, generation: &str) -> [Replacement; 2] {
+        ["a.crt", "a.key"].map(|name| Replacement {
+            path: folder.join(name),
+            content: format!("{name} {generation}").into_bytes(),
+        })
+    }
+
+    fn start(generation: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in pair(folder.path(), generation) {
+            fs::write(&file.path, &file.content).unwrap();
+        }
+        fs::set_permissions(folder.path().join("a.key"), fs::Permissions::from_mode(0o640)).unwrap();
+        folder
+    }
+
+    fn found(folder: &Path) -> [String; 2] {
+        ["a.crt", "a.key"].map(|name| fs::read_to_string(folder.join(name)).unwrap())
+    }
+
+    fn contents(generation: &str) -> [String; 2] {
+        ["a.crt", "a.key"].map(|name| format!("{name} {generation}"))
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn cut_short_anywhere_there_is_one_whole_pair_and_the_next_one_clears_up() {
+        let count = {
+            let folder = start("one");
+            operations(folder.path(), &pair(folder.path(), "two"), Some(".old")).unwrap().0.len()
+        };
+        let mut seen = Vec::new();
+        for cut in 0..=count {
+            let folder = start("one");
+            let real = fs::canonicalize(folder.path()).unwrap();
+            let (operations, _) = operations(&real, &pair(&real, "two"), Some(".old")).unwrap();
+            carry_out(&operations[..cut]).unwrap();
+            let now = found(&real);
+            assert!(now == contents("one") || now == contents("two"), "after {cut}: {now:?}");
+            seen.push(now);
+            replace(&pair(&real, "three"), None).unwrap();
+            assert_eq!(found(&real), contents("three"), "after {cut}");
+            let links = names(&real).iter().any(|name| real.join(name).is_symlink() || name == STAGE);
+            assert!(!links, "after {cut}: {:?}", names(&real));
+            let mode = fs::metadata(real.join("a.key")).unwrap().mode() & PERMISSIONS;
+            assert_eq!(mode, 0o640, "after {cut}");
+        }
+        seen.dedup();
+        assert_eq!(seen, [contents("one"), contents("two")], "it changes once");
+    }
+
+    #[test]
+    fn what_fails_before_the_switch_changes_nothing() {
+        let is_switch =
+            |operation: &Operation| matches!(operation, Operation::Rename { to, .. } if to.ends_with(NOW));
+        for broken in 0.. {
+            let folder = start("one");
+            let real = fs::canonicalize(folder.path()).unwrap();
+            let (mut operations, _) = operations(&real, &pair(&real, "two"), None).unwrap();
+            let switch = operations.iter().position(is_switch).unwrap();
+            let Some(operation) = operations.get_mut(broken) else { break };
+            *operation = Operation::Sync(real.join("not there"));
+            carry_out(&operations).unwrap_err();
+            carry_out(&recovery(&real, &pair(&real, ""))).unwrap();
+            assert_eq!(found(&real), contents(if broken <= switch { "one" } else { "two" }), "{broken}");
+            assert_eq!(names(&real), ["a.crt", "a.key"]);
+        }
+    }
+
+    #[test]
+    fn a_link_of_somebody_else_is_followed_and_the_old_content_kept() {
+        let (folder, elsewhere) = (start("one"), tempfile::tempdir().unwrap());
+        let link = elsewhere.path().join("server.crt");
+        std::os::unix::fs::symlink(folder.path().join("a.crt"), &link).unwrap();
+        let kept =
+            replace(&[Replacement { path: link.clone(), content: b"two".to_vec() }], Some(".old")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(folder.path().join("a.crt")).unwrap(), "two");
+        assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
+        let again =
+            replace(&[Replacement { path: link.clone(), content: b"three".to_vec() }], Some(".old")).unwrap();
+        assert_eq!(fs::read_to_string(&again[0]).unwrap(), "two", "what was kept is not overwritten");
+        assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
+        let both = [Replacement { path: elsewhere.path().join("other.key"), content: Vec::new() }];
+        fs::write(&both[0].path, "").unwrap();
+        let apart = [both[0].clone(), pair(folder.path(), "two")[0].clone()];
+        assert!(matches!(replace(&apart, None), Err(ReplaceError::Apart(..))));
+    }
+
+    #[test]
+    fn two_at_once_do_not_meet() {
+        let folder = start("one");
+        let held = File::open(folder.path()).unwrap();
+        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(matches!(replace(&pair(folder.path(), "two"), None), Err(ReplaceError::Busy(_))));
+        assert_eq!(found(folder.path()), contents("one"));
+    }
+}
