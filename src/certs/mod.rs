@@ -1,6 +1,17 @@
-//! X.509 certificates: bytes in, values out. No files, no sockets, no clock, and never a private key.
+//! X.509 certificates: bytes in, bytes out. No files, no sockets, no clock; of randomness only what new keys and
+//! signatures need. A private key is never shown.
 
+mod authority;
+mod body;
+mod key;
 mod names;
+mod pem;
 mod read;
+mod reissue;
+mod trust;
 
-pub use read::{CertError, Certificate, PublicKey, certificates};
+pub use authority::Authority;
+pub use key::{KeyError, PrivateKey};
+pub use read::{CertError, Certificate, PublicKey, certificates, request_to_pem, to_pem, with_first};
+pub use reissue::{Changes, Name, ReissueError, belongs, reissue, request};
+pub use trust::{Distrust, is_trusted, is_valid_for};

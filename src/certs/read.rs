@@ -10,21 +10,21 @@ use time::serde::rfc3339;
 use time::{Duration, OffsetDateTime};
 use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner};
 use x509_cert::der::asn1::{Any, ObjectIdentifier, UintRef};
-use x509_cert::der::{Decode, DecodePem, Encode, Reader, SliceReader};
+use x509_cert::der::{Decode, Reader, SliceReader};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::names;
+use super::pem::{Block, Unfinished, block, blocks};
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-const END: &str = "-----END CERTIFICATE-----";
+const LABEL: &str = "CERTIFICATE";
 
 /// Why something is no certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertError {
-    /// A block of PEM text has no end.
-    #[error("certificate {number} has no `{END}`")]
+    /// A block of PEM text, be it a certificate or not, has no end.
+    #[error("block {number} of PEM text has no end")]
     Unfinished {
         /// Which, from 1.
         number: usize,
@@ -100,6 +100,9 @@ pub struct Certificate {
     pub other_names: Vec<String>,
     /// SHA-256 of the whole, in hexadecimal digits.
     pub fingerprint: String,
+    /// The whole.
+    #[serde(skip)]
+    pub der: Vec<u8>,
 }
 
 impl Certificate {
@@ -126,20 +129,41 @@ impl Certificate {
 
 /// Reads all certificates of a PEM text, in their order; what stands between them is passed over.
 pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some((_, after)) = rest.split_once(BEGIN) {
-        let number = found.len().saturating_add(1);
-        let (body, left) = after.split_once(END).ok_or(CertError::Unfinished { number })?;
-        let block = format!("{BEGIN}{body}{END}\n");
-        let broken = |error: x509_cert::der::Error| CertError::Broken { number, reason: error.to_string() };
-        found.push(CertificateInner::<Raw>::from_pem(&block).and_then(|one| describe(&one)).map_err(broken)?);
-        rest = left;
-    }
-    Ok(found)
+    let blocks = blocks(text).map_err(|Unfinished(number)| CertError::Unfinished { number })?;
+    let ours = blocks.iter().filter(|block| block.label == LABEL);
+    (1..)
+        .zip(ours)
+        .map(|(number, block)| read(block).map_err(|reason| CertError::Broken { number, reason }))
+        .collect()
 }
 
-fn describe(certificate: &CertificateInner<Raw>) -> x509_cert::der::Result<Certificate> {
+/// Writes a certificate as PEM text.
+pub fn to_pem(der: &[u8]) -> String {
+    block(LABEL, der)
+}
+
+/// Writes a request for a certificate (RFC 7468, section 7) as PEM text.
+pub fn request_to_pem(der: &[u8]) -> String {
+    block("CERTIFICATE REQUEST", der)
+}
+
+/// Puts a certificate in the place of the first one of a PEM text; what stands around it stays.
+pub fn with_first(text: &str, der: &[u8]) -> String {
+    let new = to_pem(der);
+    let found = blocks(text).unwrap_or_default().into_iter().find(|block| block.label == LABEL);
+    match found {
+        Some(first) => text.replacen(first.text, new.trim_end(), 1),
+        None => new,
+    }
+}
+
+fn read(block: &Block<'_>) -> Result<Certificate, String> {
+    let der = block.der()?;
+    let certificate = CertificateInner::<Raw>::from_der(&der).map_err(|error| error.to_string())?;
+    describe(&certificate, der).map_err(|error| error.to_string())
+}
+
+fn describe(certificate: &CertificateInner<Raw>, der: Vec<u8>) -> x509_cert::der::Result<Certificate> {
     let body = certificate.tbs_certificate();
     let time = |time: x509_cert::time::Time| OffsetDateTime::from(time.to_system_time());
     let names = body.get_extension::<SubjectAltName>()?.map(|(_, names)| names.0).unwrap_or_default();
@@ -158,7 +182,8 @@ fn describe(certificate: &CertificateInner<Raw>) -> x509_cert::der::Result<Certi
         dns_names: Vec::new(),
         addresses: Vec::new(),
         other_names: Vec::new(),
-        fingerprint: HEXLOWER.encode(&Sha256::digest(certificate.to_der()?)),
+        fingerprint: HEXLOWER.encode(&Sha256::digest(&der)),
+        der,
     };
     for name in &names {
         described.add(name);
@@ -230,8 +255,9 @@ mod tests {
         #[test]
         fn arbitrary_text_never_panics(text in "\\PC{0,80}", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             use base64::Engine as _;
+            let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
             let body = base64::engine::general_purpose::STANDARD.encode(&bytes);
-            for text in [text.clone(), format!("{BEGIN}\n{body}\n{END}"), format!("{BEGIN}{text}{END}")] {
+            for text in [text.clone(), to_pem(&bytes), format!("{begin}\n{body}\n{end}"), format!("{begin}{text}{end}")] {
                 let _ = certificates(&text);
             }
             let _ = modulus_bits(&bytes);

@@ -1,14 +1,19 @@
 //! `netsurgeon certs`: the certificates of a control plane.
 
 mod places;
+mod reissue;
 mod show;
+mod verify;
+mod words;
 
 use clap::{Args, Subcommand};
+use time::OffsetDateTime;
 
 use super::failure::Failure;
 use super::{Context, Outcome};
+use crate::operation::{Ambient as _, SystemAmbient};
 
-/// Look at the certificates of a control plane
+/// Certificates of a control plane: show, reissue, see them served
 #[derive(Debug, Args)]
 pub struct CertsArgs {
     #[command(subcommand)]
@@ -18,11 +23,19 @@ pub struct CertsArgs {
 #[derive(Debug, Subcommand)]
 enum CertsCommand {
     Show(show::ShowArgs),
+    Reissue(reissue::ReissueArgs),
+    Verify(verify::VerifyArgs),
 }
 
 /// Runs the command.
-pub fn run(context: &Context, args: &CertsArgs) -> Result<Outcome, Failure> {
+pub async fn run(context: &Context, args: &CertsArgs) -> Result<Outcome, Failure> {
     match &args.command {
         CertsCommand::Show(args) => show::run(context, args),
+        CertsCommand::Reissue(args) => reissue::run(context, args),
+        CertsCommand::Verify(args) => verify::run(context, args).await,
     }
+}
+
+fn now() -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(SystemAmbient.now()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }

@@ -195,7 +195,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Unlock(args) => lock::unlock(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
-        Command::Certs(args) => certs::run(context, args),
+        Command::Certs(args) => certs::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
         Command::Completions(args) => completions::completions(context, args),
         Command::Man(args) => completions::man(context, args),

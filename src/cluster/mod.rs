@@ -23,10 +23,13 @@ mod node;
 mod options;
 mod probe;
 mod resource;
+mod served;
 mod server;
 
 use std::sync::Arc;
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 pub use access::User;
@@ -39,6 +42,7 @@ pub use node::Node;
 pub use options::ClusterOptions;
 pub use probe::{Probe, Response, escaped};
 pub use resource::{Collection, ObjectRef};
+pub use served::served;
 pub use server::{ApiServer, ApiServerClient, Version};
 
 use connection::{Call, Connection, Verb};
@@ -71,6 +75,20 @@ impl Cluster {
     /// Returns the URL, for headings and errors.
     pub fn server(&self) -> &str {
         self.connection.server()
+    }
+
+    /// Returns the authorities that the kubeconfig trusts, as DER; none if it trusts those of this machine.
+    pub fn authorities(&self) -> Result<Vec<Vec<u8>>, ClusterError> {
+        let config = self.connection.config();
+        let Some(file) = &config.root_cert_file else {
+            return Ok(config.root_cert.clone().unwrap_or_default());
+        };
+        let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let read = read.map_err(|error| ClusterError::Configuration {
+            what: format!("the authorities in `{}`", file.display()),
+            reason: error.to_string(),
+        })?;
+        Ok(read.into_iter().map(|one| one.to_vec()).collect())
     }
 
     /// Returns the cluster's identity: the uid of the namespace `kube-system`, which lives as long as the

@@ -128,7 +128,7 @@ fn whose_time_is_over_or_yet_to_come_is_found_in_a_chain() {
     assert_eq!(shown["certificates"][1]["number"], 2);
 
     for (text, reason) in [
-        (chain.replace("-----END", "-----ENDE"), "certificate 1 has no `-----END CERTIFICATE-----`"),
+        (chain.replace("-----END", "-----ENDE"), "block 1 of PEM text has no end"),
         (chain.replacen("MII", "AII", 1), "certificate 1 cannot be read"),
         ("nothing".to_string(), "there is no certificate in it"),
     ] {

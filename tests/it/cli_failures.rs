@@ -195,7 +195,7 @@ fn help_names_every_command() {
       unlock       Remove the lock, and wait until every API server lets everybody through again
       ranges       The Service ranges: how full they are, and what is wrong with them
       inspect      Any stored object, readable
-      certs        Look at the certificates of a control plane
+      certs        Certificates of a control plane: show, reissue, see them served
       ip           Arithmetic on Service ranges, for scripts
       completions  Print a completion script for a shell
       man          Print the manual, or write its pages to a folder

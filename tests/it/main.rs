@@ -19,6 +19,7 @@ mod cli_certs;
 mod cli_failures;
 mod cli_inspect;
 mod cli_ranges;
+mod cli_reissue;
 mod cli_renumber;
 mod cli_tiers;
 mod codegen;

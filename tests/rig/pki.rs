@@ -25,7 +25,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority of that common name; its certificate goes to `FILE.crt` in the workspace.
+    /// Makes an authority of that common name; its certificate goes to `FILE.crt` in the workspace, its key to `FILE.key`.
     pub fn create(workspace: &Workspace, common_name: &str, file: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, common_name);
@@ -34,6 +34,7 @@ impl Authority {
         let key = KeyPair::generate().expect("a key can be made");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("the authority signs itself");
         let certificate = workspace.write(&format!("{file}.crt"), issuer.pem());
+        workspace.write(&format!("{file}.key"), issuer.key().serialize_pem());
         Self { issuer, certificate }
     }
 
@@ -66,7 +67,7 @@ impl Authority {
 }
 
 /// Makes the key that signs service account tokens (`sa.key`) and its public half (`sa.pub`). It is an EC
-/// key: Kubernetes takes either kind, and ring makes no RSA keys.
+/// key, which is made faster than an RSA key; Kubernetes takes either kind.
 pub fn service_account_key(workspace: &Workspace) -> Pair {
     let key = KeyPair::generate().expect("a key can be made");
     Pair {

@@ -12,10 +12,43 @@ const PLACES: [&str; 4] = [
     "/var/lib/rancher/rke2/server/tls",
     "/srv/kubernetes",
 ];
+/// What an API server serves with, and who signs it, within such a place: certificate, key, authority, its key. kubeadm;
+/// K3s and RKE2; kOps today and before 1.22 (`nodeup/pkg/model/kube_apiserver.go`).
+const LAYOUTS: [[&str; 4]; 4] = [
+    ["apiserver.crt", "apiserver.key", "ca.crt", "ca.key"],
+    ["serving-kube-apiserver.crt", "serving-kube-apiserver.key", "server-ca.crt", "server-ca.key"],
+    ["kube-apiserver/server.crt", "kube-apiserver/server.key", "ca.crt", "kube-controller-manager/ca.key"],
+    ["server.crt", "server.key", "ca.crt", "ca.key"],
+];
 /// What files of certificates end with; keys are never opened.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cert"];
 /// Folders below each other: kubeadm has one (`etcd`), kOps one for each component.
 const DEPTH: usize = 3;
+
+/// The files of an API server's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Serving {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) authority: PathBuf,
+    pub(super) authority_key: PathBuf,
+}
+
+impl Serving {
+    /// Returns those of a folder, or of the first place of a distribution on this host.
+    pub(super) fn find(folder: Option<&Path>) -> Option<Self> {
+        let places = folder.map_or_else(|| PLACES.iter().map(Path::new).collect(), |folder| vec![folder]);
+        let all =
+            places.into_iter().flat_map(|place| LAYOUTS.map(|files| files.map(|file| place.join(file))));
+        all.map(|[certificate, key, authority, authority_key]| Self {
+            certificate,
+            key,
+            authority,
+            authority_key,
+        })
+        .find(|files| files.certificate.is_file())
+    }
+}
 
 /// Returns the files that are to be looked at: those that are named, those of folders that are named, or those of the
 /// first place of a distribution that is there.
@@ -34,11 +67,14 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
+/// Says where was looked for what is not there.
+pub(super) fn nowhere() -> Failure {
+    let text = format!("none of the usual folders is here: {}", PLACES.join(", "));
+    Failure::usage(text).hint("run it on a control-plane host, or name files or a folder")
+}
+
 fn place() -> Result<&'static Path, Failure> {
-    PLACES.iter().map(Path::new).find(|place| place.is_dir()).ok_or_else(|| {
-        let text = format!("none of the usual folders is here: {}", PLACES.join(", "));
-        Failure::usage(text).hint("run it on a control-plane host, or name a file or a folder")
-    })
+    PLACES.iter().map(Path::new).find(|place| place.is_dir()).ok_or_else(nowhere)
 }
 
 fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use time::format_description::well_known::Rfc3339;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
+use super::now;
 use super::places::files;
+use super::words::{date, days, described, lacking, line, wrong_time};
 use crate::certs::{Certificate, certificates};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::ip::ServiceCidr;
-use crate::operation::{Ambient as _, SystemAmbient};
 use crate::survey::Finding;
 
 /// Show certificates, and what they lack
@@ -58,7 +58,7 @@ struct ShownCertificate {
 
 /// Runs the command.
 pub(super) fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
-    let now = OffsetDateTime::from_unix_timestamp(SystemAmbient.now()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let now = now();
     let mut shown = Shown { version: 1, certificates: Vec::new(), findings: Vec::new() };
     for file in files(&args.paths)? {
         let text = std::fs::read(&file).map_err(|error| unreadable(&file, &error.to_string()))?;
@@ -69,7 +69,10 @@ pub(super) fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure
         }
         for (number, certificate) in (1..).zip(found) {
             let subject = format!("{} of {}", certificate.subject, file.display());
-            shown.findings.extend(wrong(&certificate, &subject, args, now));
+            shown.findings.extend(wrong_time(&certificate, &subject, args.within, now));
+            if certificate.is_of_an_api_server() {
+                shown.findings.extend(lacking(&certificate, &subject, &args.cidr));
+            }
             shown.certificates.push(ShownCertificate {
                 file: file.display().to_string(),
                 number,
@@ -88,30 +91,6 @@ fn unreadable(file: &Path, reason: &str) -> Failure {
     Failure::refused(format!("`{}`: {reason}", file.display()))
 }
 
-/// Returns what is wrong with a certificate at an instant.
-fn wrong(certificate: &Certificate, subject: &str, args: &ShowArgs, now: OffsetDateTime) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let left = certificate.left(now);
-    let until = date(certificate.not_after);
-    if left.is_negative() {
-        let finding = Finding::error("certificate-expired", subject.to_string());
-        found.push(finding.says(format!("it has expired: it was valid until {until}")));
-    } else if left < Duration::days(args.within.into()) {
-        let finding = Finding::warning("certificate-expires", subject.to_string());
-        found.push(finding.says(format!("it expires in {}: it is valid until {until}", days(left))));
-    }
-    if certificate.not_before > now {
-        let finding = Finding::error("certificate-not-yet-valid", subject.to_string());
-        found.push(finding.says(format!("it is valid from {} on", date(certificate.not_before))));
-    }
-    for range in args.cidr.iter().filter(|_| certificate.is_of_an_api_server()) {
-        let Some(first) = range.first().filter(|first| !certificate.covers(*first)) else { continue };
-        let finding = Finding::error("certificate-lacks-address", subject.to_string());
-        found.push(finding.says(format!("it does not carry `{first}`, the first address of `{range}`")));
-    }
-    found
-}
-
 /// Ranges were asked about, and nothing here could carry their addresses.
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
@@ -121,29 +100,16 @@ fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     })
 }
 
-fn date(time: OffsetDateTime) -> String {
-    time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
-}
-
-fn days(left: Duration) -> String {
-    counted(usize::try_from(left.whole_days()).unwrap_or_default(), "day", "days")
-}
-
 impl ShownCertificate {
     fn text(&self, now: OffsetDateTime) -> String {
         let Self { file, number, certificate } = self;
         let issuer = if certificate.issuer == certificate.subject { "itself" } else { &certificate.issuer };
         let left = certificate.left(now);
         let left = if left.is_negative() { "expired".to_string() } else { format!("{} left", days(left)) };
-        let authority = if certificate.is_ca { "certificate authority" } else { "" };
-        let (key, purposes, usages) =
-            (certificate.key.to_string(), certificate.purposes.join(", "), certificate.usages.join(", "));
-        let mut use_of_it = vec![key.as_str(), authority, &purposes, &usages];
-        use_of_it.retain(|part| !part.is_empty());
         let mut lines = vec![
             format!("{file} ({number})"),
             format!("  {}, signed by {issuer}, serial {}", certificate.subject, certificate.serial),
-            format!("  {}", use_of_it.join("; ")),
+            format!("  {}", described(certificate)),
             format!(
                 "  valid from {} until {}: {left}",
                 date(certificate.not_before),
@@ -167,12 +133,10 @@ impl ShownCertificate {
 impl Shown {
     fn text(&self, output: &Output, now: OffsetDateTime) -> String {
         let mut parts: Vec<String> = self.certificates.iter().map(|one| one.text(now)).collect();
-        let line = |finding: &Finding| {
-            let severity = findings::severity(output, finding);
-            format!("{severity} {}: {}: {}", finding.code, finding.subject, finding.message)
-        };
         if !self.findings.is_empty() {
-            parts.push(self.findings.iter().map(line).collect::<Vec<_>>().join("\n"));
+            parts.push(
+                self.findings.iter().map(|finding| line(output, finding)).collect::<Vec<_>>().join("\n"),
+            );
         }
         parts.join("\n\n")
     }

@@ -1,0 +1,270 @@
+//! A certificate again, with other names: everything that is not to change is what it was, byte for byte.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+use x509_cert::attr::Attribute;
+use x509_cert::der::asn1::{Any, Ia5String, ObjectIdentifier, OctetString, SetOfVec, Uint};
+use x509_cert::der::{Decode, Encode, Tag};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::time::{Time, Validity};
+
+use super::authority::{Authority, SUBJECT_KEY};
+use super::body::{Body, constructed, context};
+use super::key::{KeyError, PrivateKey};
+use super::read::{CertError, Certificate};
+
+/// RFC 5280, section 4.2.1.6.
+const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
+/// RFC 5280, section 4.2.1.1.
+const AUTHORITY_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
+/// RFC 2985, section 5.4.2.
+const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
+/// Bytes of a key identifier: RFC 7093, section 2, method 1.
+const IDENTIFIER: usize = 20;
+
+/// Why there is no new certificate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReissueError {
+    /// The certificate is not one that may sign others.
+    #[error("`{0}` is no certificate authority")]
+    NoAuthority(String),
+    /// The authority is not valid now.
+    #[error("the authority `{subject}` is not valid: from {from} until {until}")]
+    NotValid {
+        /// Its name.
+        subject: String,
+        /// From when on it is.
+        from: OffsetDateTime,
+        /// Until when.
+        until: OffsetDateTime,
+    },
+    /// The key does not belong to the certificate.
+    #[error("the key does not belong to the certificate of `{0}`")]
+    OtherKey(String),
+    /// The certificate was signed by another authority than this one.
+    #[error("it was signed by `{issuer}`, and this authority is `{authority}`: clients trust the former")]
+    OtherAuthority {
+        /// Who signed the certificate.
+        issuer: String,
+        /// Who would.
+        authority: String,
+    },
+    /// The new certificate would not be valid, or for longer than its authority.
+    #[error("the new certificate would be valid until {until}, {reason}")]
+    Validity {
+        /// Until when.
+        until: OffsetDateTime,
+        /// What is wrong with that.
+        reason: String,
+    },
+    /// It would be valid for no name and no address.
+    #[error("the new certificate would be valid for no name and no address")]
+    Nameless,
+    /// A name that cannot be written.
+    #[error("`{0}` is no DNS name")]
+    BadName(String),
+    /// A key is of no use.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Something cannot be read, or written.
+    #[error(transparent)]
+    Cert(#[from] CertError),
+    /// Something cannot be read, or written, in its own encoding.
+    #[error("the certificate cannot be taken apart: {0}")]
+    Encoding(String),
+}
+
+impl From<x509_cert::der::Error> for ReissueError {
+    fn from(error: x509_cert::der::Error) -> Self {
+        Self::Encoding(error.to_string())
+    }
+}
+
+/// A name that a certificate is valid for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    /// A DNS name.
+    Dns(String),
+    /// An address.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) => f.write_str(name),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Name {
+    /// DNS names are equal whatever the case of their letters (RFC 4343).
+    fn is(&self, other: &GeneralName) -> bool {
+        match (self, other) {
+            (Self::Dns(name), GeneralName::DnsName(other)) => name.eq_ignore_ascii_case(other.as_str()),
+            (Self::Address(address), GeneralName::IpAddress(bytes)) => octets(*address) == bytes.as_bytes(),
+            _ => false,
+        }
+    }
+
+    fn general(&self) -> Result<GeneralName, ReissueError> {
+        match self {
+            Self::Dns(name) => Ia5String::new(name)
+                .map(GeneralName::DnsName)
+                .map_err(|_| ReissueError::BadName(name.clone())),
+            Self::Address(address) => Ok(GeneralName::IpAddress(OctetString::new(octets(*address))?)),
+        }
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// What is to be different.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Names to be added, behind those that are there.
+    pub add: Vec<Name>,
+    /// Names to be left out.
+    pub drop: Vec<Name>,
+    /// From when until when it is to be valid; `None`: as before.
+    pub validity: Option<(OffsetDateTime, OffsetDateTime)>,
+}
+
+impl Changes {
+    /// Leaves out what is so already.
+    #[must_use]
+    pub fn against(mut self, certificate: &Certificate) -> Self {
+        let has = |name: &Name| match name {
+            Name::Dns(name) => certificate.dns_names.iter().any(|other| other.eq_ignore_ascii_case(name)),
+            Name::Address(address) => certificate.addresses.contains(address),
+        };
+        self.add.retain(|name| !has(name) && !self.drop.contains(name));
+        self.drop.retain(has);
+        self
+    }
+
+    /// Whether nothing is to be different.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Makes the certificate again, signed by this authority, with that serial number (16 random bytes; RFC 5280, section
+/// 4.1.2.2, allows 20 and no negative ones); `new_key` takes the place of its key. Returns it as DER.
+pub fn reissue(
+    certificate: &Certificate,
+    changes: &Changes,
+    authority: &Authority,
+    new_key: Option<&PrivateKey>,
+    serial: [u8; 16],
+) -> Result<Vec<u8>, ReissueError> {
+    let mut body = changed(certificate, changes, new_key)?;
+    if !authority.is_issuer_of(&body) {
+        let (issuer, authority) = (certificate.issuer.clone(), authority.certificate.subject.clone());
+        return Err(ReissueError::OtherAuthority { issuer, authority });
+    }
+    body.serial = Uint::new(&positive(serial))?.to_der()?;
+    body.signature = authority.key().algorithm()?;
+    body.issuer = authority.name().to_vec();
+    if let Some(value) = authority.key_identifier()? {
+        body.set_extension(AUTHORITY_KEY, &value)?;
+    }
+    if let Some((from, until)) = changes.validity {
+        let limit = authority.certificate.not_after;
+        if until > limit {
+            return Err(ReissueError::Validity {
+                until,
+                reason: format!("its authority only until {limit}"),
+            });
+        }
+        let [not_before, not_after] = [time(from)?, time(until)?];
+        body.validity = Validity::<x509_cert::certificate::Raw>::new(not_before, not_after).to_der()?;
+    }
+    Ok(authority.key().signed(&body.to_der()?)?)
+}
+
+/// Makes a request (PKCS#10, RFC 2986) for the certificate again, for an authority whose key is elsewhere; `key` is that
+/// of the certificate to come. Returns it as DER.
+pub fn request(
+    certificate: &Certificate,
+    changes: &Changes,
+    key: &PrivateKey,
+) -> Result<Vec<u8>, ReissueError> {
+    let mut body = changed(certificate, changes, Some(key))?;
+    // Both say something about the authority, or are made by it.
+    body.remove_extension(AUTHORITY_KEY)?;
+    body.remove_extension(SUBJECT_KEY)?;
+    let values = SetOfVec::try_from(vec![Any::from_der(&constructed(Tag::Sequence, &body.extensions)?)?])?;
+    let attribute = Attribute { oid: EXTENSION_REQUEST, values }.to_der()?;
+    let attributes = constructed(context(0), &[attribute])?;
+    let version = Uint::new(&[0])?.to_der()?;
+    let info = constructed(Tag::Sequence, &[&version, &body.subject, &body.key, &attributes])?;
+    Ok(key.signed(&info)?)
+}
+
+/// Fails unless a private key is that of a certificate.
+pub fn belongs(key: &PrivateKey, certificate: &Certificate) -> Result<(), ReissueError> {
+    let body = Body::of(&certificate.der)?;
+    if key.public() == body.key { Ok(()) } else { Err(ReissueError::OtherKey(certificate.subject.clone())) }
+}
+
+/// Returns what is to be signed, but for what its authority decides.
+fn changed(
+    certificate: &Certificate,
+    changes: &Changes,
+    new_key: Option<&PrivateKey>,
+) -> Result<Body, ReissueError> {
+    let mut body = Body::of(&certificate.der)?;
+    if let Some(key) = new_key.map(PrivateKey::public).filter(|key| *key != body.key) {
+        if body.extension(SUBJECT_KEY)?.is_some() {
+            let digest = Sha256::digest(&key);
+            let identifier = digest.get(..IDENTIFIER).unwrap_or_default();
+            body.set_extension(SUBJECT_KEY, &OctetString::new(identifier)?.to_der()?)?;
+        }
+        body.key = key;
+    }
+    let names = body.extension(ALTERNATIVE_NAMES)?;
+    let mut names = names
+        .map(|value| SubjectAltName::from_der(&value))
+        .transpose()?
+        .map(|names| names.0)
+        .unwrap_or_default();
+    let before = names.clone();
+    names.retain(|name| !changes.drop.iter().any(|dropped| dropped.is(name)));
+    for name in &changes.add {
+        if !names.iter().any(|other| name.is(other)) {
+            names.push(name.general()?);
+        }
+    }
+    if names.is_empty() {
+        return Err(ReissueError::Nameless);
+    }
+    if names != before {
+        body.set_extension(ALTERNATIVE_NAMES, &SubjectAltName(names).to_der()?)?;
+    }
+    Ok(body)
+}
+
+/// Returns a number that is neither negative nor zero, and has its full length.
+fn positive(mut serial: [u8; 16]) -> [u8; 16] {
+    if let Some(first) = serial.first_mut() {
+        *first = *first & 0x7f | 0x40;
+    }
+    serial
+}
+
+/// Until 2049 as `UTCTime`, later as `GeneralizedTime` (RFC 5280, section 4.1.2.5).
+fn time(at: OffsetDateTime) -> Result<Time, ReissueError> {
+    let whole = at.replace_nanosecond(0).unwrap_or(at);
+    Ok(Time::try_from(std::time::SystemTime::from(whole))?)
+}

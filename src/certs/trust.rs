@@ -1,0 +1,54 @@
+//! Whether clients would take a certificate: by its authority, at an instant, for a name or an address.
+
+use std::time::Duration;
+
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use time::OffsetDateTime;
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use super::reissue::Name;
+
+/// Why they would not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// It was not signed by that authority, is not valid at that time, or not for servers (RFC 5280, section 6).
+    #[error("it is not trusted: {0}")]
+    Chain(String),
+    /// It is not valid for that name or address (RFC 6125).
+    #[error("it is not valid for `{0}`")]
+    Name(String),
+}
+
+/// Checks a server's certificate, with the certificates that came with it, against the authorities that clients trust;
+/// all as DER.
+pub fn is_trusted(
+    certificate: &[u8],
+    others: &[Vec<u8>],
+    authorities: &[Vec<u8>],
+    now: OffsetDateTime,
+) -> Result<(), Distrust> {
+    let chain = |error: webpki::Error| Distrust::Chain(error.to_string());
+    let der = CertificateDer::from(certificate);
+    let end = EndEntityCert::try_from(&der).map_err(chain)?;
+    let authorities: Vec<CertificateDer<'_>> =
+        authorities.iter().map(|one| CertificateDer::from(one.as_slice())).collect();
+    let anchors: Vec<_> =
+        authorities.iter().map(anchor_from_trusted_cert).collect::<Result<_, _>>().map_err(chain)?;
+    let others: Vec<CertificateDer<'_>> =
+        others.iter().map(|one| CertificateDer::from(one.as_slice())).collect();
+    let seconds = u64::try_from(now.unix_timestamp()).unwrap_or_default();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let usage = KeyUsage::server_auth();
+    end.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &anchors, &others, now, usage, None, None)
+        .map_err(chain)?;
+    Ok(())
+}
+
+/// Checks whether a server's certificate is valid for a name or an address.
+pub fn is_valid_for(certificate: &[u8], name: &Name) -> Result<(), Distrust> {
+    let der = CertificateDer::from(certificate);
+    let end = EndEntityCert::try_from(&der).map_err(|error| Distrust::Chain(error.to_string()))?;
+    let text = name.to_string();
+    let server = ServerName::try_from(text.as_str()).map_err(|_| Distrust::Name(text.clone()))?;
+    end.verify_is_valid_for_subject_name(&server).map_err(|_| Distrust::Name(text.clone()))
+}

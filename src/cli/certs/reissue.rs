@@ -1,0 +1,232 @@
+//! `netsurgeon certs reissue`: an API server's certificate again, for the addresses of another Service range.
+
+mod difference;
+mod files;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use time::Duration;
+
+use self::difference::Difference;
+use self::files::{FileArgs, Loaded};
+use super::now;
+use crate::certs::{
+    Changes, Name, PrivateKey, belongs, is_trusted, is_valid_for, reissue, request, request_to_pem,
+    with_first,
+};
+use crate::cli::failure::Failure;
+use crate::cli::output::write_file;
+use crate::cli::{Context, Outcome};
+use crate::host::replace::{Replacement, replace};
+use crate::ip::ServiceCidr;
+
+/// How far clocks of clients may be behind.
+const SKEW: Duration = Duration::hours(1);
+
+/// Reissue an API server's certificate with other addresses and names
+///
+/// From the certificate that is there: subject, names, addresses, usages, validity and key stay as they are but for what
+/// is asked for; the serial number is new. It is signed with the authority's key, or by somebody else (`--csr-out`, then
+/// `--cert-in`). Shows the difference and asks. The old files are kept beside the new ones; nobody ever sees a
+/// certificate and a key that do not match. API servers take the new pair within a minute, without a restart.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --dry-run       # on a control-plane host: what would change
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --yes           # old and new address together
+  netsurgeon certs reissue --drop-old 10.96.0.0/16 --yes            # when nobody uses the old one any more
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --csr-out apiserver.csr      # the authority is elsewhere
+  netsurgeon certs reissue --cert-in signed.crt --yes               # and what it has signed
+  netsurgeon certs reissue --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old    # back again")]
+pub(super) struct ReissueArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    /// A Service range: its first address, that of `default/kubernetes`, is added. May be given several times
+    #[arg(long, value_name = "CIDR")]
+    for_cidr: Vec<ServiceCidr>,
+    /// A Service range that is in no use any more: its first address is dropped
+    #[arg(long, value_name = "CIDR")]
+    drop_old: Vec<ServiceCidr>,
+    /// An address to be added
+    #[arg(long, value_name = "IP")]
+    add_ip: Vec<IpAddr>,
+    /// A DNS name to be added
+    #[arg(long, value_name = "NAME")]
+    add_dns: Vec<String>,
+    /// An address to be dropped
+    #[arg(long, value_name = "IP")]
+    drop_ip: Vec<IpAddr>,
+    /// A DNS name to be dropped
+    #[arg(long, value_name = "NAME")]
+    drop_dns: Vec<String>,
+    /// Valid from now on for so many days [default: as the old one is]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
+    days: Option<u16>,
+    /// Make a new private key of the same kind
+    #[arg(long)]
+    new_key: bool,
+    /// Write a request for an authority whose key is elsewhere, and change nothing; a new key is put beside it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
+    csr_out: Option<PathBuf>,
+    /// Install this certificate: what an authority has signed, or an old one
+    #[arg(
+        long, value_name = "FILE",
+        conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]
+    )]
+    cert_in: Option<PathBuf>,
+    /// The key of that certificate [default: the one that is there]
+    #[arg(long, value_name = "FILE", requires = "cert_in")]
+    key_in: Option<PathBuf>,
+    /// Only show the difference
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// What is to be installed.
+struct Prepared {
+    certificate: Vec<u8>,
+    /// The text of the key's file, where that changes.
+    key: Option<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Failure> {
+    let loaded = args.files.load()?;
+    let changes = args.changes()?.against(&loaded.certificate);
+    if let Some(file) = &args.csr_out {
+        return ask_for_it(context, args, &loaded, &changes, file);
+    }
+    if args.cert_in.is_none() && changes.is_empty() && !args.new_key {
+        let difference = Difference::none(&loaded);
+        context.output.data(&difference, |_| Ok(String::new()))?;
+        context.output.progress(&format!("{}: nothing is to be changed", loaded.files.certificate.display()));
+        return Ok(Outcome::Done);
+    }
+    let prepared = match &args.cert_in {
+        Some(file) => args.signed_elsewhere(&loaded, file)?,
+        None => args.signed_here(&loaded, &changes)?,
+    };
+    let mut difference = Difference::of(&loaded, &prepared.certificate, prepared.key.is_some())?;
+    if args.dry_run {
+        context.output.data(&difference, |output| Ok(difference.text(output)))?;
+        context.output.note("nothing was written (`--dry-run`)");
+        return Ok(Outcome::Done);
+    }
+    context.output.progress(&difference.text(&context.output));
+    let question = format!("Replace `{}`?", loaded.files.certificate.display());
+    context.output.ask(&question, args.yes)?;
+    difference.replaced(install(&loaded, prepared)?);
+    if context.output.is_structured() {
+        context.output.data(&difference, |_| Ok(String::new()))?;
+    }
+    context.output.progress(&difference.what_next());
+    Ok(Outcome::Done)
+}
+
+/// Writes a request, and a new key beside it.
+fn ask_for_it(
+    context: &Context,
+    args: &ReissueArgs,
+    loaded: &Loaded,
+    changes: &Changes,
+    file: &Path,
+) -> Result<Outcome, Failure> {
+    let cannot = |error| Failure::refused(format!("`{}`: {error}", loaded.files.certificate.display()));
+    let new_key = args.new_key.then(|| loaded.new_key()).transpose()?;
+    let csr =
+        request(&loaded.certificate, changes, new_key.as_ref().unwrap_or(&loaded.key)).map_err(cannot)?;
+    let mut back = "`netsurgeon certs reissue --cert-in SIGNED`".to_string();
+    if let Some(key) = new_key {
+        let beside = PathBuf::from(format!("{}.key", file.display()));
+        files::write_key(&beside, &key)?;
+        back = format!("`netsurgeon certs reissue --cert-in SIGNED --key-in {}`", beside.display());
+    }
+    write_file(file, request_to_pem(&csr).as_bytes())?;
+    context.output.progress(&format!("wrote {}; when it is signed: {back}", file.display()));
+    Ok(Outcome::Done)
+}
+
+/// Replaces the files; returns those that keep the old content.
+fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure> {
+    let text = with_first(&loaded.text, &prepared.certificate);
+    let mut all = vec![Replacement { path: loaded.files.certificate.clone(), content: text.into_bytes() }];
+    if let Some(key) = prepared.key {
+        all.push(Replacement { path: loaded.files.key.clone(), content: key.into_bytes() });
+    }
+    let suffix = files::suffix(now())?;
+    replace(&all, Some(&suffix)).map_err(|error| {
+        Failure::refused(error.to_string()).hint("run it again: it first clears away what this one has left")
+    })
+}
+
+impl ReissueArgs {
+    fn changes(&self) -> Result<Changes, Failure> {
+        let first = |range: &ServiceCidr| {
+            let first = range.first().map(Name::Address);
+            first.ok_or_else(|| Failure::usage(format!("`{range}` has no first address for a Service")))
+        };
+        let named = |ranges: &[ServiceCidr], addresses: &[IpAddr], names: &[String]| {
+            let mut all = ranges.iter().map(first).collect::<Result<Vec<_>, _>>()?;
+            all.extend(addresses.iter().copied().map(Name::Address));
+            all.extend(names.iter().cloned().map(Name::Dns));
+            Ok::<_, Failure>(all)
+        };
+        let add = named(&self.for_cidr, &self.add_ip, &self.add_dns)?;
+        let drop = named(&self.drop_old, &self.drop_ip, &self.drop_dns)?;
+        if let Some(both) = add.iter().find(|name| drop.contains(name)) {
+            return Err(Failure::usage(format!("`{both}` is to be added and to be dropped")));
+        }
+        let now = now();
+        let until = |days: u16| {
+            now.checked_add(Duration::days(days.into())).map(|until| (now.saturating_sub(SKEW), until))
+        };
+        Ok(Changes { add, drop, validity: self.days.and_then(until) })
+    }
+
+    /// Signs with the authority's key.
+    fn signed_here(&self, loaded: &Loaded, changes: &Changes) -> Result<Prepared, Failure> {
+        let (now, file) = (now(), loaded.files.certificate.display());
+        if changes.validity.is_none() && loaded.certificate.left(now).is_negative() {
+            let text = format!("`{file}` has expired, and the new one would be valid no longer");
+            return Err(Failure::refused(text).hint("say for how long: `--days 365`"));
+        }
+        let authority = self.files.authority(loaded, now)?;
+        let new_key = self.new_key.then(|| loaded.new_key()).transpose()?;
+        let cannot = |error| Failure::refused(format!("`{file}`: {error}"));
+        let serial = rand::random();
+        let made =
+            reissue(&loaded.certificate, changes, &authority, new_key.as_ref(), serial).map_err(cannot)?;
+        let authorities = [authority.certificate.der.clone()];
+        let mut judged = is_trusted(&made, &[], &authorities, now);
+        for name in &changes.add {
+            judged = judged.and_then(|()| is_valid_for(&made, name));
+        }
+        judged.map_err(|error| Failure::refused(format!("the new certificate is of no use: {error}")))?;
+        let key = new_key.map(|key| key.to_pem()).transpose();
+        Ok(Prepared { certificate: made, key: key.map_err(|error| Failure::refused(error.to_string()))? })
+    }
+
+    /// Takes what somebody else has signed.
+    fn signed_elsewhere(&self, loaded: &Loaded, file: &Path) -> Result<Prepared, Failure> {
+        let (_, certificate) = files::first_certificate(file)?;
+        let key = self.key_in.as_deref().map(files::key).transpose()?;
+        let of_it: &PrivateKey = key.as_ref().map_or(&loaded.key, |(_, key)| key);
+        belongs(of_it, &certificate).map_err(|error| {
+            let failure = Failure::refused(format!("`{}`: {error}", file.display()));
+            if key.is_some() {
+                failure
+            } else {
+                failure.hint("name the key that it was made for: `--key-in`")
+            }
+        })?;
+        let (_, authority) = files::first_certificate(&loaded.files.authority)?;
+        is_trusted(&certificate.der, &[], &[authority.der], now())
+            .map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
+        Ok(Prepared { certificate: certificate.der, key: key.map(|(text, _)| text) })
+    }
+}

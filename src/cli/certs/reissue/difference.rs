@@ -1,0 +1,119 @@
+//! What a new certificate has that the old one has not.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::files::Loaded;
+use crate::certs::{Certificate, certificates, to_pem};
+use crate::cli::certs::words::{date, described};
+use crate::cli::failure::Failure;
+use crate::cli::output::{Output, Tone};
+
+/// What `certs reissue -o json` prints.
+#[derive(Serialize)]
+pub(super) struct Difference {
+    version: u8,
+    /// `unchanged`, `planned` or `replaced`.
+    status: &'static str,
+    file: PathBuf,
+    key_file: PathBuf,
+    /// Names and addresses.
+    added: Vec<String>,
+    dropped: Vec<String>,
+    new_key: bool,
+    before: Certificate,
+    after: Certificate,
+    /// Files that keep what was there.
+    kept: Vec<PathBuf>,
+}
+
+impl Difference {
+    /// Nothing is different.
+    pub(super) fn none(loaded: &Loaded) -> Self {
+        let (before, after) = (loaded.certificate.clone(), loaded.certificate.clone());
+        Self::between(loaded, before, after, "unchanged")
+    }
+
+    /// Compares with a new certificate.
+    pub(super) fn of(loaded: &Loaded, new: &[u8], new_key: bool) -> Result<Self, Failure> {
+        let read = certificates(&to_pem(new)).map_err(|error| Failure::refused(error.to_string()))?;
+        let after = read.into_iter().next().ok_or_else(|| Failure::refused("there is no new certificate"))?;
+        Ok(Self { new_key, ..Self::between(loaded, loaded.certificate.clone(), after, "planned") })
+    }
+
+    fn between(loaded: &Loaded, before: Certificate, after: Certificate, status: &'static str) -> Self {
+        let (old, new) = (names(&before), names(&after));
+        let without = |all: &[String], others: &[String]| {
+            all.iter().filter(|name| !others.contains(name)).cloned().collect()
+        };
+        Self {
+            version: 1,
+            status,
+            file: loaded.files.certificate.clone(),
+            key_file: loaded.files.key.clone(),
+            added: without(&new, &old),
+            dropped: without(&old, &new),
+            new_key: false,
+            before,
+            after,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Takes note of its being so.
+    pub(super) fn replaced(&mut self, kept: Vec<PathBuf>) {
+        (self.status, self.kept) = ("replaced", kept);
+    }
+
+    /// Returns it for people.
+    pub(super) fn text(&self, output: &Output) -> String {
+        let (before, after) = (&self.before, &self.after);
+        let mut lines = vec![
+            output.paint(Tone::Strong, &self.file.display().to_string()),
+            format!("  {}, signed by {}", after.subject, after.issuer),
+        ];
+        lines.extend(self.dropped.iter().map(|name| output.paint(Tone::Bad, &format!("- {name}"))));
+        lines.extend(self.added.iter().map(|name| output.paint(Tone::Good, &format!("+ {name}"))));
+        let validity = |one: &Certificate| format!("{} until {}", date(one.not_before), date(one.not_after));
+        let mut stays = names(before);
+        stays.retain(|name| !self.dropped.contains(name));
+        for (what, old, new) in [
+            ("subject", before.subject.clone(), after.subject.clone()),
+            ("issuer", before.issuer.clone(), after.issuer.clone()),
+            ("serial", before.serial.clone(), after.serial.clone()),
+            ("valid", validity(before), validity(after)),
+            ("use", described(before), described(after)),
+        ] {
+            if old == new {
+                stays.push(format!("{what} {new}"));
+            } else {
+                lines.push(output.paint(Tone::Careful, &format!("~ {what}: {old} -> {new}")));
+            }
+        }
+        if self.new_key {
+            lines.push(output.paint(Tone::Careful, "~ private key: a new one"));
+        } else {
+            stays.push("private key".to_string());
+        }
+        lines.push(format!("  stays: {}", stays.join("; ")));
+        lines.join("\n")
+    }
+
+    /// Says what to do now, and the way back.
+    pub(super) fn what_next(&self) -> String {
+        let mut back = "netsurgeon certs reissue".to_string();
+        for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {
+            back = format!("{back} {option} {}", file.display());
+        }
+        let next = "API servers take it within a minute; `netsurgeon certs verify --wait 120` sees it served";
+        format!("replaced {}; {next}\nto go back: `{back}`", self.file.display())
+    }
+}
+
+fn names(certificate: &Certificate) -> Vec<String> {
+    let mut all: Vec<String> = certificate.dns_names.iter().map(|name| format!("name {name}")).collect();
+    all.extend(certificate.addresses.iter().map(|address| format!("address {address}")));
+    all.extend(certificate.other_names.iter().cloned());
+    all
+}

@@ -1,0 +1,155 @@
+//! The files of a certificate: found, read, checked, and how those are called that keep what was in them.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
+use crate::cli::certs::places::{Serving, nowhere};
+use crate::cli::failure::Failure;
+
+/// Which files.
+#[derive(Debug, Clone, Args)]
+pub(super) struct FileArgs {
+    /// A folder that is laid out as kubeadm, K3s, RKE2 or kOps do [default: theirs, on this host]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "cert")]
+    pki: Option<PathBuf>,
+    /// The certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The certificate of the authority
+    #[arg(long, value_name = "FILE")]
+    ca_cert: Option<PathBuf>,
+    /// The private key of the authority
+    #[arg(long, value_name = "FILE")]
+    ca_key: Option<PathBuf>,
+    /// A file with the password of the authority's key, if that is encrypted
+    #[arg(long, value_name = "FILE")]
+    ca_key_password_file: Option<PathBuf>,
+}
+
+/// A certificate, its key, and where they are.
+pub(super) struct Loaded {
+    pub(super) files: Serving,
+    /// What is in the certificate's file.
+    pub(super) text: String,
+    pub(super) certificate: Certificate,
+    pub(super) key: PrivateKey,
+}
+
+impl Loaded {
+    /// Makes a key of the same kind.
+    pub(super) fn new_key(&self) -> Result<PrivateKey, Failure> {
+        self.key.another(&self.certificate.key).map_err(|error| Failure::refused(error.to_string()))
+    }
+}
+
+impl FileArgs {
+    /// Finds and reads the pair; refuses one that does not belong together.
+    pub(super) fn load(&self) -> Result<Loaded, Failure> {
+        let files = self.serving()?;
+        let (text, certificate) = first_certificate(&files.certificate)?;
+        let (_, key) = key(&files.key)?;
+        belongs(&key, &certificate)
+            .map_err(|error| Failure::refused(format!("`{}`: {error}", files.key.display())))?;
+        Ok(Loaded { files, text, certificate, key })
+    }
+
+    fn serving(&self) -> Result<Serving, Failure> {
+        let or = |given: &Option<PathBuf>, found: PathBuf| given.clone().unwrap_or(found);
+        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
+            let beside = |name: &str| certificate.with_file_name(name);
+            let authority = or(&self.ca_cert, beside("ca.crt"));
+            let authority_key = or(&self.ca_key, beside("ca.key"));
+            return Ok(Serving {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authority,
+                authority_key,
+            });
+        }
+        let found = Serving::find(self.pki.as_deref()).ok_or_else(|| match &self.pki {
+            Some(folder) => {
+                let text = format!("there is no API server's certificate in `{}`", folder.display());
+                Failure::usage(text).hint("name the files: `--cert`, `--key`, `--ca-cert`, `--ca-key`")
+            }
+            None => nowhere(),
+        })?;
+        let (authority, authority_key) =
+            (or(&self.ca_cert, found.authority), or(&self.ca_key, found.authority_key));
+        Ok(Serving { key: or(&self.key, found.key), authority, authority_key, ..found })
+    }
+
+    /// Reads the authority.
+    pub(super) fn authority(&self, loaded: &Loaded, now: OffsetDateTime) -> Result<Authority, Failure> {
+        let (file, key_file) = (&loaded.files.authority, &loaded.files.authority_key);
+        let (_, certificate) = first_certificate(file)?;
+        if !key_file.exists() {
+            let text = format!("the key of the authority, `{}`, is not here", key_file.display());
+            return Err(Failure::refused(text).hint(
+                "name it with `--ca-key`; is it kept elsewhere, `--csr-out` writes a request for a signature",
+            ));
+        }
+        let password = self.ca_key_password_file.as_deref().map(read).transpose()?;
+        let password = password.as_deref().map(|text| text.trim_end_matches(['\r', '\n']));
+        let key = PrivateKey::from_pem(&read(key_file)?, password).map_err(|error| {
+            let failure = Failure::refused(format!("`{}`: {error}", key_file.display()));
+            if password.is_none() {
+                failure.hint("if it is encrypted: `--ca-key-password-file`")
+            } else {
+                failure
+            }
+        })?;
+        Authority::new(certificate, key, now).map_err(|error| {
+            Failure::refused(format!("`{}`, `{}`: {error}", file.display(), key_file.display()))
+        })
+    }
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let bytes =
+        std::fs::read(file).map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads the first certificate of a file; returns the whole text as well.
+pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Failure> {
+    let text = read(file)?;
+    let unreadable = |reason: String| Failure::refused(format!("`{}`: {reason}", file.display()));
+    let found = certificates(&text).map_err(|error| unreadable(error.to_string()))?;
+    let first = found.into_iter().next();
+    let first = first.ok_or_else(|| unreadable("there is no certificate in it".to_string()))?;
+    Ok((text, first))
+}
+
+/// Reads a private key that is not encrypted, as those of API servers are; returns the text as well.
+pub(super) fn key(file: &Path) -> Result<(String, PrivateKey), Failure> {
+    let text = read(file)?;
+    let key = PrivateKey::from_pem(&text, None);
+    let key = key.map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
+    Ok((text, key))
+}
+
+/// Writes a new key that only its owner may read.
+pub(super) fn write_key(file: &Path, key: &PrivateKey) -> Result<(), Failure> {
+    let text = key.to_pem().map_err(|error| Failure::refused(error.to_string()))?;
+    let mut options = std::fs::OpenOptions::new();
+    let written = options.write(true).create_new(true).mode(0o600).open(file).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))
+}
+
+/// Returns what is put behind the names of files that keep old content.
+pub(super) fn suffix(now: OffsetDateTime) -> Result<String, Failure> {
+    let format = format_description!(".[year][month][day]T[hour][minute][second]Z.old");
+    now.format(format).map_err(|error| Failure::refused(error.to_string()))
+}

@@ -1,0 +1,233 @@
+//! `netsurgeon certs verify`: what every API server serves.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::now;
+use super::words::{date, lacking, line, wrong_time};
+use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for, to_pem};
+use crate::cli::failure::Failure;
+use crate::cli::live::KubeArgs;
+use crate::cli::output::{Output, counted};
+use crate::cli::{Context, Outcome, findings};
+use crate::cluster::served;
+use crate::ip::ServiceCidr;
+use crate::survey::{Finding, Severity};
+
+/// How long a handshake may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What clients in a cluster may ask for, where an API server has several certificates (`--tls-sni-cert-key`).
+const NAME: &str = "kubernetes.default.svc";
+
+/// See what certificate every API server serves
+///
+/// Dials each of them, by its address and by the name `kubernetes.default.svc`, and looks at what is served, not at files:
+/// API servers take a new certificate within a minute, without a restart. Exit status 3 if one does not answer, or serves
+/// a certificate that clients will not take.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon certs verify --cidr 10.96.0.0/16 --cidr 10.200.0.0/16 --wait 120     # after `certs reissue`, on each host
+  netsurgeon certs verify --without-cidr 10.96.0.0/16                             # after `--drop-old`
+  netsurgeon certs verify --server 192.0.2.10:6443 --ca-cert ca.crt --name api.example.org")]
+pub(super) struct VerifyArgs {
+    /// An API server, as `HOST:PORT`. May be given several times [default: the endpoints of `default/kubernetes`]
+    #[arg(long, value_name = "HOST:PORT")]
+    server: Vec<String>,
+    /// A Service range whose first address must be carried. May be given several times
+    #[arg(long, value_name = "CIDR")]
+    cidr: Vec<ServiceCidr>,
+    /// A Service range whose first address must not be carried any more
+    #[arg(long, value_name = "CIDR")]
+    without_cidr: Vec<ServiceCidr>,
+    /// A name or address that must be carried
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+    /// The authority that clients trust [default: that of the kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    ca_cert: Option<PathBuf>,
+    /// A certificate that expires within so many days is a finding
+    #[arg(long, value_name = "DAYS", default_value = "30")]
+    within: u16,
+    /// Look again for so many seconds, until everything is as it must be
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u32>,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// What `certs verify -o json` prints.
+#[derive(Serialize)]
+struct Verified {
+    version: u8,
+    servers: Vec<Presented>,
+    findings: Vec<Finding>,
+}
+
+/// What a server serves; by name only where that is another certificate.
+#[derive(Serialize)]
+struct Presented {
+    server: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'static str>,
+    certificate: Certificate,
+}
+
+/// Whom to dial, and whom clients trust.
+struct Asked {
+    servers: Vec<String>,
+    /// `None`: nobody has said.
+    authorities: Option<Vec<Vec<u8>>>,
+}
+
+/// Runs the command.
+pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failure> {
+    let asked = args.asked().await?;
+    if asked.authorities.is_none() {
+        context.output.note("whether clients trust it is not known: `--ca-cert` says by which authority");
+    }
+    let (begun, patience) = (Instant::now(), Duration::from_secs(args.wait.unwrap_or_default().into()));
+    let mut said = BTreeSet::new();
+    let mut verified = args.look(&asked).await;
+    while verified.is_wrong() && begun.elapsed() < patience {
+        for finding in &verified.findings {
+            let line = line(&context.output, finding);
+            if said.insert(line.clone()) {
+                context.output.progress(&line);
+            }
+        }
+        sleep(PAUSE).await;
+        verified = args.look(&asked).await;
+    }
+    context.output.data(&verified, |output| Ok(verified.text(output)))?;
+    let count = counted(asked.servers.len(), "API server", "API servers");
+    context.output.progress(&format!("{count}, {}", counted(verified.findings.len(), "finding", "findings")));
+    Ok(findings::outcome(&verified.findings))
+}
+
+impl VerifyArgs {
+    async fn asked(&self) -> Result<Asked, Failure> {
+        let mut asked = Asked { servers: self.server.clone(), authorities: None };
+        if let Some(file) = &self.ca_cert {
+            let unreadable = |error: String| Failure::refused(format!("`{}`: {error}", file.display()));
+            let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+            let found = certificates(&text).map_err(|error| unreadable(error.to_string()))?;
+            asked.authorities = Some(found.into_iter().map(|one| one.der).collect());
+        }
+        if asked.servers.is_empty() {
+            let cluster = self.kube.connect().await?;
+            let servers = cluster.api_servers().await.map_err(|error| {
+                Failure::from(error).hint("name the API servers: `--server HOST:PORT`, with `--ca-cert`")
+            })?;
+            asked.servers = servers.iter().map(ToString::to_string).collect();
+            if asked.authorities.is_none() {
+                asked.authorities = Some(cluster.authorities()?).filter(|found| !found.is_empty());
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Looks once at all of them.
+    async fn look(&self, asked: &Asked) -> Verified {
+        let mut verified = Verified { version: 1, servers: Vec::new(), findings: Vec::new() };
+        for server in &asked.servers {
+            let mut last = None;
+            for name in [None, Some(NAME)] {
+                match served(server, name, LIMIT).await {
+                    Ok(chain) if last.as_ref() == Some(&chain) => {}
+                    Ok(chain) => {
+                        self.judge(&mut verified, asked, server, name, &chain);
+                        last = Some(chain);
+                    }
+                    Err(reason) => {
+                        let finding = Finding::error("certificate-not-served", server.clone());
+                        verified.findings.push(finding.says(format!("it serves no certificate: {reason}")));
+                        break;
+                    }
+                }
+            }
+        }
+        verified
+    }
+
+    fn judge(
+        &self,
+        verified: &mut Verified,
+        asked: &Asked,
+        server: &str,
+        name: Option<&'static str>,
+        chain: &[Vec<u8>],
+    ) {
+        let subject = name.map_or_else(|| server.to_string(), |name| format!("{server} as {name}"));
+        let own = chain.first().map(Vec::as_slice).unwrap_or_default();
+        let certificate = match certificates(&to_pem(own)).map(|found| found.into_iter().next()) {
+            Ok(Some(certificate)) => certificate,
+            other => {
+                let reason =
+                    other.err().map_or_else(|| "there is none".to_string(), |error| error.to_string());
+                let finding = Finding::error("certificate-not-served", subject);
+                verified.findings.push(finding.says(reason));
+                return;
+            }
+        };
+        let found = &mut verified.findings;
+        found.extend(wrong_time(&certificate, &subject, self.within, now()));
+        found.extend(lacking(&certificate, &subject, &self.cidr));
+        found.extend(self.unwanted(&certificate, &subject));
+        for name in &self.name {
+            if let Err(error) = is_valid_for(own, &as_name(name)) {
+                found.push(Finding::error("certificate-lacks-name", subject.clone()).says(error.to_string()));
+            }
+        }
+        let others = chain.get(1..).unwrap_or_default();
+        let trusted =
+            asked.authorities.as_ref().map(|authorities| is_trusted(own, others, authorities, now()));
+        if let Some(Err(error)) = trusted {
+            found.push(Finding::error("certificate-untrusted", subject).says(error.to_string()));
+        }
+        verified.servers.push(Presented { server: server.to_string(), name, certificate });
+    }
+
+    fn unwanted(&self, certificate: &Certificate, subject: &str) -> Vec<Finding> {
+        let carried = |range: &&ServiceCidr| range.first().is_some_and(|first| certificate.covers(first));
+        let finding = |range: &ServiceCidr| {
+            let first = range.first().map(|first| first.to_string()).unwrap_or_default();
+            let finding = Finding::error("certificate-has-old-address", subject.to_string());
+            finding.says(format!("it still carries `{first}`, the first address of `{range}`"))
+        };
+        self.without_cidr.iter().filter(carried).map(finding).collect()
+    }
+}
+
+fn as_name(text: &str) -> Name {
+    text.parse::<IpAddr>().map_or_else(|_| Name::Dns(text.to_string()), Name::Address)
+}
+
+impl Verified {
+    fn is_wrong(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    fn text(&self, output: &Output) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for Presented { server, name, certificate } in &self.servers {
+            let name = name.map(|name| format!(" as {name}")).unwrap_or_default();
+            let (subject, serial, until) =
+                (&certificate.subject, &certificate.serial, date(certificate.not_after));
+            lines.push(format!("{server}{name}: {subject}, serial {serial}, valid until {until}"));
+            let addresses: Vec<String> = certificate.addresses.iter().map(ToString::to_string).collect();
+            lines.push(format!("  names: {}", certificate.dns_names.join(", ")));
+            lines.push(format!("  addresses: {}", addresses.join(", ")));
+        }
+        lines.extend(self.findings.iter().map(|finding| line(output, finding)));
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,68 @@
+//! What is said of a certificate, and what may be wrong with it.
+
+use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
+
+use crate::certs::Certificate;
+use crate::cli::findings;
+use crate::cli::output::{Output, counted};
+use crate::ip::ServiceCidr;
+use crate::survey::Finding;
+
+/// Returns what is wrong with the time of a certificate that is about something.
+pub(super) fn wrong_time(
+    certificate: &Certificate,
+    subject: &str,
+    within: u16,
+    now: OffsetDateTime,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let (left, until) = (certificate.left(now), date(certificate.not_after));
+    if left.is_negative() {
+        let finding = Finding::error("certificate-expired", subject.to_string());
+        found.push(finding.says(format!("it has expired: it was valid until {until}")));
+    } else if left < Duration::days(within.into()) {
+        let finding = Finding::warning("certificate-expires", subject.to_string());
+        found.push(finding.says(format!("it expires in {}: it is valid until {until}", days(left))));
+    }
+    if certificate.not_before > now {
+        let finding = Finding::error("certificate-not-yet-valid", subject.to_string());
+        found.push(finding.says(format!("it is valid from {} on", date(certificate.not_before))));
+    }
+    found
+}
+
+/// Returns which of the addresses of `default/kubernetes`, the first of each range, an API server's certificate lacks.
+pub(super) fn lacking(certificate: &Certificate, subject: &str, ranges: &[ServiceCidr]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for range in ranges {
+        let Some(first) = range.first().filter(|first| !certificate.covers(*first)) else { continue };
+        let finding = Finding::error("certificate-lacks-address", subject.to_string());
+        found.push(finding.says(format!("it does not carry `{first}`, the first address of `{range}`")));
+    }
+    found
+}
+
+pub(super) fn date(time: OffsetDateTime) -> String {
+    time.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
+}
+
+pub(super) fn days(left: Duration) -> String {
+    counted(usize::try_from(left.whole_days()).unwrap_or_default(), "day", "days")
+}
+
+/// Returns its kind of key and what it may be used for.
+pub(super) fn described(certificate: &Certificate) -> String {
+    let authority = if certificate.is_ca { "certificate authority" } else { "" };
+    let (key, purposes, usages) =
+        (certificate.key.to_string(), certificate.purposes.join(", "), certificate.usages.join(", "));
+    let mut parts = vec![key.as_str(), authority, &purposes, &usages];
+    parts.retain(|part| !part.is_empty());
+    parts.join("; ")
+}
+
+/// Returns a line for a finding.
+pub(super) fn line(output: &Output, finding: &Finding) -> String {
+    let severity = findings::severity(output, finding);
+    format!("{severity} {}: {}: {}", finding.code, finding.subject, finding.message)
+}

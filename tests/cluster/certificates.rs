@@ -1,0 +1,211 @@
+//! `netsurgeon certs` against running API servers: what they serve while their certificate is reissued under load.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
+use netsurgeon::cluster::served;
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::task::JoinHandle;
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
+
+const OLD: &str = "10.96.0.1";
+const NEW: &str = "10.200.0.1";
+/// An API server looks at its files when it is told of a change, else once a minute.
+const RELOAD: Duration = Duration::from_secs(90);
+
+/// Runs netsurgeon; returns what it printed as JSON, and what it said.
+fn netsurgeon(cluster: &Cluster, arguments: &str, expected: i32) -> (Value, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().args(arguments.split_whitespace()).current_dir(cluster.directory());
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("$ netsurgeon {arguments}\n{out}{err}[{:?}]", output.status.code());
+    assert_eq!(output.status.code(), Some(expected), "netsurgeon {arguments}: {out}{err}");
+    assert!(!out.contains("PRIVATE KEY") && !err.contains("PRIVATE KEY"));
+    (serde_json::from_str(&out).unwrap_or_default(), err.into_owned())
+}
+
+fn files(number: usize) -> String {
+    format!("--cert apiserver-{number}.crt --key apiserver-{number}.key --ca-cert ca.crt --ca-key ca.key")
+}
+
+/// A client that opens a connection after the other, and takes what is served as clients do that dial an address.
+struct Client {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<Tally>,
+}
+
+/// What it met with.
+#[derive(Debug, Default)]
+struct Tally {
+    handshakes: usize,
+    failures: Vec<String>,
+    /// Whether each handshake had the new address.
+    with_new: Vec<bool>,
+    /// Whether each had the old one.
+    with_old: Vec<bool>,
+}
+
+impl Client {
+    fn start(at: SocketAddr, authority: &Path) -> Self {
+        let text = std::fs::read_to_string(authority).unwrap();
+        let authorities: Vec<Vec<u8>> = certificates(&text).unwrap().into_iter().map(|one| one.der).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(Self::run(at, authorities, stop.clone()));
+        Self { stop, task }
+    }
+
+    async fn run(at: SocketAddr, authorities: Vec<Vec<u8>>, stop: Arc<AtomicBool>) -> Tally {
+        let mut tally = Tally::default();
+        while !stop.load(Ordering::Relaxed) {
+            tally.handshakes += 1;
+            let chain = match served(&at.to_string(), None, Duration::from_secs(5)).await {
+                Ok(chain) => chain,
+                Err(error) => {
+                    tally.failures.push(error);
+                    continue;
+                }
+            };
+            if let Err(error) = is_trusted(&chain[0], &chain[1..], &authorities, OffsetDateTime::now_utc()) {
+                tally.failures.push(error.to_string());
+            }
+            let valid =
+                |address: &str| is_valid_for(&chain[0], &Name::Address(address.parse().unwrap())).is_ok();
+            tally.with_new.push(valid(NEW));
+            tally.with_old.push(valid(OLD));
+        }
+        tally
+    }
+
+    async fn stop(self) -> Tally {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.expect("a client does not panic")
+    }
+}
+
+fn address(cluster: &Cluster, number: usize) -> SocketAddr {
+    cluster.api_servers[number].url().trim_start_matches("https://").parse().unwrap()
+}
+
+/// Returns how often something changed.
+fn changes(seen: &[bool]) -> usize {
+    seen.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reissued_under_load_on_two_api_servers() {
+    let mut options = ClusterOptions::new(Era::Objects);
+    options.api_servers = 2;
+    let cluster = Cluster::start(options).await;
+    let authority = cluster.directory().join("ca.crt");
+    let clients: Vec<Client> =
+        (0..2).map(|number| Client::start(address(&cluster, number), &authority)).collect();
+    let servers =
+        (0..2).map(|number| format!("--server {}", address(&cluster, number))).collect::<Vec<_>>().join(" ");
+    let verify = format!("certs verify -o json {servers} --ca-cert ca.crt --cidr 10.96.0.0/16");
+
+    let (found, _) = netsurgeon(&cluster, &format!("{verify} --cidr 10.200.0.0/16"), 3);
+    assert_eq!(found["findings"].as_array().map(Vec::len), Some(2), "{found}");
+    for number in 0..2 {
+        let flag = if number == 0 { "" } else { "--new-key" };
+        netsurgeon(
+            &cluster,
+            &format!("certs reissue {} --for-cidr 10.200.0.0/16 --yes {flag}", files(number)),
+            0,
+        );
+    }
+    netsurgeon(&cluster, &format!("{verify} --cidr 10.200.0.0/16 --wait {}", RELOAD.as_secs()), 0);
+    for number in 0..2 {
+        netsurgeon(&cluster, &format!("certs reissue {} --drop-old 10.96.0.0/16 --yes", files(number)), 0);
+    }
+    let gone = format!(
+        "certs verify {servers} --ca-cert ca.crt --cidr 10.200.0.0/16 --without-cidr 10.96.0.0/16 --name localhost \
+         --wait {}",
+        RELOAD.as_secs()
+    );
+    netsurgeon(&cluster, &gone, 0);
+    for client in clients {
+        let tally = client.stop().await;
+        println!("{} handshakes, {} failed", tally.handshakes, tally.failures.len());
+        // One that was restarted would have refused connections.
+        assert!(tally.handshakes > 20 && tally.failures.is_empty(), "{:?}", tally.failures);
+        assert_eq!((changes(&tally.with_new), changes(&tally.with_old)), (1, 1), "each changes once");
+        let together = tally.with_new.iter().zip(&tally.with_old).filter(|(new, old)| **new && **old).count();
+        assert!(together > 0, "for a while both are carried");
+    }
+}
+
+fn openssl(folder: &Path, arguments: &str) {
+    let mut command = Command::new("openssl");
+    let output = command.args(arguments.split_whitespace()).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The API server reads certificates and keys as Go does (`tls.X509KeyPair`): a running one takes each kind in each form,
+/// and starts with it.
+#[tokio::test]
+async fn an_api_server_takes_every_kind_of_key() {
+    let mut cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
+    let folder: PathBuf = cluster.directory().to_path_buf();
+    std::fs::write(folder.join("names"), format!("subjectAltName=DNS:kubernetes,IP:{OLD},IP:127.0.0.1\n"))
+        .unwrap();
+    for (kind, make) in [
+        ("RSA 2048", "genrsa -traditional -out made.key 2048"),
+        ("RSA 3072", "genrsa -out made.key 3072"),
+        ("ECDSA P-256", "ecparam -name prime256v1 -genkey -noout -out made.key"),
+        ("ECDSA P-384", "ecparam -name secp384r1 -genkey -out made.key"),
+        ("ECDSA P-521", "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-521 -out made.key"),
+        ("Ed25519", "genpkey -algorithm ED25519 -out made.key"),
+    ] {
+        openssl(&folder, make);
+        openssl(&folder, "req -new -key made.key -subj /CN=kube-apiserver -out made.csr");
+        openssl(
+            &folder,
+            "x509 -req -in made.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -extfile names -out made.crt",
+        );
+        netsurgeon(
+            &cluster,
+            &format!("certs reissue {} --cert-in made.crt --key-in made.key --yes", files(0)),
+            0,
+        );
+        // What is made here, and not by OpenSSL: both a new key and a new certificate of that kind.
+        netsurgeon(
+            &cluster,
+            &format!("certs reissue {} --new-key --for-cidr 10.200.0.0/16 --yes", files(0)),
+            0,
+        );
+        let serial = {
+            let text = std::fs::read_to_string(folder.join("apiserver-0.crt")).unwrap();
+            certificates(&text).unwrap().remove(0).serial
+        };
+        let at = address(&cluster, 0).to_string();
+        wait_until(&format!("{kind} is served"), RELOAD, async || {
+            let chain = served(&at, None, Duration::from_secs(5)).await?;
+            let found =
+                certificates(&netsurgeon::certs::to_pem(&chain[0])).map_err(|error| error.to_string())?;
+            let now = format!("{} {}", found[0].key, found[0].serial);
+            if now == format!("{kind} {serial}") { Ok(()) } else { Err(now) }
+        })
+        .await;
+    }
+    // The last one: it starts with it, too.
+    cluster.stop_api_servers();
+    cluster.start_api_servers().await;
+    let shown = netsurgeon(
+        &cluster,
+        &format!(
+            "certs verify -o json --server {} --ca-cert ca.crt --cidr 10.200.0.0/16",
+            address(&cluster, 0)
+        ),
+        0,
+    );
+    assert_eq!(shown.0["servers"][0]["certificate"]["key"], "Ed25519");
+}

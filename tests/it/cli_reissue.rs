@@ -1,0 +1,353 @@
+//! `netsurgeon certs reissue` on certificates that OpenSSL made and judges: every kind of key, every form of its file.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::program::run_in;
+
+const NAMES: &str = "DNS:kubernetes,DNS:kubernetes.default.svc,IP:10.96.0.1,IP:192.0.2.10,URI:spiffe://a/b";
+const PASSWORD: &str = "a password of tests";
+
+/// Runs OpenSSL; returns what it says.
+fn openssl(folder: &Path, arguments: &str) -> String {
+    let arguments: Vec<String> = arguments.split_whitespace().map(|word| word.replace('~', " ")).collect();
+    let output = Command::new("openssl").args(&arguments).current_dir(folder).output().expect("openssl");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "openssl {}: {said}", arguments.join(" "));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// How OpenSSL makes a private key, and how its file begins.
+struct Kind {
+    name: &'static str,
+    make: &'static str,
+    begins: &'static str,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind {
+        name: "RSA 2048",
+        make: "genrsa -traditional -out FILE 2048",
+        begins: "-----BEGIN RSA PRIVATE KEY",
+    },
+    Kind { name: "RSA 2048", make: "genrsa -out FILE 2048", begins: "-----BEGIN PRIVATE KEY" },
+    Kind {
+        name: "RSA 3072",
+        make: "genrsa -traditional -out FILE 3072",
+        begins: "-----BEGIN RSA PRIVATE KEY",
+    },
+    Kind {
+        name: "ECDSA P-256",
+        make: "ecparam -name prime256v1 -genkey -noout -out FILE",
+        begins: "-----BEGIN EC PRIVATE KEY",
+    },
+    Kind {
+        name: "ECDSA P-256",
+        make: "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out FILE",
+        begins: "-----BEGIN PRIVATE KEY",
+    },
+    // With a block of parameters before the key, as `ecparam` does unless told not to.
+    Kind {
+        name: "ECDSA P-384",
+        make: "ecparam -name secp384r1 -genkey -out FILE",
+        begins: "-----BEGIN EC PA",
+    },
+    Kind {
+        name: "ECDSA P-521",
+        make: "ecparam -name secp521r1 -genkey -noout -out FILE",
+        begins: "-----BEGIN EC PRIVATE KEY",
+    },
+    Kind { name: "Ed25519", make: "genpkey -algorithm ED25519 -out FILE", begins: "-----BEGIN PRIVATE KEY" },
+];
+
+/// Makes an authority, and an API server's pair as kubeadm names them, with an extension that nobody knows.
+fn made(authority: &Kind, server: &Kind) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    openssl(at, &authority.make.replace("FILE", "ca.key"));
+    openssl(
+        at,
+        "req -x509 -new -key ca.key -days 3650 -subj /CN=kubernetes -out ca.crt \
+         -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign",
+    );
+    openssl(at, &server.make.replace("FILE", "apiserver.key"));
+    fs::set_permissions(at.join("apiserver.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    sign(at, "apiserver", 365);
+    folder
+}
+
+/// Signs a server's certificate.
+fn sign(folder: &Path, file: &str, days: i32) {
+    let extensions = format!(
+        "basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature,keyEncipherment\n\
+         1.2.3.4.5=ASN1:UTF8String:kept\nextendedKeyUsage=serverAuth\nsubjectKeyIdentifier=hash\n\
+         authorityKeyIdentifier=keyid\nsubjectAltName={NAMES}\n"
+    );
+    fs::write(folder.join("extensions"), extensions).unwrap();
+    openssl(folder, &format!("req -new -key {file}.key -subj /O=example/CN=kube-apiserver -out {file}.csr"));
+    openssl(
+        folder,
+        &format!(
+            "x509 -req -in {file}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days {days} -extfile extensions \
+             -out {file}.crt"
+        ),
+    );
+    for leftover in ["extensions".to_string(), format!("{file}.csr"), "ca.srl".to_string()] {
+        fs::remove_file(folder.join(leftover)).unwrap();
+    }
+}
+
+fn reissue(folder: &Path, arguments: &str) -> (Option<i32>, Value, String) {
+    let output = run_in(folder, &format!("certs reissue --pki . -o json {arguments}"), b"");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(!said.contains("PRIVATE") && !said.contains(PASSWORD), "{said}");
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
+}
+
+/// Reissues, and lets OpenSSL say whether the pair is one, signed by the authority, and good for these addresses.
+fn reissued(folder: &Path, arguments: &str, addresses: &[&str]) -> Value {
+    let (code, shown, said) = reissue(folder, &format!("--yes {arguments}"));
+    assert_eq!((code, &shown["status"]), (Some(0), &json!("replaced")), "{said}");
+    judged(folder, addresses);
+    shown
+}
+
+fn judged(folder: &Path, addresses: &[&str]) {
+    for address in addresses {
+        openssl(
+            folder,
+            &format!(
+                "verify -x509_strict -purpose sslserver -CAfile ca.crt -verify_ip {address} apiserver.crt"
+            ),
+        );
+    }
+    let of_certificate = openssl(folder, "x509 -noout -pubkey -in apiserver.crt");
+    assert_eq!(of_certificate, openssl(folder, "pkey -pubout -in apiserver.key"));
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Everything that OpenSSL says of a certificate, but for what must change.
+fn text(folder: &Path) -> String {
+    openssl(folder, "x509 -noout -text -certopt no_serial,no_sigdump,no_pubkey,no_signame -in apiserver.crt")
+}
+
+#[test]
+fn every_kind_of_key_in_every_form() {
+    for (number, server) in KINDS.iter().enumerate() {
+        let authority = &KINDS[(number + 3) % KINDS.len()];
+        let folder = made(authority, server);
+        let (at, what) = (folder.path(), format!("{} by {}", server.name, authority.name));
+        let (before, key) = (text(at), fs::read(at.join("apiserver.key")).unwrap());
+        let shown = reissued(at, "--for-cidr 10.200.0.0/16", &["10.96.0.1", "10.200.0.1"]);
+        assert_eq!(fs::read(at.join("apiserver.key")).unwrap(), key, "{what}: the key is kept");
+        let expected = before.replace(", URI:spiffe://a/b", ", URI:spiffe://a/b, IP Address:10.200.0.1");
+        assert_eq!(text(at), expected, "{what}: nothing else changes");
+        assert_eq!(shown["added"], json!(["address 10.200.0.1"]), "{what}");
+        assert_ne!(shown["before"]["serial"], shown["after"]["serial"]);
+
+        reissued(at, "--new-key", &["10.200.0.1"]);
+        let new = fs::read_to_string(at.join("apiserver.key")).unwrap();
+        assert_ne!(new.as_bytes(), key, "{what}: another key");
+        let begins = server.begins.replace("EC PA", "EC PRIVATE KEY");
+        assert!(new.starts_with(&begins), "{what}: {}", new.lines().next().unwrap());
+        let mode = |file: &str| fs::metadata(at.join(file)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("apiserver.key"), mode("apiserver.crt")), (0o600, 0o644), "{what}");
+        for kept in names(at).iter().filter(|name| name.contains(".key.")) {
+            assert_eq!(mode(kept), 0o600, "{what}: {kept}");
+        }
+    }
+}
+
+#[test]
+fn the_old_address_goes_and_comes_back() {
+    let folder = made(&KINDS[1], &KINDS[0]);
+    let at = folder.path();
+    let original = fs::read(at.join("apiserver.crt")).unwrap();
+    let (code, planned, said) = reissue(at, "--for-cidr 10.200.0.0/16 --drop-old 10.96.0.0/16 --dry-run");
+    assert_eq!((code, &planned["status"]), (Some(0), &json!("planned")), "{said}");
+    assert_eq!(fs::read(at.join("apiserver.crt")).unwrap(), original, "nothing was written");
+    let shown = reissued(
+        at,
+        "--for-cidr 10.200.0.0/16 --drop-old 10.96.0.0/16 --add-dns api.example.org --days 90",
+        &["10.200.0.1"],
+    );
+    assert_eq!(shown["dropped"], json!(["address 10.96.0.1"]));
+    assert_eq!(shown["after"]["addresses"], json!(["192.0.2.10", "10.200.0.1"]));
+    assert_eq!(
+        shown["after"]["dns_names"],
+        json!(["kubernetes", "kubernetes.default.svc", "api.example.org"])
+    );
+    let (code, again, said) = reissue(at, "--yes --for-cidr 10.200.0.0/16 --drop-old 10.96.0.0/16");
+    assert_eq!((code, &again["status"]), (Some(0), &json!("unchanged")), "{said}");
+    let kept = shown["kept"][0].as_str().unwrap();
+    assert_eq!(fs::read(kept).unwrap(), original);
+    reissued(at, &format!("--cert-in {kept}"), &["10.96.0.1"]);
+    assert_eq!(fs::read(at.join("apiserver.crt")).unwrap(), original, "every byte is back");
+
+    let output = run_in(at, "certs reissue --pki . --for-cidr 10.200.0.0/16", b"");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "without a terminal it is not asked: {said}");
+    assert!(said.contains("+ address 10.200.0.1") && said.contains("--yes"), "{said}");
+}
+
+#[test]
+fn an_authority_elsewhere_signs_a_request() {
+    for new_key in [false, true] {
+        let folder = made(&KINDS[4], &KINDS[3]);
+        let (at, elsewhere) = (folder.path(), tempfile::tempdir().unwrap());
+        fs::rename(at.join("ca.key"), elsewhere.path().join("ca.key")).unwrap();
+        let (code, _, said) = reissue(at, "--yes --for-cidr 10.200.0.0/16");
+        assert_eq!(code, Some(1));
+        assert!(said.contains("--csr-out"), "{said}");
+        let flag = if new_key { "--new-key" } else { "" };
+        let (code, _, said) = reissue(at, &format!("--for-cidr 10.200.0.0/16 --csr-out asked {flag}"));
+        assert_eq!(code, Some(0), "{said}");
+        let request = openssl(at, "req -verify -noout -text -in asked");
+        assert!(
+            request.contains("IP Address:10.96.0.1") && request.contains("IP Address:10.200.0.1"),
+            "{request}"
+        );
+        let key = elsewhere.path().join("ca.key").display().to_string();
+        openssl(
+            at,
+            &format!("x509 -req -in asked -CA ca.crt -CAkey {key} -copy_extensions copy -days 9 -out signed"),
+        );
+        if new_key {
+            let (code, _, said) = reissue(at, "--yes --cert-in signed");
+            assert_eq!(code, Some(1));
+            assert!(said.contains("--key-in"), "{said}");
+        }
+        let of_it = if new_key { "--key-in asked.key" } else { "" };
+        let shown = reissued(at, &format!("--cert-in signed {of_it}"), &["10.96.0.1", "10.200.0.1"]);
+        assert_eq!(shown["new_key"], new_key);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_changes() {
+    let folder = made(&KINDS[3], &KINDS[3]);
+    let at = folder.path();
+    openssl(
+        at,
+        &format!(
+            "pkcs8 -topk8 -v2 aes-256-cbc -in ca.key -passout pass:{} -out enc.key",
+            PASSWORD.replace(' ', "~")
+        ),
+    );
+    openssl(
+        at,
+        &format!("ec -in ca.key -aes128 -passout pass:{} -out traditional.key", PASSWORD.replace(' ', "~")),
+    );
+    fs::write(at.join("password"), format!("{PASSWORD}\n")).unwrap();
+    fs::write(at.join("wrong"), "another").unwrap();
+    openssl(at, "ecparam -name prime256v1 -genkey -noout -out other.key");
+    openssl(
+        at,
+        "req -x509 -new -key other.key -days 30 -subj /CN=other -out other.crt -addext keyUsage=keyCertSign",
+    );
+    openssl(at, "x509 -in ca.crt -signkey ca.key -days -1 -out expired.crt");
+    fs::write(at.join("none"), "nothing").unwrap();
+    let before: Vec<_> =
+        ["apiserver.crt", "apiserver.key"].map(|file| fs::read(at.join(file)).unwrap()).into();
+    let there = names(at);
+    for (arguments, reason) in [
+        ("--ca-key other.key", "the key does not belong to the certificate of `CN=kubernetes`"),
+        (
+            "--ca-cert other.crt --ca-key other.key",
+            "it was signed by `CN=kubernetes`, and this authority is `CN=other`",
+        ),
+        ("--ca-cert expired.crt", "the authority `CN=kubernetes` is not valid"),
+        ("--ca-cert apiserver.crt --ca-key apiserver.key", "is no certificate authority"),
+        ("--ca-key enc.key", "--ca-key-password-file"),
+        ("--ca-key enc.key --ca-key-password-file wrong", "the password is wrong"),
+        ("--ca-key traditional.key --ca-key-password-file password", "openssl pkcs8 -topk8"),
+        ("--ca-key none", "there is no private key in it"),
+        ("--key other.key", "the key does not belong to the certificate"),
+        ("--days 5000", "its authority only until"),
+        ("--add-ip 10.200.0.1 --drop-ip 10.200.0.1", "is to be added and to be dropped"),
+    ] {
+        let (code, _, said) = reissue(at, &format!("--yes --for-cidr 10.200.0.0/16 {arguments}"));
+        assert!(matches!(code, Some(1 | 2)), "{arguments}: {code:?} {said}");
+        assert!(said.contains(reason), "{arguments}: {said}");
+    }
+    let after: Vec<_> =
+        ["apiserver.crt", "apiserver.key"].map(|file| fs::read(at.join(file)).unwrap()).into();
+    assert_eq!((before, there), (after, names(at)), "nothing was written");
+    reissued(
+        at,
+        "--for-cidr 10.200.0.0/16 --ca-key enc.key --ca-key-password-file password",
+        &["10.200.0.1"],
+    );
+    openssl(at, "x509 -in apiserver.crt -noout -checkend 0");
+    sign(at, "apiserver", -1);
+    let (code, _, said) = reissue(at, "--yes --for-cidr 10.200.0.0/16");
+    assert_eq!(code, Some(1));
+    assert!(said.contains("--days 365"), "{said}");
+    reissued(at, "--for-cidr 10.200.0.0/16 --days 365", &["10.200.0.1"]);
+}
+
+/// Runs it on a small file system of its own.
+fn on_a_file_system(options: &str, then: &str) -> (Option<i32>, String) {
+    let folder = made(&KINDS[3], &KINDS[3]);
+    let script = format!(
+        "set -e; mkdir at; mount -t tmpfs -o {options} none at; cp -p ca.* apiserver.* at; {then}; set +e; \
+         {} certs reissue --pki at --yes --new-key --for-cidr 10.200.0.0/16; status=$?; \
+         cmp apiserver.crt at/apiserver.crt && cmp apiserver.key at/apiserver.key || exit 99; \
+         test ! -L at/apiserver.crt && test ! -e at/.netsurgeon || exit 98; exit $status",
+        env!("CARGO_BIN_EXE_netsurgeon")
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).current_dir(folder.path());
+    let output = command.output().expect("unshare");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_full_disk_and_a_read_only_one_change_nothing() {
+    // Eight pages: four files, and not twice as many.
+    let (code, said) = on_a_file_system("size=28k", "true");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    let (code, said) = on_a_file_system("size=1m", "mount -o remount,ro at");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
+}
+
+#[test]
+fn killed_at_any_instant_there_is_one_valid_pair() {
+    let folder = made(&KINDS[3], &KINDS[3]);
+    let at = folder.path();
+    let instants = if std::env::var_os("NETSURGEON_SOAK").is_some() { 400 } else { 20 };
+    let begun = std::time::Instant::now();
+    reissued(at, "--new-key", &["10.96.0.1"]);
+    let whole = begun.elapsed();
+    let mut killed = 0;
+    for number in 0..instants {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
+            .args(["certs", "reissue", "--pki", ".", "--yes", "--new-key"])
+            .current_dir(at)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("the binary");
+        // Instants are what is tried here; whatever comes of them is judged alike.
+        std::thread::sleep(whole * number / instants);
+        child.kill().expect("it is ours");
+        killed += i32::from(child.wait().expect("an end").code().is_none());
+        judged(at, &["10.96.0.1"]);
+    }
+    println!("killed at {killed} of {instants} instants: one valid pair each time");
+    reissued(at, "--new-key --for-cidr 10.200.0.0/16", &["10.200.0.1"]);
+    assert!(!names(at).contains(&".netsurgeon".to_string()), "{:?}", names(at));
+}
