@@ -14,6 +14,7 @@ pub mod source;
 mod announce;
 mod certs;
 mod completions;
+mod controlplane;
 mod findings;
 mod gates;
 mod inspect;
@@ -93,6 +94,8 @@ enum Command {
     Ranges(ranges::RangesArgs),
     Inspect(inspect::InspectArgs),
     Certs(certs::CertsArgs),
+    #[command(name = "controlplane")]
+    ControlPlane(controlplane::ControlPlaneArgs),
     Ip(ip::IpArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
@@ -196,6 +199,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Certs(args) => certs::run(context, args).await,
+        Command::ControlPlane(args) => controlplane::run(context, args).await,
         Command::Ip(args) => ip::run(context, args),
         Command::Completions(args) => completions::completions(context, args),
         Command::Man(args) => completions::man(context, args),
@@ -205,10 +209,18 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
 
 /// `YYYYMMDDTHHMMSSZ-xxxx`: sorts by time, and tells two operations of the same second apart.
 fn new_operation_id() -> String {
-    let now = time::OffsetDateTime::now_utc();
-    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
     let unique: String = SystemAmbient.uid().chars().take(4).collect();
-    format!("{}-{unique}", now.format(&format).unwrap_or_default())
+    format!("{}-{unique}", moment())
+}
+
+/// What is put behind the names of files that keep old content: `.YYYYMMDDTHHMMSSZ.old`.
+fn file_suffix() -> String {
+    format!(".{}.old", moment())
+}
+
+fn moment() -> String {
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    time::OffsetDateTime::now_utc().format(&format).unwrap_or_default()
 }
 
 #[cfg(test)]

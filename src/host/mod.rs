@@ -1,4 +1,5 @@
 //! This machine: what only it knows, and its files, replaced so that nobody ever sees half of a change.
 
 pub mod conntrack;
+pub mod process;
 pub mod replace;

@@ -64,6 +64,25 @@ impl fmt::Debug for Replacement {
     }
 }
 
+/// Where the old content is kept.
+#[derive(Debug, Clone, Copy)]
+pub enum Keep<'a> {
+    /// Beside the file, with this behind its name.
+    Beside(&'a str),
+    /// In a folder that is there, with this behind its name.
+    In(&'a Path, &'a str),
+}
+
+impl Keep<'_> {
+    /// Returns a name that is free.
+    fn name_for(self, path: &Path) -> PathBuf {
+        match self {
+            Keep::Beside(suffix) => free(path, suffix),
+            Keep::In(folder, suffix) => free(&folder.join(path.file_name().unwrap_or_default()), suffix),
+        }
+    }
+}
+
 /// A single change in a file system.
 enum Operation {
     /// A folder with owner and permissions of another.
@@ -104,11 +123,11 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Replaces a file, or two of one folder at one instant; what was in each is kept beside it, with `suffix` behind its
-/// name, where one is given. Returns the files that were kept.
+/// Replaces a file, or two of one folder at one instant; what was in each is kept, where somebody says how.
+/// Returns the files that were kept.
 ///
 /// Blocks. Nothing has changed if it fails, but for its last step, clearing away.
-pub fn replace(files: &[Replacement], suffix: Option<&str>) -> Result<Vec<PathBuf>, ReplaceError> {
+pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
     let files = with_real_paths(files)?;
     let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
     let lock =
@@ -118,11 +137,17 @@ pub fn replace(files: &[Replacement], suffix: Option<&str>) -> Result<Vec<PathBu
         taken => taken.map_err(|error| failed(format!("locking `{}`", folder.display()), error.into()))?,
     }
     carry_out(&recovery(&folder, &files))?;
-    let (operations, kept) = operations(&folder, &files, suffix)?;
+    let (operations, kept) = operations(&folder, &files, keep)?;
     let outcome = carry_out(&operations);
     if outcome.is_err() {
         // As far as that goes: what failed is what is to be told.
         let _ = carry_out(&recovery(&folder, &files));
+        let is_replaced = |file: &Replacement| fs::read(&file.path).is_ok_and(|now| now == file.content);
+        if !files.iter().any(is_replaced) {
+            for path in &kept {
+                let _ = fs::remove_file(path);
+            }
+        }
     }
     outcome.map(|()| kept)
 }
@@ -178,7 +203,7 @@ fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
 fn operations(
     folder: &Path,
     files: &[Replacement],
-    suffix: Option<&str>,
+    keep: Option<Keep<'_>>,
 ) -> Result<(Vec<Operation>, Vec<PathBuf>), ReplaceError> {
     let stage = folder.join(STAGE);
     let place = |generation: &str, file: &Replacement| {
@@ -191,15 +216,12 @@ fn operations(
         like: like.to_path_buf(),
     };
     let mut all = vec![like(&stage), like(&stage.join(NEW)), like(&stage.join(OLD))];
-    let (mut kept, mut keep) = (Vec::new(), Vec::new());
+    let mut kept = Vec::new();
     for file in files {
         let old = fs::read(&file.path)
             .map_err(|error| failed(format!("reading `{}`", file.path.display()), error))?;
-        if let Some(suffix) = suffix {
-            let path = free(&file.path, suffix);
-            let stays = stage.join(path.file_name().unwrap_or_default());
-            all.push(write(stays.clone(), old.clone(), &file.path));
-            keep.push(Operation::Rename { from: stays, to: path.clone() });
+        if let Some(path) = keep.map(|keep| keep.name_for(&file.path)) {
+            all.push(write(path.clone(), old.clone(), &file.path));
             kept.push(path);
         }
         all.push(write(place(NEW, file), file.content.clone(), &file.path));
@@ -207,7 +229,6 @@ fn operations(
             all.push(write(place(OLD, file), old, &file.path));
         }
     }
-    all.extend(keep);
     if files.len() > 1 {
         all.extend(links(&stage, files));
     }
@@ -322,13 +343,16 @@ mod tests {
     fn cut_short_anywhere_there_is_one_whole_pair_and_the_next_one_clears_up() {
         let count = {
             let folder = start("one");
-            operations(folder.path(), &pair(folder.path(), "two"), Some(".old")).unwrap().0.len()
+            operations(folder.path(), &pair(folder.path(), "two"), Some(Keep::Beside(".old")))
+                .unwrap()
+                .0
+                .len()
         };
         let mut seen = Vec::new();
         for cut in 0..=count {
             let folder = start("one");
             let real = fs::canonicalize(folder.path()).unwrap();
-            let (operations, _) = operations(&real, &pair(&real, "two"), Some(".old")).unwrap();
+            let (operations, _) = operations(&real, &pair(&real, "two"), Some(Keep::Beside(".old"))).unwrap();
             carry_out(&operations[..cut]).unwrap();
             let now = found(&real);
             assert!(now == contents("one") || now == contents("two"), "after {cut}: {now:?}");
@@ -367,13 +391,19 @@ mod tests {
         let (folder, elsewhere) = (start("one"), tempfile::tempdir().unwrap());
         let link = elsewhere.path().join("server.crt");
         std::os::unix::fs::symlink(folder.path().join("a.crt"), &link).unwrap();
-        let kept =
-            replace(&[Replacement { path: link.clone(), content: b"two".to_vec() }], Some(".old")).unwrap();
+        let kept = replace(
+            &[Replacement { path: link.clone(), content: b"two".to_vec() }],
+            Some(Keep::Beside(".old")),
+        )
+        .unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read_to_string(folder.path().join("a.crt")).unwrap(), "two");
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
-        let again =
-            replace(&[Replacement { path: link.clone(), content: b"three".to_vec() }], Some(".old")).unwrap();
+        let again = replace(
+            &[Replacement { path: link.clone(), content: b"three".to_vec() }],
+            Some(Keep::Beside(".old")),
+        )
+        .unwrap();
         assert_eq!(fs::read_to_string(&again[0]).unwrap(), "two", "what was kept is not overwritten");
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
         let both = [Replacement { path: elsewhere.path().join("other.key"), content: Vec::new() }];

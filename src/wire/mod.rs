@@ -14,6 +14,7 @@ pub mod edit;
 pub mod envelope;
 pub mod field;
 mod json;
+pub mod manifest;
 
 /// Bytes as base64 text, for serde's `with`.
 pub use json::base64_text;
@@ -23,6 +24,7 @@ mod protobuf;
 pub mod schema;
 mod service;
 pub mod tree;
+pub mod yaml;
 
 #[rustfmt::skip]
 mod generated;

@@ -20,6 +20,7 @@ mod certificates;
 mod commands;
 mod edited;
 mod eras;
+mod flags;
 mod high_availability;
 mod live;
 mod lock;

@@ -16,6 +16,7 @@ mod contract;
 
 mod architecture;
 mod cli_certs;
+mod cli_controlplane;
 mod cli_failures;
 mod cli_inspect;
 mod cli_ranges;

@@ -40,9 +40,10 @@ pub type Standing = BTreeSet<String>;
 /// A cluster, and what is seen of it.
 pub struct Lab {
     pub era: Era,
+    // Before the cluster, whose folder has their logs.
+    _proxies: Vec<KubeProxy>,
     pub cluster: Cluster,
     pub store: EtcdStore,
-    _proxies: Vec<KubeProxy>,
 }
 
 impl Lab {

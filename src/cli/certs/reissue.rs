@@ -18,8 +18,8 @@ use crate::certs::{
 };
 use crate::cli::failure::Failure;
 use crate::cli::output::write_file;
-use crate::cli::{Context, Outcome};
-use crate::host::replace::{Replacement, replace};
+use crate::cli::{Context, Outcome, file_suffix};
+use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
 
 /// How far clocks of clients may be behind.
@@ -158,8 +158,8 @@ fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure>
     if let Some(key) = prepared.key {
         all.push(Replacement { path: loaded.files.key.clone(), content: key.into_bytes() });
     }
-    let suffix = files::suffix(now())?;
-    replace(&all, Some(&suffix)).map_err(|error| {
+    let suffix = file_suffix();
+    replace(&all, Some(Keep::Beside(&suffix))).map_err(|error| {
         Failure::refused(error.to_string()).hint("run it again: it first clears away what this one has left")
     })
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use time::OffsetDateTime;
-use time::macros::format_description;
 
 use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
@@ -146,10 +145,4 @@ pub(super) fn write_key(file: &Path, key: &PrivateKey) -> Result<(), Failure> {
         file.sync_all()
     });
     written.map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))
-}
-
-/// Returns what is put behind the names of files that keep old content.
-pub(super) fn suffix(now: OffsetDateTime) -> Result<String, Failure> {
-    let format = format_description!(".[year][month][day]T[hour][minute][second]Z.old");
-    now.format(format).map_err(|error| Failure::refused(error.to_string()))
 }

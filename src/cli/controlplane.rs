@@ -1,0 +1,74 @@
+//! `netsurgeon controlplane`: the Service range in the flags of API servers and controller managers.
+
+mod seen;
+mod set_range;
+mod show;
+mod wait;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::failure::Failure;
+use super::{Context, Outcome};
+use crate::ip::ServiceCidr;
+
+const API_SERVER: &str = "kube-apiserver";
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const FLAG: &str = "service-cluster-ip-range";
+
+/// The Service range of the control plane: show it, change it, wait for it
+#[derive(Debug, Args)]
+pub struct ControlPlaneArgs {
+    #[command(subcommand)]
+    command: ControlPlaneCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ControlPlaneCommand {
+    Show(show::ShowArgs),
+    SetRange(set_range::SetRangeArgs),
+    Wait(wait::WaitArgs),
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &ControlPlaneArgs) -> Result<Outcome, Failure> {
+    match &args.command {
+        ControlPlaneCommand::Show(args) => show::run(context, args).await,
+        ControlPlaneCommand::SetRange(args) => set_range::run(context, args),
+        ControlPlaneCommand::Wait(args) => wait::run(context, args).await,
+    }
+}
+
+/// Where static Pods are.
+#[derive(Debug, Clone, Args)]
+struct ManifestArgs {
+    /// The folder of static Pods' manifests [default: where kubeadm, kOps and RKE2 have it]
+    #[arg(long, value_name = "FOLDER")]
+    manifests: Option<PathBuf>,
+}
+
+/// One range, or one of each family, as the flag has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ranges(Vec<ServiceCidr>);
+
+impl std::str::FromStr for Ranges {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ranges = text.split(',').map(|range| range.trim().parse::<ServiceCidr>());
+        let ranges: Vec<ServiceCidr> = ranges.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        match ranges.as_slice() {
+            [_] => Ok(Self(ranges)),
+            [one, other] if one.network().is_ipv4() != other.network().is_ipv4() => Ok(Self(ranges)),
+            _ => Err("give one range, or one of each family with a comma between them".to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Ranges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&words.join(","))
+    }
+}

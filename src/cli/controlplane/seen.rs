@@ -1,0 +1,132 @@
+//! What can be seen of the control plane's flags from here: static Pods' manifests, processes, and Pods in the API.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{API_SERVER, CONTROLLER_MANAGER, FLAG, ManifestArgs};
+use crate::cli::failure::Failure;
+use crate::cluster::{Cluster, Collection};
+use crate::host::process::running;
+use crate::survey::Finding;
+use crate::wire::manifest::{ManifestError, flag, runs};
+
+/// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
+const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
+/// How kubeadm labels static Pods, and how kOps does.
+const LABELS: [&str; 2] = ["component", "k8s-app"];
+
+/// A flag that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Seen {
+    pub(super) component: &'static str,
+    /// `manifest`, `process` or `pod`.
+    pub(super) source: &'static str,
+    /// The file, the process id, or the Pod with its node.
+    pub(super) at: String,
+    /// The value of the flag, `None` if it is not given.
+    pub(super) range: Option<String>,
+}
+
+impl ManifestArgs {
+    /// Returns the folder, if there is one.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        let usual = || FOLDERS.iter().map(PathBuf::from).find(|folder| folder.is_dir());
+        self.manifests.clone().or_else(usual)
+    }
+}
+
+/// Returns the manifests in a folder that run a component of the control plane, with their text: the files that a kubelet
+/// would take (`pkg/kubelet/config/file.go`, v1.36.3: not those whose name begins with a dot).
+pub(super) fn manifests(folder: &Path) -> Result<Vec<(PathBuf, &'static str, String)>, Failure> {
+    let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::refused(format!("`{}`: {error}", path.display()))
+    };
+    let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        path.is_file() && !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    });
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
+        for component in [API_SERVER, CONTROLLER_MANAGER] {
+            if runs(&text, component).map_err(|error| unreadable(&path, &error))? {
+                found.push((path.clone(), component, text.clone()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the flags in the manifests of a folder.
+pub(super) fn in_manifests(folder: &Path) -> Result<Vec<Seen>, Failure> {
+    let seen = |(path, component, text): (PathBuf, &'static str, String)| {
+        let at = path.display().to_string();
+        let range = flag(&text, component, FLAG);
+        let range = range.map_err(|error| Failure::refused(format!("`{at}`: {error}")))?;
+        Ok(Seen { component, source: "manifest", at, range })
+    };
+    manifests(folder)?.into_iter().map(seen).collect()
+}
+
+/// Returns the flags of processes on this host.
+pub(super) fn in_processes() -> Vec<Seen> {
+    let of = |component: &'static str| {
+        running(component).into_iter().map(move |process| Seen {
+            component,
+            source: "process",
+            at: process.pid.to_string(),
+            range: process.flag(FLAG).map(str::to_string),
+        })
+    };
+    [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
+}
+
+/// Returns the flags of Pods in the API: of static ones the kubelets keep mirrors there.
+pub(super) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
+    let pods = Collection::new("v1", "Pod", Some("kube-system"));
+    let mut found: Vec<Seen> = Vec::new();
+    for label in LABELS {
+        let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
+        for pod in cluster.list(&pods, Some(&selector)).await? {
+            let text = |path: &str| pod.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let at = format!("{} on {}", text("/metadata/name"), text("/spec/nodeName"));
+            // JSON is YAML, too.
+            let written = pod.to_string();
+            for component in [API_SERVER, CONTROLLER_MANAGER] {
+                match flag(&written, component, FLAG) {
+                    Ok(range) => found.push(Seen { component, source: "pod", at: at.clone(), range }),
+                    Err(ManifestError::NoContainer(_)) => {}
+                    Err(error) => return Err(Failure::refused(format!("Pod `{at}`: {error}"))),
+                }
+            }
+        }
+    }
+    found.sort_by(|one, other| (one.component, &one.at).cmp(&(other.component, &other.at)));
+    found.dedup();
+    Ok(found)
+}
+
+/// Returns what does not fit together: each API server must have the same ranges, and a controller manager that is told
+/// one should have it, too.
+pub(super) fn differences(seen: &[Seen]) -> Vec<Finding> {
+    let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
+    let place = |one: &Seen| format!("{} {}", one.source, one.at);
+    let say = |one: &Seen| format!("{} has `{}`", place(one), one.range.as_deref().unwrap_or("no range"));
+    let mut found = Vec::new();
+    let servers = of(API_SERVER);
+    let Some(first) = servers.first() else { return found };
+    if let Some(other) = servers.iter().find(|other| other.range != first.range) {
+        let finding = Finding::error("api-server-ranges-differ", API_SERVER);
+        found.push(finding.says(format!("{}, {}", say(first), say(other))));
+    }
+    for manager in of(CONTROLLER_MANAGER) {
+        if manager.range.is_some() && manager.range != first.range {
+            let finding = Finding::warning("controller-manager-range-differs", place(manager));
+            found.push(finding.says(format!("{}, and the API server's {}", say(manager), say(first))));
+        }
+    }
+    found
+}

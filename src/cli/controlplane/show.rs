@@ -1,0 +1,84 @@
+//! `netsurgeon controlplane show`: which Service range each API server and controller manager was given.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::ManifestArgs;
+use super::seen::{Seen, differences, in_manifests, in_pods, in_processes};
+use crate::cli::failure::Failure;
+use crate::cli::live::KubeArgs;
+use crate::cli::output::{Output, counted, table};
+use crate::cli::{Context, Outcome, findings};
+use crate::survey::Finding;
+
+/// Show the Service range of every API server and controller manager
+///
+/// By their flag `--service-cluster-ip-range`: in static Pods' manifests and processes on this host, and in the Pods that the
+/// API knows, which has those of all hosts. Exit status 3 if they differ.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon controlplane show                          # on a control-plane host
+  netsurgeon controlplane show --no-host                # what the API knows, from anywhere
+  netsurgeon controlplane show -o json | jq -r '.components[] | [.component, .at, .range] | @tsv'")]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    manifests: ManifestArgs,
+    /// Do not look at this host
+    #[arg(long, conflicts_with = "manifests")]
+    no_host: bool,
+    /// Do not ask the API
+    #[arg(long)]
+    no_api: bool,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// What `controlplane show -o json` prints.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    version: u8,
+    pub(super) components: Vec<Seen>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Runs the command.
+pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
+    let mut components = Vec::new();
+    if !args.no_host {
+        components.extend(
+            args.manifests.folder().map(|folder| in_manifests(&folder)).transpose()?.unwrap_or_default(),
+        );
+        components.extend(in_processes());
+    }
+    if !args.no_api {
+        components.extend(
+            in_pods(&args.kube.connect().await?)
+                .await
+                .map_err(|failure| failure.hint("`--no-api` looks at this host alone"))?,
+        );
+    }
+    let shown = Shown { version: 1, findings: differences(&components), components };
+    context.output.data(&shown, |output| Ok(shown.text(output)))?;
+    let count = counted(shown.components.len(), "flag", "flags");
+    context.output.progress(&format!("{count}, {}", counted(shown.findings.len(), "finding", "findings")));
+    Ok(findings::outcome(&shown.findings))
+}
+
+impl Shown {
+    fn text(&self, output: &Output) -> String {
+        let row = |one: &Seen| {
+            let range = one.range.clone().unwrap_or_else(|| "not given".to_string());
+            [one.component.to_string(), one.source.to_string(), one.at.clone(), range]
+        };
+        let rows: Vec<[String; 4]> = self.components.iter().map(row).collect();
+        let mut parts = Vec::new();
+        if !rows.is_empty() {
+            parts.push(table(["COMPONENT", "SOURCE", "AT", "SERVICE RANGE"], rows));
+        }
+        if !self.findings.is_empty() {
+            parts.push(findings::tabled(output, &self.findings));
+        }
+        parts.join("\n\n")
+    }
+}

@@ -1,0 +1,72 @@
+//! The programs that run on this machine, by their arguments.
+
+use std::fs;
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its arguments, the program first.
+    pub arguments: Vec<String>,
+}
+
+/// Returns the processes that run a program of this name, by itself (`kube-apiserver`) or as a part of another one
+/// (`hyperkube kube-apiserver`). Of processes of others it sees what the kernel shows to this one. Blocks.
+pub fn running(program: &str) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut found: Vec<Process> = pids
+        .filter_map(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+            Some(Process { pid, arguments: words.collect() })
+        })
+        .filter(|process| process.runs(program))
+        .collect();
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+impl Process {
+    fn runs(&self, program: &str) -> bool {
+        self.arguments.iter().take(2).any(|word| word.rsplit('/').next() == Some(program))
+    }
+
+    /// Returns the value of a flag, the last one where it is there more than once, as the flags of Kubernetes' programs are
+    /// read (`github.com/spf13/pflag`, v1.0).
+    pub fn flag(&self, name: &str) -> Option<&str> {
+        let (alone, with_value) = (format!("--{name}"), format!("--{name}="));
+        let mut value = None;
+        for (number, word) in self.arguments.iter().enumerate() {
+            if let Some(found) = word.strip_prefix(&with_value) {
+                value = Some(found);
+            } else if *word == alone {
+                value = self.arguments.get(number.saturating_add(1)).map(String::as_str);
+            }
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_as_the_program_does() {
+        let of = |line: &str| Process { pid: 1, arguments: line.split(' ').map(String::from).collect() };
+        let one = of("/usr/bin/kube-apiserver --range=a --range b --other");
+        assert!(one.runs("kube-apiserver") && !one.runs("apiserver"));
+        assert_eq!((one.flag("range"), one.flag("other"), one.flag("ran")), (Some("b"), None, None));
+        assert!(of("/hyperkube kube-apiserver --v=2").runs("kube-apiserver"));
+        assert!(!of("/usr/bin/vi file kube-apiserver").runs("kube-apiserver"));
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let own = std::env::current_exe().unwrap();
+        let found = running(own.file_name().unwrap().to_str().unwrap());
+        assert!(found.iter().any(|process| process.pid == std::process::id()), "{found:?}");
+    }
+}

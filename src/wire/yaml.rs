@@ -1,0 +1,210 @@
+//! YAML text with the place of each value in it, so that one is replaced and every other byte stays: comments, order,
+//! quotes, anchors.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use granit_parser::{Event, Parser};
+
+/// Values within each other; what people write by hand has a dozen.
+const DEEPEST: usize = 64;
+
+/// Why a text cannot be read, or not be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum YamlError {
+    /// It is no YAML.
+    #[error("it is no YAML: {0}")]
+    Syntax(String),
+    /// Values are within each other too often.
+    #[error("its values are within each other more than {DEEPEST} times")]
+    Deep,
+    /// What is to be replaced does not stand in the text as it is meant, or more than once.
+    #[error("`{0}` is written in a way that cannot be replaced")]
+    Written(String),
+}
+
+/// A value; those that an alias (`*name`) stands for are the same as that of its anchor (`&name`).
+pub type Node = usize;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    Scalar { value: String, place: Range<usize> },
+    List(Vec<Node>),
+    Map(Vec<Node>),
+}
+
+/// A text and its values.
+#[derive(Debug, Clone)]
+pub struct Yaml<'a> {
+    text: &'a str,
+    nodes: Vec<Content>,
+    documents: Vec<Node>,
+}
+
+impl<'a> Yaml<'a> {
+    /// Reads a text.
+    pub fn parse(text: &'a str) -> Result<Self, YamlError> {
+        let mut yaml = Self { text, nodes: Vec::new(), documents: Vec::new() };
+        let mut open: Vec<Node> = Vec::new();
+        let mut anchors: BTreeMap<usize, Node> = BTreeMap::new();
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(|error| YamlError::Syntax(error.to_string()))?;
+            let (content, anchor, opens) = match event {
+                Event::Scalar(value, _, anchor, _) => {
+                    let place = span.byte_range().unwrap_or_default();
+                    (Content::Scalar { value: value.into_owned(), place }, anchor, false)
+                }
+                Event::SequenceStart(_, anchor, _) => (Content::List(Vec::new()), anchor, true),
+                Event::MappingStart(_, anchor, _) => (Content::Map(Vec::new()), anchor, true),
+                Event::SequenceEnd | Event::MappingEnd => {
+                    open.pop();
+                    continue;
+                }
+                Event::Alias(anchor) => {
+                    if let Some(node) = anchors.get(&anchor) {
+                        yaml.add(&open, *node);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let node = yaml.nodes.len();
+            yaml.nodes.push(content);
+            yaml.add(&open, node);
+            if anchor > 0 {
+                anchors.insert(anchor, node);
+            }
+            if opens {
+                open.push(node);
+            }
+            if open.len() > DEEPEST {
+                return Err(YamlError::Deep);
+            }
+        }
+        Ok(yaml)
+    }
+
+    fn add(&mut self, open: &[Node], node: Node) {
+        match open.last().and_then(|parent| self.nodes.get_mut(*parent)) {
+            Some(Content::List(items) | Content::Map(items)) => items.push(node),
+            _ => self.documents.push(node),
+        }
+    }
+
+    /// Returns the outermost value of each document.
+    pub fn documents(&self) -> &[Node] {
+        &self.documents
+    }
+
+    /// Returns the value of a map's key.
+    pub fn get(&self, node: Node, key: &str) -> Option<Node> {
+        let Some(Content::Map(items)) = self.nodes.get(node) else { return None };
+        let mut pairs = items.chunks_exact(2);
+        pairs.find_map(|pair| match pair {
+            [found, value] if self.scalar(*found) == Some(key) => Some(*value),
+            _ => None,
+        })
+    }
+
+    /// Returns what is in a list; nothing of what is none.
+    pub fn items(&self, node: Node) -> &[Node] {
+        match self.nodes.get(node) {
+            Some(Content::List(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// Returns a single value as text.
+    pub fn scalar(&self, node: Node) -> Option<&str> {
+        match self.nodes.get(node) {
+            Some(Content::Scalar { value, .. }) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns the text in which a part of a single value is another one, and nothing else differs: the result is read
+    /// again, and compared. A value that cannot stand without quotes any more gets some.
+    pub fn replaced(&self, node: Node, old: &str, new: &str) -> Result<String, YamlError> {
+        let written = || YamlError::Written(old.to_string());
+        let Some(Content::Scalar { value, place }) = self.nodes.get(node) else { return Err(written()) };
+        let source = self.text.get(place.clone()).ok_or_else(written)?;
+        if source.matches(old).count() != 1 {
+            return Err(written());
+        }
+        let wanted = value.replacen(old, new, 1);
+        let mut candidates = vec![source.replacen(old, new, 1)];
+        if source == value {
+            candidates.push(format!("'{}'", wanted.replace('\'', "''")));
+        }
+        let (before, after) = (self.text.get(..place.start), self.text.get(place.end..));
+        let (before, after) = (before.ok_or_else(written)?, after.ok_or_else(written)?);
+        let mut texts = candidates.into_iter().map(|candidate| format!("{before}{candidate}{after}"));
+        texts.find(|text| self.differs_only_in(text, node, &wanted)).ok_or_else(written)
+    }
+
+    /// Whether another text has the same values but for one.
+    fn differs_only_in(&self, text: &str, node: Node, wanted: &str) -> bool {
+        let Ok(other) = Yaml::parse(text) else { return false };
+        let as_meant = |(number, pair): (Node, (&Content, &Content))| match pair {
+            (Content::Scalar { value: before, .. }, Content::Scalar { value: after, .. }) => {
+                after == if number == node { wanted } else { before }
+            }
+            (before, after) => before == after,
+        };
+        let mut pairs = self.nodes.iter().zip(&other.nodes).enumerate();
+        self.nodes.len() == other.nodes.len() && self.documents == other.documents && pairs.all(as_meant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_value_is_replaced_and_every_other_byte_stays() {
+        let text =
+            "# a comment\na: &x 'one two'   # why\nb: [*x, \"one\", {c: one}]\n---\nd: >-\n  one\n  two\n";
+        let yaml = Yaml::parse(text).unwrap();
+        let [first, second] = yaml.documents() else { panic!("two documents") };
+        let (a, b) = (yaml.get(*first, "a").unwrap(), yaml.get(*first, "b").unwrap());
+        assert_eq!(yaml.items(b)[0], a, "an alias is what it stands for");
+        assert_eq!(yaml.replaced(a, "two", "three").unwrap(), text.replacen("one two", "one three", 1));
+        let inner = yaml.get(yaml.items(b)[2], "c").unwrap();
+        assert_eq!(yaml.replaced(inner, "one", "four").unwrap(), text.replace("c: one", "c: four"));
+        let folded = yaml.get(*second, "d").unwrap();
+        assert_eq!(yaml.scalar(folded), Some("one two"));
+        assert_eq!(yaml.replaced(folded, "two", "2").unwrap(), text.replace("  two", "  2"));
+    }
+
+    #[test]
+    fn what_would_change_something_else_is_refused() {
+        let yaml = Yaml::parse("a: one one\nb: \"\\u006fne\"\nc: two\n").unwrap();
+        let of = |key: &str| yaml.get(yaml.documents()[0], key).unwrap();
+        let written = |old: &str| Err(YamlError::Written(old.to_string()));
+        assert_eq!(yaml.replaced(of("a"), "one", "two"), written("one"), "twice");
+        assert_eq!(yaml.replaced(of("b"), "one", "two"), written("one"), "not as it is meant");
+        for new in ["x: y", "1 # 2", "it's: x", "- a", ""] {
+            let after = yaml.replaced(of("c"), "two", new).unwrap();
+            let quoted = format!("c: '{}'\n", new.replace('\'', "''"));
+            assert!(after.ends_with(&quoted), "it would be something else without quotes: {after}");
+        }
+        assert!(matches!(Yaml::parse("a: [1"), Err(YamlError::Syntax(_))));
+        assert_eq!(Yaml::parse(&("[".repeat(100) + &"]".repeat(100))).unwrap_err(), YamlError::Deep);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[-a-c:\\[\\]{}&*#'\"\\\\> |\n]{0,60}", old in "[a-c]", new in "[d-f]{1,3}") {
+            if let Ok(yaml) = Yaml::parse(&text) {
+                for node in 0..yaml.nodes.len() {
+                    if let Ok(after) = yaml.replaced(node, &old, &new) {
+                        let quotes = after.len() + 1 - text.len() - new.len();
+                        prop_assert!(matches!(quotes, 0 | 2));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `netsurgeon controlplane` against running API servers, with the Pods that kubelets would mirror there.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
+
+const PODS: &str = "/api/v1/namespaces/kube-system/pods";
+
+fn command(cluster: &Cluster, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().args(arguments.split_whitespace());
+    command.args(["-o", "json", "--kubeconfig"]).arg(cluster.kubeconfig());
+    command
+}
+
+fn told(output: &Output) -> (Option<i32>, Value, String) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{}{said}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
+}
+
+/// Writes the Pod that the kubelet of a control-plane host would write.
+async fn mirror(cluster: &Cluster, number: usize, range: &str) {
+    let name = format!("kube-apiserver-cp-{number}");
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "kube-system", "labels": {"component": "kube-apiserver"}},
+        "spec": {"nodeName": format!("cp-{number}"), "containers": [{
+            "name": "kube-apiserver", "image": "x",
+            "command": ["kube-apiserver", format!("--service-cluster-ip-range={range}")],
+        }]},
+    });
+    if cluster.api.find(&format!("{PODS}/{name}")).await.is_some() {
+        cluster.api.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await;
+    }
+    cluster.api.create(&pod).await;
+}
+
+#[tokio::test]
+async fn it_waits_for_every_api_server() {
+    let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
+    options.api_servers = 2;
+    let mut cluster = Cluster::start(options).await;
+    for number in 0..2 {
+        mirror(&cluster, number, "10.96.0.0/16").await;
+    }
+    let (code, shown, said) = told(&command(&cluster, "controlplane show --no-host").output().unwrap());
+    assert_eq!(code, Some(0), "{said}");
+    let ranges: Vec<&Value> =
+        shown["components"].as_array().unwrap().iter().map(|one| &one["range"]).collect();
+    assert_eq!(ranges, ["10.96.0.0/16", "10.96.0.0/16"]);
+    assert_eq!(shown["components"][1]["at"], "kube-apiserver-cp-1 on cp-1");
+
+    mirror(&cluster, 0, "10.200.0.0/16").await;
+    let (code, shown, _) = told(&command(&cluster, "controlplane show --no-host").output().unwrap());
+    assert_eq!((code, &shown["findings"][0]["code"]), (Some(3), &json!("api-server-ranges-differ")));
+    let waits = "controlplane wait --range 10.200.0.0/16";
+    let (code, found, _) = told(&command(&cluster, &format!("{waits} --timeout 1")).output().unwrap());
+    assert_eq!((code, &found[0]["code"]), (Some(3), &json!("api-server-has-another-range")));
+
+    // One is away, and its Pod says the new range already: it is waited for both.
+    cluster.pause_api_server(1);
+    mirror(&cluster, 1, "10.200.0.0/16").await;
+    let mut waiting = command(&cluster, &format!("{waits} --timeout 120"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("it has gone on waiting for a while", Duration::from_secs(30), async || {
+        match waiting.try_wait().unwrap() {
+            Some(status) => panic!("it did not wait: {status}"),
+            None => {
+                cluster.api.find("/api/v1/namespaces/kube-system").await.map(drop).ok_or_else(String::new)
+            }
+        }
+    })
+    .await;
+    cluster.resume_api_server(1);
+    let (code, _, said) = told(&waiting.wait_with_output().unwrap());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("every API server is ready and has `10.200.0.0/16`"), "{said}");
+}

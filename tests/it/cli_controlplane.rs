@@ -1,0 +1,169 @@
+//! `netsurgeon controlplane` on manifests as kubeadm writes them, and as people do.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::program::run_in;
+
+/// The order of words, the indentation and the neighbours of the flag in manifests of kubeadm 1.24 to 1.36, and things that
+/// people do to them.
+const STYLES: [(&str, &str); 5] = [
+    (
+        "1.24",
+        "    - --secure-port=6443\n    - --service-account-issuer=https://kubernetes.default.svc.cluster.local\n    - \
+         --service-cluster-ip-range=10.96.0.0/16\n    - --tls-cert-file=/etc/kubernetes/pki/apiserver.crt\n",
+    ),
+    ("1.36", "    - --service-cluster-ip-range=10.96.0.0/16\n    - --advertise-address=192.0.2.10\n"),
+    (
+        "a comment",
+        "    # the range of the cluster\n    - --service-cluster-ip-range=10.96.0.0/16  # since 2019\n",
+    ),
+    ("quotes", "    - \"--service-cluster-ip-range=10.96.0.0/16\"\n    - '--v=2'\n"),
+    ("two words", "    - --service-cluster-ip-range\n    - 10.96.0.0/16\n"),
+];
+
+fn api_server(flags: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint: \
+         192.0.2.10:6443\n  creationTimestamp: null\n  labels: &labels\n    component: kube-apiserver\n    tier: control-plane\n  name: \
+         kube-apiserver\n  namespace: kube-system\nspec:\n  containers:\n  - command:\n    - kube-apiserver\n{flags}    image: \
+         registry.k8s.io/kube-apiserver:v1.36.3\n    name: kube-apiserver\n  hostNetwork: true\nstatus: {{}}\n"
+    )
+}
+
+fn controller_manager(flags: &str) -> String {
+    api_server(flags).replace("kube-apiserver", "kube-controller-manager")
+}
+
+/// A host with these manifests, and one that is none of the control plane's.
+fn host(api: &str, manager: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let manifests = folder.path().join("manifests");
+    fs::create_dir(&manifests).unwrap();
+    fs::write(manifests.join("kube-apiserver.yaml"), api).unwrap();
+    fs::write(manifests.join("kube-controller-manager.yaml"), manager).unwrap();
+    fs::write(
+        manifests.join("etcd.yaml"),
+        "kind: Pod\nspec: {containers: [{name: etcd, command: [etcd]}]}\n",
+    )
+    .unwrap();
+    fs::write(manifests.join(".half-written.yaml"), "a: [").unwrap();
+    fs::set_permissions(manifests.join("kube-apiserver.yaml"), fs::Permissions::from_mode(0o600)).unwrap();
+    folder
+}
+
+fn run(folder: &Path, arguments: &str) -> (Option<i32>, Value, String) {
+    let output = run_in(folder, &format!("controlplane {arguments} --manifests manifests -o json"), b"");
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
+}
+
+fn set(folder: &Path, arguments: &str) -> (Option<i32>, Value, String) {
+    run(folder, &format!("set-range {arguments}"))
+}
+
+fn read(folder: &Path, file: &str) -> String {
+    fs::read_to_string(folder.join("manifests").join(file)).unwrap()
+}
+
+#[test]
+fn every_style_keeps_every_byte_but_the_value() {
+    for (style, flags) in STYLES {
+        let (api, manager) = (api_server(flags), controller_manager(flags));
+        let folder = host(&api, &manager);
+        let (code, changed, said) = set(folder.path(), "--to 10.200.0.0/16 --yes");
+        assert_eq!((code, &changed["status"]), (Some(0), &json!("changed")), "{style}: {said}");
+        assert_eq!(
+            read(folder.path(), "kube-apiserver.yaml"),
+            api.replace("10.96.0.0/16", "10.200.0.0/16"),
+            "{style}"
+        );
+        assert_eq!(
+            read(folder.path(), "kube-controller-manager.yaml"),
+            manager.replace("10.96.0.0/16", "10.200.0.0/16"),
+            "{style}"
+        );
+        let mode =
+            fs::metadata(folder.path().join("manifests/kube-apiserver.yaml")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{style}");
+        let entries = fs::read_dir(folder.path().join("manifests")).unwrap().count();
+        assert_eq!(entries, 4, "{style}: a kubelet reads every file in that folder");
+        let kept = changed["files"][1]["kept"].as_str().unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join(kept)).unwrap(), api, "{style}");
+
+        let (code, again, said) = set(folder.path(), "--to 10.200.0.0/16 --yes");
+        assert_eq!((code, &again["status"]), (Some(0), &json!("unchanged")), "{style}: {said}");
+        let (code, _, said) = set(folder.path(), "--to 10.96.0.0/16 --yes");
+        assert_eq!(code, Some(0), "{style}: {said}");
+        assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api, "{style}: and back");
+    }
+}
+
+#[test]
+fn a_dry_run_shows_and_writes_nothing() {
+    let api = api_server(STYLES[0].1);
+    let folder = host(&api, &controller_manager("    - --v=2\n"));
+    let output = run_in(
+        folder.path(),
+        "controlplane set-range --to 10.200.0.0/16,fd00:200::/112 --dry-run --manifests manifests",
+        b"",
+    );
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(out.contains("- 18: - --service-cluster-ip-range=10.96.0.0/16"), "{out}");
+    assert!(out.contains("+ 18: - --service-cluster-ip-range=10.200.0.0/16,fd00:200::/112"), "{out}");
+    assert!(err.contains("`kube-controller-manager` is not told the Service range"), "{err}");
+    assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api);
+    let (code, _, said) = set(folder.path(), "--to 10.200.0.0/16");
+    assert_eq!(code, Some(1), "without a terminal it is not asked: {said}");
+    assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api);
+}
+
+#[test]
+fn what_cannot_be_changed_is_refused_and_nothing_is() {
+    let (api, manager) = (api_server(STYLES[0].1), controller_manager(STYLES[0].1));
+    for (text, reason) in [
+        ("a: [".to_string(), "kube-apiserver.yaml`: it is no YAML"),
+        (api_server("    - --v=2\n"), "`kube-apiserver` has no flag `--service-cluster-ip-range`"),
+        (api_server(&STYLES[0].1.repeat(2)), "has the flag `--service-cluster-ip-range` 2 times"),
+        (controller_manager(STYLES[0].1), "no manifest in `manifests` runs `kube-apiserver`"),
+    ] {
+        let folder = host(&text, &manager);
+        let (code, _, said) = set(folder.path(), "--to 10.200.0.0/16 --yes");
+        assert_eq!(code, Some(1), "{reason}: {said}");
+        assert!(said.contains(reason), "{reason}: {said}");
+        assert_eq!(read(folder.path(), "kube-apiserver.yaml"), text);
+        assert_eq!(read(folder.path(), "kube-controller-manager.yaml"), manager);
+    }
+    let folder = host(&api, &manager);
+    for wrong in ["10.200.0.1/16", "10.200.0.0/16,10.201.0.0/16", "x"] {
+        assert_eq!(set(folder.path(), &format!("--to {wrong} --yes")).0, Some(2), "{wrong}");
+    }
+    let output =
+        run_in(folder.path(), "controlplane set-range --to 10.200.0.0/16 --yes --manifests none", b"");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn show_says_what_differs() {
+    let folder = host(&api_server(STYLES[0].1), &controller_manager(STYLES[0].1));
+    // Processes of other tests are seen, too.
+    let of_files = |shown: &Value| -> Vec<Value> {
+        let all = shown["components"].as_array().unwrap().iter();
+        all.filter(|one| one["source"] == "manifest").map(|one| one["range"].clone()).collect()
+    };
+    let (_, shown, said) = run(folder.path(), "show --no-api");
+    assert_eq!(of_files(&shown), ["10.96.0.0/16", "10.96.0.0/16"], "{said}");
+    let other = controller_manager(STYLES[0].1).replace("10.96", "10.97");
+    fs::write(folder.path().join("manifests/kube-controller-manager.yaml"), other).unwrap();
+    fs::write(folder.path().join("manifests/second.yaml"), api_server(STYLES[0].1).replace("10.96", "10.98"))
+        .unwrap();
+    let (code, shown, said) = run(folder.path(), "show --no-api");
+    assert_eq!(code, Some(3), "{said}");
+    let codes: Vec<&Value> = shown["findings"].as_array().unwrap().iter().map(|one| &one["code"]).collect();
+    assert!(codes.contains(&&json!("api-server-ranges-differ")), "{codes:?}");
+    assert!(codes.contains(&&json!("controller-manager-range-differs")), "{codes:?}");
+}
