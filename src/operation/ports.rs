@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 
 use super::{ApiChange, External, OperationError, Stage, Step, StepId, Swap, Wait};
+use crate::store::Revision;
 
 /// A port's failure, in words for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,13 @@ pub trait World: Send + Sync {
 
     /// Tells whether a change through the API is in force.
     async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError>;
+
+    /// Takes back what this process has made by [`Self::api`] when somebody else had come to the end of that step before,
+    /// at revision `ended` of the store (`None`: to the end of the whole operation): a process that stood still between
+    /// looking at the lock and its request is not kept from the request. Tells whether there was something.
+    async fn take_back(&self, _change: &ApiChange, _ended: Option<Revision>) -> Result<bool, WorldError> {
+        Ok(false)
+    }
 
     /// Waits until something is true, with a deadline of its own.
     async fn wait(&self, wait: &Wait) -> Result<(), WorldError>;

@@ -5,7 +5,8 @@ mod closing;
 mod compare;
 mod waits;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +17,7 @@ use super::intention::Renumbering;
 use super::steps::REWRITE_BITMAP;
 use crate::cluster::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
 use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, WorldError};
-use crate::store::ReadStore;
+use crate::store::{ReadStore, Revision};
 
 /// How long a wait may take: half of the time by which an address is dated ahead that is handed to the
 /// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back. Longer
@@ -80,6 +81,28 @@ pub struct LiveWorld<'a> {
     pub approver: &'a dyn Approver,
     /// How to wait.
     pub options: LiveOptions,
+    /// What this process has made.
+    pub made: Made,
+}
+
+/// The objects that this process has made, by their names: uid, and revision of their creation.
+#[derive(Debug, Default)]
+pub struct Made(Mutex<BTreeMap<String, (String, Revision)>>);
+
+impl Made {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, (String, Revision)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, made: &Value) -> Result<(), ClusterError> {
+        let text = |path: &str| made.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        // The API's resourceVersion is etcd's mod_revision.
+        if let Ok(revision) = text("/metadata/resourceVersion").parse() {
+            let object = ObjectRef::of(made)?.to_string();
+            self.all().insert(object, (text("/metadata/uid").to_string(), Revision(revision)));
+        }
+        Ok(())
+    }
 }
 
 /// Words an error of the API, with what to do about it.
@@ -109,7 +132,7 @@ enum Found {
 impl LiveWorld<'_> {
     async fn create(&self, manifest: &Value) -> Result<(), WorldError> {
         match self.cluster.create_once_allocated(manifest).await {
-            Ok(_) => Ok(()),
+            Ok(made) => Ok(self.made.note(&made)?),
             Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
                 Observed::Done => Ok(()),
                 Observed::Changed(reason) => Err(WorldError(reason)),
@@ -198,6 +221,18 @@ impl World for LiveWorld<'_> {
             ApiChange::Create { manifest } => self.create(manifest).await,
             ApiChange::Delete { .. } => self.delete(&reference(change)?).await,
         }
+    }
+
+    async fn take_back(&self, change: &ApiChange, ended: Option<Revision>) -> Result<bool, WorldError> {
+        let ApiChange::Create { manifest } = change else { return Ok(false) };
+        let object = ObjectRef::of(manifest)?;
+        let Some((uid, made)) = self.made.all().get(&object.to_string()).cloned() else { return Ok(false) };
+        // What was there when they came to the end of the step is theirs.
+        if ended.is_some_and(|ended| made < ended) {
+            return Ok(false);
+        }
+        self.cluster.delete(&object, Some(&uid)).await?;
+        Ok(true)
     }
 
     async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {

@@ -11,7 +11,7 @@ use crate::cli::metrics::Metrics;
 use crate::cli::output::{Output, counted};
 use crate::operation::World;
 use crate::renumber::Renumbering;
-use crate::renumber::live::{Approver, LiveOptions, LiveWorld};
+use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use crate::renumber::without_api::WithoutApi;
 use crate::store::etcd::EtcdStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -86,7 +86,7 @@ impl Session {
                 let mut options = LiveOptions::new(operation);
                 options.reach = args.barrier;
                 options.linger = Duration::from_secs(args.linger);
-                Box::new(LiveWorld { cluster, store, work, approver, options })
+                Box::new(LiveWorld { cluster, store, work, approver, options, made: Made::default() })
             }
         }
     }

@@ -9,7 +9,7 @@ use super::ahead::Ahead;
 use super::crew::lock;
 use super::pace::Pace;
 use crate::operation::OperationError;
-use crate::operation::journal::{Journal, State};
+use crate::operation::journal::{Journal, Record, State};
 use crate::operation::lock::lost_to;
 use crate::operation::ports::{Ambient, Answer, Event, Observed, Observer, World, WorldError};
 use crate::operation::step::{Action, ApiChange, External, Step, StepId, Swap, Wait};
@@ -127,7 +127,28 @@ impl Carrier<'_> {
                 self.unless_lost(outcome.map_err(OperationError::from)).await?;
             }
         }
-        self.note(step, outcome, None).await
+        let noted = self.note(step, outcome, None).await;
+        if matches!(noted, Err(OperationError::LockLost { .. }))
+            && let Err(error) = self.take_back(step, change).await
+        {
+            tracing::warn!(%error, step = %step.id, "what was made after the lock was lost could not be taken back");
+        }
+        noted
+    }
+
+    /// Takes back a change that came too late. Where whoever has the lock has not come to the end of the step, it is
+    /// left to them: they look for it before they make it.
+    async fn take_back(&self, step: &Step, change: &ApiChange) -> Result<(), OperationError> {
+        let key = lock(&self.journal).step_key(&step.id);
+        let ended = match Journal::read_at::<Record>(self.store, &key).await? {
+            None => None,
+            Some((record, at)) if matches!(record.state, State::Done | State::UndoDone) => Some(at),
+            Some(_) => return Ok(()),
+        };
+        if self.world.take_back(change, ended).await? {
+            tracing::warn!(step = %step.id, "taken back: it was made after the lock was lost");
+        }
+        Ok(())
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), OperationError> {
