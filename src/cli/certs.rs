@@ -30,7 +30,7 @@ enum CertsCommand {
 /// Runs the command.
 pub async fn run(context: &Context, args: &CertsArgs) -> Result<Outcome, Failure> {
     match &args.command {
-        CertsCommand::Show(args) => show::run(context, args),
+        CertsCommand::Show(args) => show::run(context, args).await,
         CertsCommand::Reissue(args) => reissue::run(context, args),
         CertsCommand::Verify(args) => verify::run(context, args).await,
     }

@@ -2,6 +2,7 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod approving;
 mod connecting;
 mod gone;
 mod renewing;
@@ -9,13 +10,11 @@ mod sweeping;
 mod turning;
 mod watchers;
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use clap::Args;
 
 use self::renewing::renew;
@@ -29,10 +28,10 @@ use super::output::Output;
 use super::source::EtcdArgs;
 use crate::cluster::{Cluster, ClusterOptions, Reach};
 use crate::operation::{
-    self, Ambient, Answer, Checkpoint, Claim, Executor, External, Journal, Lock, OperationError, Plan,
-    Report, Stop, StopSwitch, Summary, SystemAmbient, WorldError,
+    self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, Report, Stop,
+    StopSwitch, Summary, SystemAmbient,
 };
-use crate::renumber::live::{Approver, LINGER};
+use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::etcd::EtcdStore;
@@ -245,9 +244,8 @@ impl Session {
         lock: &Lock,
         way: Way,
     ) -> Result<Arrival, Failure> {
-        let approver =
-            Confirmations { output: &context.output, given: args.confirm.iter().cloned().collect() };
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
+        let approver = self.approver(context, args, work);
         let boxed = self.world(args, &ongoing.operation, work, &approver);
         let world = boxed.as_ref();
         let renewed = renew(&context.output, &self.store, world, work, journal, lock).await;
@@ -440,26 +438,5 @@ async fn listen(output: Output, switch: StopSwitch) {
         asked = true;
         output.note("stopping after the steps that are under way; once more to stop at once");
         switch.ask();
-    }
-}
-
-/// What people say is done: on the command line beforehand, or when they are asked.
-struct Confirmations<'a> {
-    output: &'a Output,
-    given: BTreeSet<String>,
-}
-
-#[async_trait]
-impl Approver for Confirmations<'_> {
-    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
-        if self.given.contains(&external.name) {
-            return Ok(Answer::Confirmed);
-        }
-        let what = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
-        self.output.note(&format!("to be done now ({}): {what}; {}", external.name, external.why));
-        Ok(match self.output.ask("Is it done?", false) {
-            Ok(()) => Answer::Confirmed,
-            Err(_) => Answer::Open,
-        })
     }
 }

@@ -112,6 +112,9 @@ async fn reissued_under_load_on_two_api_servers() {
         (0..2).map(|number| format!("--server {}", address(&cluster, number))).collect::<Vec<_>>().join(" ");
     let verify = format!("certs verify -o json {servers} --ca-cert ca.crt --cidr 10.96.0.0/16");
 
+    let (shown, _) = netsurgeon(&cluster, &format!("certs show -o json {servers} --cidr 10.200.0.0/16"), 3);
+    assert_eq!(shown["certificates"][0]["file"], address(&cluster, 0).to_string());
+    assert_eq!(shown["findings"][1]["code"], "certificate-lacks-address");
     let (found, _) = netsurgeon(&cluster, &format!("{verify} --cidr 10.200.0.0/16"), 3);
     assert_eq!(found["findings"].as_array().map(Vec::len), Some(2), "{found}");
     for number in 0..2 {

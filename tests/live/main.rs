@@ -17,6 +17,7 @@ mod rig;
 
 mod api_servers;
 mod barrier;
+mod certificates;
 mod chaos;
 mod cluster_ip;
 mod cut;

@@ -124,7 +124,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     if context.output.is_structured() {
         context.output.data(&difference, |_| Ok(String::new()))?;
     }
-    context.output.progress(&difference.what_next());
+    context.output.progress(&difference.what_next(args.files.command()));
     Ok(Outcome::Done)
 }
 
@@ -140,11 +140,11 @@ fn ask_for_it(
     let new_key = args.new_key.then(|| loaded.new_key()).transpose()?;
     let csr =
         request(&loaded.certificate, changes, new_key.as_ref().unwrap_or(&loaded.key)).map_err(cannot)?;
-    let mut back = "`netsurgeon certs reissue --cert-in SIGNED`".to_string();
+    let mut back = format!("`{} --cert-in SIGNED`", args.files.command());
     if let Some(key) = new_key {
         let beside = PathBuf::from(format!("{}.key", file.display()));
         files::write_key(&beside, &key)?;
-        back = format!("`netsurgeon certs reissue --cert-in SIGNED --key-in {}`", beside.display());
+        back = format!("`{} --cert-in SIGNED --key-in {}`", args.files.command(), beside.display());
     }
     write_file(file, request_to_pem(&csr).as_bytes())?;
     context.output.progress(&format!("wrote {}; when it is signed: {back}", file.display()));

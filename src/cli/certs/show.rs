@@ -8,29 +8,35 @@ use time::OffsetDateTime;
 
 use super::now;
 use super::places::files;
+use super::verify::{LIMIT, host_and_port};
 use super::words::{date, days, described, lacking, line, wrong_time};
-use crate::certs::{Certificate, certificates};
+use crate::certs::{Certificate, certificates, to_pem};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
+use crate::cluster::served;
 use crate::ip::ServiceCidr;
 use crate::survey::Finding;
 
 /// Show certificates, and what they lack
 ///
-/// Of files, or of all files in a folder; without either, of the place where kubeadm, K3s, RKE2 or kOps keeps them on this
-/// host. Private keys are not opened. Exit status 3 if a certificate is not valid, expires soon, or an API server's lacks an
+/// Of files, of all files in a folder, or what a server serves; without any of these, of the place where kubeadm, K3s, RKE2
+/// or kOps keeps them on this host. Private keys are not opened. Exit status 3 if a certificate is not valid, expires soon, or an API server's lacks an
 /// address that it must carry; docs/findings.md says what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon certs show                                            # on a control-plane host
   netsurgeon certs show /etc/kubernetes/pki/apiserver.crt --cidr 10.96.0.0/16 --cidr 10.200.0.0/16
+  netsurgeon certs show --server 192.0.2.10:6443
   netsurgeon certs show --within 60 -o json | jq -r '.certificates[] | [.file, .not_after] | @tsv'")]
 pub(super) struct ShowArgs {
     /// Files or folders
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// A server, as `HOST:PORT`: the certificates that it serves. May be given several times
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    server: Vec<String>,
     /// A Service range whose first address every API server's certificate must carry: the address of
     /// `default/kubernetes`. May be given several times
     #[arg(long, value_name = "CIDR")]
@@ -49,6 +55,7 @@ struct Shown {
 
 #[derive(Serialize)]
 struct ShownCertificate {
+    /// Or the server.
     file: String,
     /// Its place in the file, from 1.
     number: usize,
@@ -57,28 +64,22 @@ struct ShownCertificate {
 }
 
 /// Runs the command.
-pub(super) fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
+pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let now = now();
     let mut shown = Shown { version: 1, certificates: Vec::new(), findings: Vec::new() };
-    for file in files(&args.paths)? {
-        let text = std::fs::read(&file).map_err(|error| unreadable(&file, &error.to_string()))?;
-        let found = certificates(&String::from_utf8_lossy(&text));
-        let found = found.map_err(|error| unreadable(&file, &error.to_string()))?;
-        if found.is_empty() && args.paths.contains(&file) {
-            return Err(unreadable(&file, "there is no certificate in it"));
+    if args.server.is_empty() || !args.paths.is_empty() {
+        for file in files(&args.paths)? {
+            let text = std::fs::read(&file).map_err(|error| unreadable(&file, &error.to_string()))?;
+            let text = String::from_utf8_lossy(&text);
+            let is_named = args.paths.contains(&file);
+            shown.add(args, &file.display().to_string(), &text, is_named, now)?;
         }
-        for (number, certificate) in (1..).zip(found) {
-            let subject = format!("{} of {}", certificate.subject, file.display());
-            shown.findings.extend(wrong_time(&certificate, &subject, args.within, now));
-            if certificate.is_of_an_api_server() {
-                shown.findings.extend(lacking(&certificate, &subject, &args.cidr));
-            }
-            shown.certificates.push(ShownCertificate {
-                file: file.display().to_string(),
-                number,
-                certificate,
-            });
-        }
+    }
+    for server in &args.server {
+        let chain = served(server, None, LIMIT).await;
+        let chain = chain.map_err(|error| unreadable(Path::new(server), &error))?;
+        let text: String = chain.iter().map(|der| to_pem(der)).collect();
+        shown.add(args, server, &text, true, now)?;
     }
     shown.findings.extend(nobody_serves(&shown, args));
     context.output.data(&shown, |output| Ok(shown.text(output, now)))?;
@@ -131,6 +132,30 @@ impl ShownCertificate {
 }
 
 impl Shown {
+    /// Adds the certificates of a text, and what is wrong with them.
+    fn add(
+        &mut self,
+        args: &ShowArgs,
+        file: &str,
+        text: &str,
+        is_named: bool,
+        now: OffsetDateTime,
+    ) -> Result<(), Failure> {
+        let found = certificates(text).map_err(|error| unreadable(Path::new(file), &error.to_string()))?;
+        if found.is_empty() && is_named {
+            return Err(unreadable(Path::new(file), "there is no certificate in it"));
+        }
+        for (number, certificate) in (1..).zip(found) {
+            let subject = format!("{} of {file}", certificate.subject);
+            self.findings.extend(wrong_time(&certificate, &subject, args.within, now));
+            if certificate.is_of_an_api_server() {
+                self.findings.extend(lacking(&certificate, &subject, &args.cidr));
+            }
+            self.certificates.push(ShownCertificate { file: file.to_string(), number, certificate });
+        }
+        Ok(())
+    }
+
     fn text(&self, output: &Output, now: OffsetDateTime) -> String {
         let mut parts: Vec<String> = self.certificates.iter().map(|one| one.text(now)).collect();
         if !self.findings.is_empty() {

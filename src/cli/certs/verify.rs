@@ -21,7 +21,7 @@ use crate::ip::ServiceCidr;
 use crate::survey::{Finding, Severity};
 
 /// How long a handshake may take.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
 /// What clients in a cluster may ask for, where an API server has several certificates (`--tls-sni-cert-key`).
@@ -40,7 +40,7 @@ Examples:
   netsurgeon certs verify --server 192.0.2.10:6443 --ca-cert ca.crt --name api.example.org")]
 pub(super) struct VerifyArgs {
     /// An API server, as `HOST:PORT`. May be given several times [default: the endpoints of `default/kubernetes`]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
     /// A Service range whose first address must be carried. May be given several times
     #[arg(long, value_name = "CIDR")]
@@ -62,6 +62,13 @@ pub(super) struct VerifyArgs {
     wait: Option<u32>,
     #[command(flatten)]
     kube: KubeArgs,
+}
+
+/// Reads the value of `--server`.
+pub(super) fn host_and_port(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+    port.map(|_| text.to_string()).ok_or_else(|| "expected HOST:PORT, as in `192.0.2.10:6443`".to_string())
 }
 
 /// What `certs verify -o json` prints.

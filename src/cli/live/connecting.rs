@@ -4,7 +4,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use super::approving::Confirmations;
 use super::{Api, LiveArgs, Session};
+use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::cli::gates::Gates;
 use crate::cli::metrics::Metrics;
@@ -69,6 +71,21 @@ impl Session {
         }
         let metrics = metrics(args).await?;
         Ok(Self { store, api: Api::Silent(pause), id, metrics, gates: Gates::default() })
+    }
+
+    /// Returns who says that others have done what they have to.
+    pub(super) fn approver<'a>(
+        &'a self,
+        context: &'a Context,
+        args: &LiveArgs,
+        work: &'a Renumbering,
+    ) -> Confirmations<'a> {
+        let cluster = match &self.api {
+            Api::Answers(cluster) => Some(cluster.as_ref()),
+            Api::Silent(_) => None,
+        };
+        let given = args.confirm.iter().cloned().collect();
+        Confirmations { output: &context.output, given, cluster, work }
     }
 
     /// Returns what steps and waits act on.

@@ -100,9 +100,9 @@ impl Difference {
         lines.join("\n")
     }
 
-    /// Says what to do now, and the way back.
-    pub(super) fn what_next(&self) -> String {
-        let mut back = "netsurgeon certs reissue".to_string();
+    /// Says what to do now, and the way back: `command` is about the same files.
+    pub(super) fn what_next(&self, command: String) -> String {
+        let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {
             back = format!("{back} {option} {}", file.display());
         }

@@ -51,6 +51,20 @@ impl Loaded {
 }
 
 impl FileArgs {
+    /// Returns the beginning of a command about the same files.
+    pub(super) fn command(&self) -> String {
+        let given = [
+            ("--pki", &self.pki),
+            ("--cert", &self.cert),
+            ("--key", &self.key),
+            ("--ca-cert", &self.ca_cert),
+            ("--ca-key", &self.ca_key),
+        ];
+        let words =
+            given.iter().filter_map(|(flag, file)| Some(format!(" {flag} {}", file.as_ref()?.display())));
+        words.fold("netsurgeon certs reissue".to_string(), |command, word| command + &word)
+    }
+
     /// Finds and reads the pair; refuses one that does not belong together.
     pub(super) fn load(&self) -> Result<Loaded, Failure> {
         let files = self.serving()?;
