@@ -12,12 +12,15 @@ use netsurgeon::cluster::served;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 
 const OLD: &str = "10.96.0.1";
 const NEW: &str = "10.200.0.1";
+/// How often a client opens a connection.
+const PERIOD: Duration = Duration::from_millis(10);
 /// An API server looks at its files when it is told of a change, else once a minute.
 const RELOAD: Duration = Duration::from_secs(90);
 
@@ -66,6 +69,7 @@ impl Client {
     async fn run(at: SocketAddr, authorities: Vec<Vec<u8>>, stop: Arc<AtomicBool>) -> Tally {
         let mut tally = Tally::default();
         while !stop.load(Ordering::Relaxed) {
+            sleep(PERIOD).await;
             tally.handshakes += 1;
             let chain = match served(&at.to_string(), None, Duration::from_secs(5)).await {
                 Ok(chain) => chain,

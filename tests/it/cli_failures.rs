@@ -187,21 +187,21 @@ fn help_names_every_command() {
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
     Commands:
-      rehearse     Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
-                   from the middle
-      renumber     Move every Service to another Service range
-      operation    List, show, report, resume and undo operations
-      lock         Lock deploy pipelines out: the API server refuses what they would change
-      unlock       Remove the lock, and wait until every API server lets everybody through again
-      ranges       The Service ranges: how full they are, and what is wrong with them
-      inspect      Any stored object, readable
-      certs        Certificates of a control plane: show, reissue, see them served
+      rehearse      Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
+                    from the middle
+      renumber      Move every Service to another Service range
+      operation     List, show, report, resume and undo operations
+      lock          Lock deploy pipelines out: the API server refuses what they would change
+      unlock        Remove the lock, and wait until every API server lets everybody through again
+      ranges        The Service ranges: how full they are, and what is wrong with them
+      inspect       Any stored object, readable
+      certs         Certificates of a control plane: show, reissue, see them served
       controlplane  The Service range of the control plane: show it, change it, wait for it
-      ip           Arithmetic on Service ranges, for scripts
-      completions  Print a completion script for a shell
-      man          Print the manual, or write its pages to a folder
-      version      Print the version
-      help         Print this message or the help of the given subcommand(s)
+      ip            Arithmetic on Service ranges, for scripts
+      completions   Print a completion script for a shell
+      man           Print the manual, or write its pages to a folder
+      version       Print the version
+      help          Print this message or the help of the given subcommand(s)
 
     Options:
       -o, --output <FORMAT>

@@ -7,12 +7,16 @@ use std::time::Duration;
 use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
 use netsurgeon::cluster::served;
 use time::OffsetDateTime;
+use tokio::time::sleep;
 
 use super::rig::cluster::Era;
 use super::rig::namespace::Worker;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::serving::{DEADLINE, NEW_RANGE, Serving};
+
+/// How often a client opens a connection.
+const PERIOD: Duration = Duration::from_millis(10);
 
 /// What a client has met with: connections, and what went wrong last.
 #[derive(Debug, Default)]
@@ -36,6 +40,7 @@ impl Client {
         let (counted, address) = (tally.clone(), address.to_string());
         let worker = serving.client.namespace().work("kubernetes", move |stopped| async move {
             while !*stopped.borrow() {
+                sleep(PERIOD).await;
                 let outcome = connect(&address, &authorities).await;
                 let mut tally = counted.lock().unwrap();
                 match outcome {
