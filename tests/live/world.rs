@@ -229,7 +229,6 @@ async fn changes_are_observed() {
     assert!(matches!(world.observe(&delete("theirs")).await.unwrap(), Observed::Changed(_)));
 }
 
-/// A range that does not come is told of with what was seen.
 /// What a process has made that stood still meanwhile, and what whoever went on had come to.
 #[tokio::test]
 async fn what_was_made_too_late_is_taken_back() {
@@ -261,6 +260,7 @@ async fn what_was_made_too_late_is_taken_back() {
     assert!(cluster.api.find(path).await.is_some());
 }
 
+/// A range that does not come is told of with what was seen.
 #[tokio::test]
 async fn a_wait_says_what_it_has_seen() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
