@@ -142,17 +142,10 @@ impl PrivateKey {
         self.pair.subject_public_key_info()
     }
 
-    /// Signs; returns the signature and its `AlgorithmIdentifier`.
-    pub(super) fn sign(&self, message: &[u8]) -> Result<(Vec<u8>, Vec<u8>), KeyError> {
-        let failed = |error: String| KeyError::Failed(error);
-        let signature = self.pair.sign(message).map_err(|error| failed(error.to_string()))?;
-        let algorithm = identifier(self.pair.algorithm()).map_err(|error| failed(error.to_string()))?;
-        Ok((signature, algorithm))
-    }
-
     /// Returns `SEQUENCE { what, algorithm, signature }`: a certificate or a request for one.
     pub(super) fn signed(&self, what: &[u8]) -> Result<Vec<u8>, KeyError> {
-        let (signature, algorithm) = self.sign(what)?;
+        let signature = self.pair.sign(what).map_err(|error| KeyError::Failed(error.to_string()))?;
+        let algorithm = self.algorithm()?;
         let whole = BitString::from_bytes(&signature)
             .and_then(|bits| bits.to_der())
             .and_then(|bits| constructed(Tag::Sequence, &[what, &algorithm, &bits]));

@@ -106,6 +106,12 @@ pub struct Certificate {
 }
 
 impl Certificate {
+    /// Reads a single one; returns why it cannot be read.
+    pub fn from_der(der: Vec<u8>) -> Result<Self, String> {
+        let certificate = CertificateInner::<Raw>::from_der(&der).map_err(|error| error.to_string())?;
+        describe(&certificate, der).map_err(|error| error.to_string())
+    }
+
     /// Whether an API server presents it to its clients: it is valid for a name by which a cluster calls its API, and may
     /// be used by a server, which one without any purpose may (RFC 5280, section 4.2.1.12).
     pub fn is_of_an_api_server(&self) -> bool {
@@ -158,9 +164,7 @@ pub fn with_first(text: &str, der: &[u8]) -> String {
 }
 
 fn read(block: &Block<'_>) -> Result<Certificate, String> {
-    let der = block.der()?;
-    let certificate = CertificateInner::<Raw>::from_der(&der).map_err(|error| error.to_string())?;
-    describe(&certificate, der).map_err(|error| error.to_string())
+    Certificate::from_der(block.der()?)
 }
 
 fn describe(certificate: &CertificateInner<Raw>, der: Vec<u8>) -> x509_cert::der::Result<Certificate> {

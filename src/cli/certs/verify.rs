@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::now;
 use super::words::{date, lacking, line, wrong_time};
-use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for, to_pem};
+use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for};
 use crate::cli::failure::Failure;
 use crate::cli::live::KubeArgs;
 use crate::cli::output::{Output, counted};
@@ -175,11 +175,9 @@ impl VerifyArgs {
     ) {
         let subject = name.map_or_else(|| server.to_string(), |name| format!("{server} as {name}"));
         let own = chain.first().map(Vec::as_slice).unwrap_or_default();
-        let certificate = match certificates(&to_pem(own)).map(|found| found.into_iter().next()) {
-            Ok(Some(certificate)) => certificate,
-            other => {
-                let reason =
-                    other.err().map_or_else(|| "there is none".to_string(), |error| error.to_string());
+        let certificate = match Certificate::from_der(own.to_vec()) {
+            Ok(certificate) => certificate,
+            Err(reason) => {
                 let finding = Finding::error("certificate-not-served", subject);
                 verified.findings.push(finding.says(reason));
                 return;

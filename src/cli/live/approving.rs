@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::certs::{Certificate, certificates, to_pem};
+use crate::certs::Certificate;
 use crate::cli::output::Output;
 use crate::cluster::{Cluster, served};
 use crate::operation::{Answer, External, WorldError};
@@ -87,7 +87,6 @@ impl Confirmations<'_> {
 
 async fn presented(server: &str) -> Result<Certificate, String> {
     let chain = served(server, None, LIMIT).await.map_err(|error| format!("{server}: {error}"))?;
-    let first = chain.first().map(|der| to_pem(der)).unwrap_or_default();
-    let found = certificates(&first).map_err(|error| format!("{server}: {error}"))?;
-    found.into_iter().next().ok_or_else(|| format!("{server} presents no certificate"))
+    let first = chain.into_iter().next().ok_or_else(|| format!("{server} presents no certificate"))?;
+    Certificate::from_der(first).map_err(|error| format!("{server}: {error}"))
 }

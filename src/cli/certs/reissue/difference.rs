@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::files::Loaded;
-use crate::certs::{Certificate, certificates, to_pem};
+use crate::certs::Certificate;
 use crate::cli::certs::words::{date, described};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone};
@@ -37,8 +37,7 @@ impl Difference {
 
     /// Compares with a new certificate.
     pub(super) fn of(loaded: &Loaded, new: &[u8], new_key: bool) -> Result<Self, Failure> {
-        let read = certificates(&to_pem(new)).map_err(|error| Failure::refused(error.to_string()))?;
-        let after = read.into_iter().next().ok_or_else(|| Failure::refused("there is no new certificate"))?;
+        let after = Certificate::from_der(new.to_vec()).map_err(Failure::refused)?;
         Ok(Self { new_key, ..Self::between(loaded, loaded.certificate.clone(), after, "planned") })
     }
 
