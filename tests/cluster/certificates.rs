@@ -20,7 +20,7 @@ use super::rig::process::wait_until;
 const OLD: &str = "10.96.0.1";
 const NEW: &str = "10.200.0.1";
 /// How often a client opens a connection.
-const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD: Duration = Duration::from_millis(2);
 /// An API server looks at its files when it is told of a change, else once a minute.
 const RELOAD: Duration = Duration::from_secs(90);
 
@@ -104,7 +104,7 @@ fn changes(seen: &[bool]) -> usize {
     seen.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reissued_under_load_on_two_api_servers() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_servers = 2;
