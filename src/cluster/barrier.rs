@@ -41,6 +41,8 @@ const QUESTION: Duration = Duration::from_secs(2);
 /// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// How often it is looked whether a sentinel is still there; a barrier is rarely waited for so long.
+const LOOK: Duration = Duration::from_secs(1);
 /// Questions under way at once, so that thousands of nodes do not meet the API server all together.
 const MOST_QUESTIONS: usize = 64;
 
@@ -157,16 +159,45 @@ impl Cluster {
         }
         let begun = Instant::now();
         self.remove_leftovers(barrier).await?;
+        loop {
+            if let Some(crossed) = self.with_a_sentinel(barrier, begun).await? {
+                return Ok(crossed);
+            }
+            tracing::warn!("somebody has deleted the sentinel; another one is made");
+        }
+    }
+
+    /// Makes a sentinel and waits for it; `None` if it was deleted meanwhile. Another process of the operation, which has lost
+    /// the lock and does not know it yet, takes it for one that was left behind.
+    async fn with_a_sentinel(
+        &self,
+        barrier: &Barrier,
+        begun: Instant,
+    ) -> Result<Option<Crossed>, BarrierError> {
         let made = self.create_once_allocated(&manifest(barrier)).await?;
-        let sentinel = Sentinel::of(&made, barrier.family, self.server());
-        let outcome = match sentinel {
-            Ok(sentinel) => self.cross(barrier, &sentinel, begun).await,
+        let outcome = match Sentinel::of(&made, barrier.family, self.server()) {
+            Ok(sentinel) => tokio::select! {
+                crossed = self.cross(barrier, &sentinel, begun) => crossed.map(Some),
+                gone = self.is_gone(&made) => Ok(gone.map(|()| None)?),
+            },
             Err(error) => Err(error.into()),
         };
         if let Err(error) = self.remove(&made).await {
             tracing::warn!(%error, "a sentinel is left behind; the next barrier removes it");
         }
         outcome
+    }
+
+    /// Looks now and then whether a sentinel is there, until it is not.
+    async fn is_gone(&self, sentinel: &Value) -> Result<(), ClusterError> {
+        let object = ObjectRef::of(sentinel)?;
+        loop {
+            sleep(LOOK).await;
+            // What else goes wrong is for those who ask the nodes.
+            if let Ok(None) = self.get(&object).await {
+                return Ok(());
+            }
+        }
     }
 
     async fn remove(&self, sentinel: &Value) -> Result<(), ClusterError> {

@@ -87,6 +87,28 @@ async fn a_paused_kube_proxy_is_named() {
     api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
 }
 
+/// A process that stood still, and whose operation another one goes on with, takes the other's sentinel for its own leftover.
+#[tokio::test]
+async fn one_whose_sentinel_is_deleted_makes_another() {
+    let (cluster, mut proxies, api) = start(Era::Objects, ProxyMode::Nftables).await;
+    proxies[1].pause();
+    let other = admin(&cluster).await;
+    let waiting = tokio::spawn(async move { other.barrier(&barrier(Reach::Direct, 60)).await });
+    let sentinels = async || {
+        let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
+        services.iter().map(|service| service["metadata"]["name"].to_string()).collect::<Vec<_>>()
+    };
+    let first = wait_until("a sentinel is made", Duration::from_secs(30), async || {
+        sentinels().await.pop().ok_or_else(|| "none".to_string())
+    })
+    .await;
+    api.barrier(&barrier(Reach::Direct, 1)).await.expect_err("a kube-proxy stands still");
+    assert!(!sentinels().await.contains(&first), "it was taken for a leftover");
+    proxies[1].resume();
+    waiting.await.expect("it ends").expect("it is crossed");
+    assert_nothing_left(&cluster).await;
+}
+
 /// An API server that has just been started has no ranges for a moment, and says that they are full; so does one whose
 /// range is full indeed, until an address is free.
 #[tokio::test]
