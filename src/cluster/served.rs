@@ -12,16 +12,19 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme, crypto};
 
+/// How long a server may take to present its certificate.
+const LIMIT: Duration = Duration::from_secs(5);
+
 /// Returns the certificates that a server at `HOST:PORT` presents, its own first, as DER: to a client that names no server,
 /// as one does that dials an address, or to one that asks for this name (RFC 6066, section 3). Nothing is sent but the
 /// handshake.
-pub async fn served(at: &str, name: Option<&str>, limit: Duration) -> Result<Vec<Vec<u8>>, String> {
+pub async fn served(at: &str, name: Option<&str>) -> Result<Vec<Vec<u8>>, String> {
     let handshake = async {
         let mut addresses = lookup_host(at).await.map_err(|error| error.to_string())?;
         let address = addresses.next().ok_or_else(|| "it has no address".to_string())?;
         handshake(address, name).await
     };
-    timeout(limit, handshake).await.map_err(|_| format!("no answer within {} s", limit.as_secs()))?
+    timeout(LIMIT, handshake).await.map_err(|_| format!("no answer within {} s", LIMIT.as_secs()))?
 }
 
 async fn handshake(address: SocketAddr, name: Option<&str>) -> Result<Vec<Vec<u8>>, String> {

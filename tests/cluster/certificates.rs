@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
@@ -43,6 +43,7 @@ fn files(number: usize) -> String {
 /// A client that opens a connection after the other, and takes what is served as clients do that dial an address.
 struct Client {
     stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
     task: JoinHandle<Tally>,
 }
 
@@ -61,17 +62,23 @@ impl Client {
     fn start(at: SocketAddr, authority: &Path) -> Self {
         let text = std::fs::read_to_string(authority).unwrap();
         let authorities: Vec<Vec<u8>> = certificates(&text).unwrap().into_iter().map(|one| one.der).collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(Self::run(at, authorities, stop.clone()));
-        Self { stop, task }
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let task = tokio::spawn(Self::run(at, authorities, stop.clone(), count.clone()));
+        Self { stop, count, task }
     }
 
-    async fn run(at: SocketAddr, authorities: Vec<Vec<u8>>, stop: Arc<AtomicBool>) -> Tally {
+    async fn run(
+        at: SocketAddr,
+        authorities: Vec<Vec<u8>>,
+        stop: Arc<AtomicBool>,
+        count: Arc<AtomicUsize>,
+    ) -> Tally {
         let mut tally = Tally::default();
         while !stop.load(Ordering::Relaxed) {
             sleep(PERIOD).await;
             tally.handshakes += 1;
-            let chain = match served(&at.to_string(), None, Duration::from_secs(5)).await {
+            count.store(tally.handshakes, Ordering::Relaxed);
+            let chain = match served(&at.to_string(), None).await {
                 Ok(chain) => chain,
                 Err(error) => {
                     tally.failures.push(error);
@@ -89,7 +96,13 @@ impl Client {
         tally
     }
 
+    /// Stops it once it has seen something.
     async fn stop(self) -> Tally {
+        wait_until("more than 20 handshakes", RELOAD, async || {
+            let count = self.count.load(Ordering::Relaxed);
+            if count > 20 { Ok(()) } else { Err(count.to_string()) }
+        })
+        .await;
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.expect("a client does not panic")
     }
@@ -143,7 +156,7 @@ async fn reissued_under_load_on_two_api_servers() {
         let tally = client.stop().await;
         println!("{} handshakes, {} failed", tally.handshakes, tally.failures.len());
         // One that was restarted would have refused connections.
-        assert!(tally.handshakes > 20 && tally.failures.is_empty(), "{:?}", tally.failures);
+        assert!(tally.failures.is_empty(), "{:?}", tally.failures);
         assert_eq!((changes(&tally.with_new), changes(&tally.with_old)), (1, 1), "each changes once");
         let together = tally.with_new.iter().zip(&tally.with_old).filter(|(new, old)| **new && **old).count();
         assert!(together > 0, "for a while both are carried");
@@ -195,7 +208,7 @@ async fn an_api_server_takes_every_kind_of_key() {
         };
         let at = address(&cluster, 0).to_string();
         wait_until(&format!("{kind} is served"), RELOAD, async || {
-            let chain = served(&at, None, Duration::from_secs(5)).await?;
+            let chain = served(&at, None).await?;
             let found =
                 certificates(&netsurgeon::certs::to_pem(&chain[0])).map_err(|error| error.to_string())?;
             let now = format!("{} {}", found[0].key, found[0].serial);

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::now;
 use super::places::files;
-use super::verify::{LIMIT, host_and_port};
+use super::verify::host_and_port;
 use super::words::{date, days, described, lacking, line, wrong_time};
 use crate::certs::{Certificate, certificates, to_pem};
 use crate::cli::failure::Failure;
@@ -76,7 +76,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         }
     }
     for server in &args.server {
-        let chain = served(server, None, LIMIT).await;
+        let chain = served(server, None).await;
         let chain = chain.map_err(|error| unreadable(Path::new(server), &error))?;
         let text: String = chain.iter().map(|der| to_pem(der)).collect();
         shown.add(args, server, &text, true, now)?;

@@ -20,8 +20,6 @@ use crate::cluster::served;
 use crate::ip::ServiceCidr;
 use crate::survey::{Finding, Severity};
 
-/// How long a handshake may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
 /// What clients in a cluster may ask for, where an API server has several certificates (`--tls-sni-cert-key`).
@@ -148,7 +146,7 @@ impl VerifyArgs {
         for server in &asked.servers {
             let mut last = None;
             for name in [None, Some(NAME)] {
-                match served(server, name, LIMIT).await {
+                match served(server, name).await {
                     Ok(chain) if last.as_ref() == Some(&chain) => {}
                     Ok(chain) => {
                         self.judge(&mut verified, asked, server, name, &chain);
