@@ -1,6 +1,11 @@
-//! `netsurgeon controlplane`: the Service range in the flags of API servers and controller managers.
+//! `netsurgeon controlplane`: the Service range in the flags of API servers and controller managers, and the address of
+//! the cluster's DNS in the configuration of kubelets.
 
+mod agree;
+mod changing;
+mod elsewhere;
 mod seen;
+mod set_dns;
 mod set_range;
 mod show;
 mod wait;
@@ -8,6 +13,8 @@ mod wait;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+
+pub(super) use agree::{Places, not_yet};
 
 use super::failure::Failure;
 use super::{Context, Outcome};
@@ -17,7 +24,7 @@ const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const FLAG: &str = "service-cluster-ip-range";
 
-/// The Service range of the control plane: show it, change it, wait for it
+/// The Service range of API servers, and the DNS address of kubelets: show, change, wait
 #[derive(Debug, Args)]
 pub struct ControlPlaneArgs {
     #[command(subcommand)]
@@ -28,6 +35,7 @@ pub struct ControlPlaneArgs {
 enum ControlPlaneCommand {
     Show(show::ShowArgs),
     SetRange(set_range::SetRangeArgs),
+    SetDns(set_dns::SetDnsArgs),
     Wait(wait::WaitArgs),
 }
 
@@ -36,6 +44,7 @@ pub async fn run(context: &Context, args: &ControlPlaneArgs) -> Result<Outcome, 
     match &args.command {
         ControlPlaneCommand::Show(args) => show::run(context, args).await,
         ControlPlaneCommand::SetRange(args) => set_range::run(context, args),
+        ControlPlaneCommand::SetDns(args) => set_dns::run(context, args),
         ControlPlaneCommand::Wait(args) => wait::run(context, args).await,
     }
 }

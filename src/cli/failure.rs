@@ -267,7 +267,7 @@ impl From<EditError> for Failure {
     fn from(error: EditError) -> Self {
         match error {
             EditError::Wire(error) => error.into(),
-            EditError::Differs { .. } => Self::new(Kind::Refused, error),
+            EditError::Differs { .. } | EditError::Yaml { .. } => Self::new(Kind::Refused, error),
         }
     }
 }

@@ -5,7 +5,9 @@
 mod approving;
 mod connecting;
 mod gone;
+mod kubelets;
 mod renewing;
+mod rollout;
 mod sweeping;
 mod turning;
 mod watchers;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tokio::time::{Instant, sleep};
 
 use self::renewing::renew;
 use self::turning::{Arrival, go, rolled_back};
@@ -37,6 +40,9 @@ use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::etcd::EtcdStore;
 use crate::store::{ReadStore, Revision};
 
+/// Between two attempts to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// How to reach the Kubernetes API.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API")]
@@ -52,9 +58,23 @@ pub struct KubeArgs {
 impl KubeArgs {
     /// Connects.
     pub async fn connect(&self) -> Result<Cluster, Failure> {
+        Ok(Cluster::connect(&self.options()).await?)
+    }
+
+    /// Connects; waits so long for an API server that does not answer, as one that is restarted.
+    pub async fn connect_within(&self, patience: Duration) -> Result<Cluster, Failure> {
+        let begun = Instant::now();
+        loop {
+            match Cluster::connect(&self.options()).await {
+                Err(error) if error.is_transient() && begun.elapsed() < patience => sleep(PAUSE).await,
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+
+    fn options(&self) -> ClusterOptions {
         let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
-        let options = ClusterOptions { kubeconfig, context, ..ClusterOptions::default() };
-        Ok(Cluster::connect(&options).await?)
+        ClusterOptions { kubeconfig, context, ..ClusterOptions::default() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `netsurgeon renumber`: move every Service of a cluster to another Service range.
 
+mod also;
 mod apply;
 mod ending;
 mod flows;
@@ -100,6 +101,11 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
 }
 
 fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
+    let tables = [Some(moves(output, plan)), also::table_of(&plan.work)];
+    tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+}
+
+fn moves(output: &Output, plan: &Plan<Renumbering>) -> String {
     let row = |candidate: &Move| {
         [
             candidate.namespace.to_string(),

@@ -39,6 +39,7 @@ pub(super) enum Verb {
     Get,
     List,
     Create,
+    Replace,
     /// A JSON merge patch (RFC 7386).
     Merge,
     Delete,
@@ -49,6 +50,7 @@ impl Verb {
         match self {
             Self::Get | Self::List => Method::GET,
             Self::Create => Method::POST,
+            Self::Replace => Method::PUT,
             Self::Merge => Method::PATCH,
             Self::Delete => Method::DELETE,
         }
@@ -67,6 +69,7 @@ impl Verb {
             Self::Get => "get",
             Self::List => "list",
             Self::Create => "create",
+            Self::Replace => "update",
             Self::Merge => "patch",
             Self::Delete => "delete",
         }

@@ -167,6 +167,13 @@ impl Cluster {
         }
     }
 
+    /// Replaces an object by what was made of it; a [`ClusterError::Conflict`] if it has changed since it was read.
+    pub async fn replace(&self, manifest: &Value) -> Result<Value, ClusterError> {
+        let object = ObjectRef::of(manifest)?;
+        let (path, subject) = (object.path()?, object.to_string());
+        self.connection.json(&Call { verb: Verb::Replace, path, body: Some(manifest), subject }).await
+    }
+
     /// Changes an object by a JSON merge patch (RFC 7386) and returns it as it is then.
     pub async fn merge(&self, object: &ObjectRef<'_>, change: &Value) -> Result<Value, ClusterError> {
         let call =

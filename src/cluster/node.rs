@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
+use super::connection::{Call, Verb};
 use super::{Cluster, ClusterError, Collection};
 
 /// A node.
@@ -38,6 +39,16 @@ impl Cluster {
     pub async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
         let objects = self.list(&Collection::new("v1", "Node", None), None).await?;
         Ok(objects.iter().map(Node::of).collect())
+    }
+
+    /// Asks a node's kubelet which addresses of the cluster's DNS it tells Pods: `clusterDNS` of the configuration that it
+    /// runs with (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3).
+    pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, ClusterError> {
+        let subject = format!("the kubelet's configuration on node `{node}`");
+        let path = format!("/api/v1/nodes/{node}/proxy/configz");
+        let found = self.connection.json(&Call { verb: Verb::Get, path, body: None, subject }).await?;
+        let list = found.pointer("/kubeletconfig/clusterDNS").and_then(Value::as_array);
+        Ok(list.into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect())
     }
 }
 

@@ -12,7 +12,7 @@ use super::ClusterError;
 /// A kind of object: `apiVersion`, `kind`, the plural in paths, and whether its objects have a namespace.
 ///
 /// Sources: `staging/src/k8s.io/api/*/register.go` and `pkg/registry/*/rest/storage_*.go`, v1.36.3; the same
-/// in v1.32.2, where `networking.k8s.io/v1` has no IPAddress and ServiceCIDR.
+/// in v1.32.2, where `networking.k8s.io/v1` has no IPAddress and ServiceCIDR. Calico: `crd.projectcalico.org/v1`.
 type Row = (&'static str, &'static str, &'static str, bool);
 
 const KINDS: &[Row] = &[
@@ -24,8 +24,10 @@ const KINDS: &[Row] = &[
     ("v1", "Pod", "pods", true),
     ("v1", "ResourceQuota", "resourcequotas", true),
     ("v1", "Service", "services", true),
+    ("apps/v1", "DaemonSet", "daemonsets", true),
     ("apps/v1", "Deployment", "deployments", true),
     ("coordination.k8s.io/v1", "Lease", "leases", true),
+    ("crd.projectcalico.org/v1", "BGPConfiguration", "bgpconfigurations", false),
     ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
     ("events.k8s.io/v1", "Event", "events", true),
     ("networking.k8s.io/v1", "IPAddress", "ipaddresses", false),

@@ -43,7 +43,8 @@ pub use ports::{
     WorldError,
 };
 pub use step::{
-    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
+    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap,
+    ValueChange, Wait,
 };
 pub use stop::{Stop, StopSwitch};
 

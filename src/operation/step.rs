@@ -193,6 +193,47 @@ pub enum ApiChange {
         /// The object's name.
         name: String,
     },
+    /// Values of an object are replaced, all of them or none.
+    Replace {
+        /// As in `apps/v1`.
+        api_version: String,
+        /// As in `DaemonSet`.
+        kind: String,
+        /// `None` for objects without a namespace.
+        namespace: Option<String>,
+        /// The object's name.
+        name: String,
+        /// The values.
+        values: Vec<ValueChange>,
+    },
+}
+
+/// A value in an object that becomes another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueChange {
+    /// Where it is (RFC 6901); what is around it is there.
+    pub pointer: String,
+    /// What it must be; null if it must not be there.
+    pub before: serde_json::Value,
+    /// What it shall be; null if it shall not be there.
+    pub after: serde_json::Value,
+}
+
+impl ApiChange {
+    /// Returns what undoes a replacement; `None` for anything else, which does not say what was there.
+    pub fn inverse(&self) -> Option<Self> {
+        let Self::Replace { values, .. } = self else { return None };
+        let mut back = self.clone();
+        let swapped = values.iter().map(|value| ValueChange {
+            pointer: value.pointer.clone(),
+            before: value.after.clone(),
+            after: value.before.clone(),
+        });
+        if let Self::Replace { values, .. } = &mut back {
+            *values = swapped.collect();
+        }
+        Some(back)
+    }
 }
 
 impl fmt::Display for ApiChange {
@@ -203,6 +244,7 @@ impl fmt::Display for ApiChange {
                 write!(f, "create {} `{}`", text("/kind"), text("/metadata/name"))
             }
             Self::Delete { kind, name, .. } => write!(f, "delete {kind} `{name}`"),
+            Self::Replace { kind, name, .. } => write!(f, "change {kind} `{name}`"),
         }
     }
 }

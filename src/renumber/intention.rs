@@ -41,9 +41,12 @@ pub struct Renumbering {
     /// The RangeAllocation, in the eras that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmap: Option<BitmapChange>,
-    /// kubeadm's own record of the range, before and after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeadm: Option<(String, String)>,
+    /// What kubeadm's ConfigMaps record of the range, and of the address of the cluster's DNS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub records: Vec<RecordChange>,
+    /// What must know both ranges for a time: routers, and caches of the DNS on nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overlaps: Vec<Overlap>,
     /// What routes Services, in words; `None` where nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_plane: Option<String>,
@@ -75,6 +78,52 @@ pub struct BitmapChange {
     /// Its bits for the new range: of Services that are there already.
     #[serde(with = "crate::wire::base64_text")]
     pub data_after: Vec<u8>,
+}
+
+/// An object of the API that is to know both ranges for as long as both are in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlap {
+    /// As in `apps/v1`.
+    pub api_version: String,
+    /// As in `DaemonSet`.
+    pub kind: String,
+    /// `None` for objects without a namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The object's name.
+    pub name: String,
+    /// Whether it is to know the new range alone before old addresses are given up, and not after.
+    pub ends_early: bool,
+    /// Its values.
+    pub values: Vec<OverlapValue>,
+}
+
+/// A value that knows the old range, then both, then the new one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverlapValue {
+    /// Where it is (RFC 6901).
+    pub pointer: String,
+    /// The old range alone.
+    pub before: serde_json::Value,
+    /// Both.
+    pub both: serde_json::Value,
+    /// The new one alone.
+    pub after: serde_json::Value,
+}
+
+/// A value in a ConfigMap of `kube-system` that follows the range.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordChange {
+    /// The ConfigMap's name.
+    pub config_map: Text,
+    /// The entry, which is YAML.
+    pub entry: Text,
+    /// The keys of the value in it.
+    pub path: Vec<String>,
+    /// The value, or a part of it, before.
+    pub before: String,
+    /// And after.
+    pub after: String,
 }
 
 /// A Service that moves.

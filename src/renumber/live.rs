@@ -3,6 +3,7 @@
 mod bitmap;
 mod closing;
 mod compare;
+mod replace;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +209,8 @@ fn not_ours(object: &ObjectRef<'_>) -> String {
 fn reference(change: &ApiChange) -> Result<ObjectRef<'_>, ClusterError> {
     match change {
         ApiChange::Create { manifest } => ObjectRef::of(manifest),
-        ApiChange::Delete { api_version, kind, namespace, name } => {
+        ApiChange::Delete { api_version, kind, namespace, name }
+        | ApiChange::Replace { api_version, kind, namespace, name, .. } => {
             Ok(ObjectRef::new(api_version, kind, namespace.as_deref(), name))
         }
     }
@@ -220,6 +222,7 @@ impl World for LiveWorld<'_> {
         match change {
             ApiChange::Create { manifest } => self.create(manifest).await,
             ApiChange::Delete { .. } => self.delete(&reference(change)?).await,
+            ApiChange::Replace { values, .. } => self.replace(&reference(change)?, values).await,
         }
     }
 
@@ -238,6 +241,7 @@ impl World for LiveWorld<'_> {
     async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
         match change {
             ApiChange::Create { manifest } => self.compare(manifest).await,
+            ApiChange::Replace { values, .. } => self.compare_values(&reference(change)?, values).await,
             ApiChange::Delete { .. } => {
                 let object = reference(change)?;
                 Ok(match self.find(&object).await? {

@@ -1,6 +1,8 @@
 //! From a survey and a target range to what is to be done with every Service: a pure function.
 
 mod error;
+mod overlaps;
+mod records;
 mod shadow;
 
 use std::collections::{BTreeMap, HashSet};
@@ -11,6 +13,8 @@ use compact_str::format_compact;
 pub use error::PlanError;
 pub(super) use shadow::{give_temporaries, shadow_spec};
 
+use self::overlaps::overlaps;
+use self::records::record_changes;
 use self::shadow::make_shadow;
 
 use super::data_plane::{DataPlane, judge};
@@ -81,7 +85,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         encoding: survey.encoding,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
-        kubeadm: kubeadm_change(survey, family, &options.to),
+        records: record_changes(survey, &options.to, &moves),
+        overlaps: overlaps(survey, &options.to, &moves),
         data_plane,
         gap_accepted: gap.is_some() && options.accept_gap,
         gap,
@@ -373,21 +378,4 @@ fn bitmap_change(survey: &Survey, to: &ServiceCidr) -> Result<Option<BitmapChang
         data_before: record.data.clone(),
         data_after: bits.to_bytes(),
     }))
-}
-
-/// Computes kubeadm's ClusterConfiguration with the new range in place of the old one, every other character
-/// kept.
-fn kubeadm_change(survey: &Survey, family: Family, to: &ServiceCidr) -> Option<(String, String)> {
-    let kubeadm = survey.kubeadm.as_ref()?;
-    let of_family = |text: &&String| text.parse::<ServiceCidr>().is_ok_and(|range| range.family() == family);
-    let old = kubeadm.service_subnets.iter().find(of_family)?;
-    let lines: Vec<String> = kubeadm
-        .text
-        .split('\n')
-        .map(|line| {
-            let is_it = line.trim_start().starts_with("serviceSubnet:");
-            if is_it { line.replace(old.as_str(), &to.to_string()) } else { line.to_string() }
-        })
-        .collect();
-    Some((kubeadm.text.clone(), lines.join("\n")))
 }

@@ -172,6 +172,8 @@ impl World for Simulation<'_> {
             ApiChange::Delete { kind, namespace, name, .. } => {
                 self.delete(kind, namespace.as_deref(), name).await
             }
+            // Of objects that nothing else here looks at.
+            ApiChange::Replace { .. } => Ok(()),
         }
     }
 
@@ -186,6 +188,7 @@ impl World for Simulation<'_> {
             ApiChange::Delete { kind, namespace, name, .. } => {
                 (self.key_of(kind, namespace.as_deref(), name)?, false)
             }
+            ApiChange::Replace { .. } => return Ok(Observed::NotDone),
         };
         let exists = self.store.get(&key).await.map_err(failed)?.is_some();
         Ok(if exists == wanted { Observed::Done } else { Observed::NotDone })

@@ -22,6 +22,7 @@ enum Part {
     /// All addresses at once where they are objects; where they are bits, those of a batch.
     Reserve,
     OpenRange,
+    Overlap,
     Shadows,
     Prewarm,
     Linger,
@@ -34,6 +35,7 @@ enum Part {
     Settle,
     Temporaries,
     Unwarm,
+    Records,
     Close,
     NoReturn,
     Retire,
@@ -41,11 +43,12 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 22] = [
         Self::Prepare,
         Self::Flags,
         Self::Reserve,
         Self::OpenRange,
+        Self::Overlap,
         Self::Shadows,
         Self::Prewarm,
         Self::Linger,
@@ -58,6 +61,7 @@ impl Part {
         Self::Settle,
         Self::Temporaries,
         Self::Unwarm,
+        Self::Records,
         Self::Close,
         Self::NoReturn,
         Self::Retire,
@@ -83,6 +87,8 @@ impl Part {
             Self::Settle => "settle",
             Self::Temporaries => "temporaries",
             Self::Unwarm => "unwarm",
+            Self::Overlap => "overlap",
+            Self::Records => "records",
             Self::Close => "close",
             Self::NoReturn => "no-return",
             Self::Retire => "retire",
@@ -170,12 +176,18 @@ impl Renumbering {
         } else {
             parts.push((Part::Flags, None));
         }
+        if !self.overlaps.is_empty() {
+            parts.push((Part::Overlap, None));
+        }
         let (planned, all) = (self.planned_batch_count(), self.batch_count());
         (0..planned).for_each(|batch| self.schedule_batch(batch, false, &mut parts));
         if objects {
             parts.push((Part::Flags, None));
         }
         (planned..all).for_each(|batch| self.schedule_batch(batch, true, &mut parts));
+        if !self.records.is_empty() {
+            parts.push((Part::Records, None));
+        }
         parts.extend([Part::Close, Part::NoReturn, Part::Retire, Part::Finish].map(|part| (part, None)));
         parts
     }
@@ -255,6 +267,8 @@ impl Renumbering {
             Part::Settle => format!("settle the new addresses of {of}"),
             Part::Temporaries => format!("free the temporary addresses of {of}"),
             Part::Unwarm => format!("remove the warming shadows of {of}"),
+            Part::Overlap => "tell routers and DNS caches of both ranges".into(),
+            Part::Records => "bring what kubeadm records into step".into(),
             Part::Close => "leave the old range to its end".into(),
             Part::NoReturn => "from here on there is no way back".into(),
             Part::Retire => format!("stop holding {count} old addresses"),
@@ -325,7 +339,9 @@ impl Work for Renumbering {
                 steps
             }
             Part::Unwarm => some(&|m| compiler.unwarm(m)),
-            Part::Close => Compiler::close(),
+            Part::Overlap => self.overlaps.iter().map(Compiler::overlap).collect(),
+            Part::Records => self.records.iter().map(|record| compiler.record(record)).collect(),
+            Part::Close => compiler.close(),
             Part::NoReturn => vec![steps::no_return()],
             Part::Retire => each(&|m| compiler.retire(m)),
             Part::Finish => compiler.finish(),

@@ -3,6 +3,7 @@
 //! Every step names, in both directions, what must be there and what shall be there, so that it works on
 //! the objects as they are when it is carried out, and refuses where someone else has changed an address.
 
+mod around;
 mod edits;
 mod mend;
 mod range;

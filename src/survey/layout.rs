@@ -93,9 +93,19 @@ impl Layout {
         Key::from(format!("{}/namespaces/kube-system", self.prefix))
     }
 
+    /// A ConfigMap of the cluster itself.
+    pub fn system_config_map(&self, name: &str) -> Key {
+        Key::from(format!("{}/configmaps/kube-system/{name}", self.prefix))
+    }
+
     /// The ConfigMap that `kubeadm upgrade` takes the ranges from.
     pub fn kubeadm_config(&self) -> Key {
-        Key::from(format!("{}/configmaps/kube-system/kubeadm-config", self.prefix))
+        self.system_config_map("kubeadm-config")
+    }
+
+    /// The ConfigMap that `kubeadm join` and `kubeadm upgrade` take the kubelets' configuration from.
+    pub fn kubelet_config(&self) -> Key {
+        self.system_config_map("kubelet-config")
     }
 
     /// The Pods of the cluster itself.
@@ -105,12 +115,22 @@ impl Layout {
 
     /// kube-proxy's configuration, where kubeadm keeps it.
     pub fn kube_proxy_config(&self) -> Key {
-        Key::from(format!("{}/configmaps/kube-system/kube-proxy", self.prefix))
+        self.system_config_map("kube-proxy")
     }
 
     /// Cilium's configuration.
     pub fn cilium_config(&self) -> Key {
-        Key::from(format!("{}/configmaps/kube-system/cilium-config", self.prefix))
+        self.system_config_map("cilium-config")
+    }
+
+    /// NodeLocal DNSCache: its DaemonSet, as its manifest calls it, and kOps.
+    pub fn node_local_dns(&self) -> Key {
+        Key::from(format!("{}/daemonsets/kube-system/node-local-dns", self.prefix))
+    }
+
+    /// The configurations of Calico's routers.
+    pub fn calico_routers(&self) -> String {
+        format!("{}/crd.projectcalico.org/bgpconfigurations/", self.prefix)
     }
 
     /// What may name a Service that stands behind the API: all ValidatingWebhookConfigurations,
@@ -134,6 +154,7 @@ impl Layout {
             self.ranges(),
             self.nodes(),
             self.pods(),
+            self.calico_routers(),
         ]
         .into_iter()
         .chain(self.api_extensions())
@@ -141,8 +162,11 @@ impl Layout {
         .collect();
         ranges.push(KeyRange::exact(&self.kube_system()));
         ranges.push(KeyRange::exact(&self.kubeadm_config()));
+        ranges.push(KeyRange::exact(&self.kubelet_config()));
         ranges.push(KeyRange::exact(&self.kube_proxy_config()));
         ranges.push(KeyRange::exact(&self.cilium_config()));
+        ranges.push(KeyRange::exact(&self.node_local_dns()));
+        ranges.push(KeyRange::exact(&self.system_config_map("node-local-dns")));
         ranges
     }
 }

@@ -6,16 +6,18 @@ use std::ops::ControlFlow;
 
 use super::backends::{Named, Readers};
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ProxyContainer,
-    Routing, ServiceRecord, Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeLocalDns, NodeRecord, PodAddress,
+    ProxyContainer, Routing, ServiceRecord, Survey, Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
-    self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
+    self, ConfigMap, DaemonSet, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
 };
+use crate::wire::tree;
+use crate::wire::yaml::Yaml;
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
 impl Survey {
@@ -106,6 +108,9 @@ struct Reader {
     pods: Vec<PodAddress>,
     cluster_id: Option<String>,
     kubeadm: Option<KubeadmConfig>,
+    cluster_dns: Vec<String>,
+    node_local_dns: NodeLocalDns,
+    announced: Vec<(String, serde_json::Value)>,
     routing: Routing,
     encoding: Encoding,
     backends: Readers,
@@ -139,6 +144,9 @@ impl Reader {
             pods: Vec::new(),
             cluster_id: None,
             kubeadm: None,
+            cluster_dns: Vec::new(),
+            node_local_dns: NodeLocalDns::default(),
+            announced: Vec::new(),
             routing: Routing::default(),
             encoding: Encoding::Protobuf,
             api_backends: Vec::new(),
@@ -165,6 +173,9 @@ impl Reader {
             nodes: self.nodes,
             pods: self.pods,
             kubeadm: self.kubeadm,
+            cluster_dns: self.cluster_dns,
+            node_local_dns: self.node_local_dns,
+            announced: self.announced,
             routing: self.routing,
             encoding: self.encoding,
             api_backends: self.api_backends,
@@ -326,15 +337,44 @@ impl Reader {
             self.cluster_id = namespace.metadata.and_then(|meta| meta.uid);
             return Ok(());
         }
+        if record.key.starts_with(self.layout.calico_routers().as_bytes()) {
+            return self.take_router(record);
+        }
+        if record.key == self.layout.node_local_dns().as_bytes() {
+            let object: DaemonSet = objects::decode(record.value)?;
+            let pod = object.spec.and_then(|spec| spec.template).and_then(|template| template.spec);
+            let containers = pod.unwrap_or_default().containers;
+            self.node_local_dns.arguments = containers.into_iter().map(|container| container.args).collect();
+            return Ok(());
+        }
         let mut config: ConfigMap = objects::decode(record.value)?;
-        if record.key == self.layout.kube_proxy_config().as_bytes() {
+        if record.key == self.layout.system_config_map("node-local-dns").as_bytes() {
+            self.node_local_dns.corefile = config.data.remove("Corefile");
+        } else if record.key == self.layout.kube_proxy_config().as_bytes() {
             self.routing.proxy_config = config.data.remove("config.conf");
         } else if record.key == self.layout.cilium_config().as_bytes() {
             self.routing.cilium_replacement = config.data.remove("kube-proxy-replacement");
         } else {
-            let text = config.data.get("ClusterConfiguration").map(String::as_str).unwrap_or_default();
-            self.kubeadm = kubeadm_config(text);
+            let text = |entry: &str| config.data.get(entry).map(String::as_str).unwrap_or_default();
+            if record.key == self.layout.kubelet_config().as_bytes() {
+                self.cluster_dns = listed(text("kubelet"), &["clusterDNS"]);
+            } else {
+                let list = |name: &str| listed(text("ClusterConfiguration"), &["networking", name]);
+                let (service_subnets, pod_subnets) = (list("serviceSubnet"), list("podSubnet"));
+                self.kubeadm = Some(KubeadmConfig { service_subnets, pod_subnets });
+            }
         }
+        Ok(())
+    }
+}
+
+impl Reader {
+    /// Custom resources are stored as JSON.
+    fn take_router(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let object = tree::of(record.value)?;
+        let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let announced = object.pointer("/spec/serviceClusterIPs").cloned();
+        self.announced.extend(announced.map(|list| (name.to_string(), list)));
         Ok(())
     }
 }
@@ -343,22 +383,9 @@ fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Reads the subnets of kubeadm's `ClusterConfiguration`.
-fn kubeadm_config(text: &str) -> Option<KubeadmConfig> {
-    let yaml: serde_json::Value = serde_saphyr::from_str(text).ok()?;
-    let list = |name: &str| -> Vec<String> {
-        let subnet = yaml.get("networking").and_then(|n| n.get(name)).and_then(|s| s.as_str());
-        subnet
-            .unwrap_or_default()
-            .split(',')
-            .map(str::trim)
-            .filter(|s| !s.is_empty())
-            .map(String::from)
-            .collect()
-    };
-    Some(KubeadmConfig {
-        text: text.to_string(),
-        service_subnets: list("serviceSubnet"),
-        pod_subnets: list("podSubnet"),
-    })
+/// Returns the parts of a value in YAML; none if the text cannot be read.
+fn listed(text: &str, path: &[&str]) -> Vec<String> {
+    let Ok(yaml) = Yaml::parse(text) else { return Vec::new() };
+    let parts = yaml.at(path).map(|node| yaml.parts(node)).unwrap_or_default();
+    parts.into_iter().map(|(_, part)| part.to_string()).collect()
 }

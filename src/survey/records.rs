@@ -37,6 +37,12 @@ pub struct Survey {
     pub pods: Vec<PodAddress>,
     /// kubeadm's own record of the ranges, if there is one.
     pub kubeadm: Option<KubeadmConfig>,
+    /// `clusterDNS` in the configuration that kubeadm gives kubelets.
+    pub cluster_dns: Vec<String>,
+    /// NodeLocal DNSCache.
+    pub node_local_dns: NodeLocalDns,
+    /// What Calico's routers are told to announce: the name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
+    pub announced: Vec<(String, serde_json::Value)>,
     /// What tells how Services are routed.
     pub routing: Routing,
     /// How the API server stores Services: new objects are stored in the same way.
@@ -244,12 +250,19 @@ pub struct ProxyContainer {
 /// The ConfigMap `kube-system/kubeadm-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeadmConfig {
-    /// The entry `ClusterConfiguration`.
-    pub text: String,
-    /// `networking.serviceSubnet` in it.
+    /// `networking.serviceSubnet` in its entry `ClusterConfiguration`.
     pub service_subnets: Vec<String>,
-    /// `networking.podSubnet` in it.
+    /// `networking.podSubnet` there.
     pub pod_subnets: Vec<String>,
+}
+
+/// How NodeLocal DNSCache is started, and what it serves; empty where there is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeLocalDns {
+    /// The arguments of each container of the DaemonSet `kube-system/node-local-dns`.
+    pub arguments: Vec<Vec<String>>,
+    /// The entry `Corefile` of the ConfigMap of that name.
+    pub corefile: Option<String>,
 }
 
 /// The address of one Pod.

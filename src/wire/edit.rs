@@ -12,6 +12,7 @@ use super::envelope::{self, Envelope};
 use super::field::{Field, FieldKind, Segment, Value};
 use super::json;
 use super::protobuf::{self, Content};
+use super::yaml::{Part, Yaml, YamlError};
 
 /// One field's change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,17 @@ pub enum FieldChange {
         /// Bits to clear.
         clear: Vec<u64>,
     },
+    /// A text that is YAML: of the value at a path of keys (or of an item of the list there), the part between commas that
+    /// is `before` shall be `after`, every other character as it is. Where `after` is there already and `before` is not,
+    /// there is nothing to do.
+    Part {
+        /// The keys, from the outermost.
+        path: Vec<String>,
+        /// What must be there.
+        before: String,
+        /// What shall be there.
+        after: String,
+    },
 }
 
 /// Why an edit was refused.
@@ -63,6 +75,14 @@ pub enum EditError {
         /// What is there.
         found: String,
     },
+    /// The text of the field cannot be read, or not be changed.
+    #[error("`{field}`: {reason}")]
+    Yaml {
+        /// The field.
+        field: String,
+        /// Why.
+        reason: YamlError,
+    },
 }
 
 impl FieldEdit {
@@ -80,6 +100,9 @@ impl FieldEdit {
             }
             FieldChange::Bits { capacity, set, clear } => {
                 FieldChange::Bits { capacity: *capacity, set: clear.clone(), clear: set.clone() }
+            }
+            FieldChange::Part { path, before, after } => {
+                FieldChange::Part { path: path.clone(), before: after.clone(), after: before.clone() }
             }
             FieldChange::Set(_) => return None,
         };
@@ -168,6 +191,36 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
             }
             Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
         }
+        FieldChange::Part { path, before, after } => {
+            let text = match read(value, &edit.field)? {
+                Value::Text(text) => text,
+                _ => String::new(),
+            };
+            match with_part(&text, &edit.field, path, (before, after))? {
+                Some(text) => Ok(write(value, &edit.field, &Value::Text(text))?),
+                None => Ok(value.to_vec()),
+            }
+        }
+    }
+}
+
+/// Returns a text with another part, `None` if it has that one already.
+fn with_part(
+    text: &str,
+    field: &Field,
+    path: &[String],
+    (before, after): (&str, &str),
+) -> Result<Option<String>, EditError> {
+    let broken = |reason| EditError::Yaml { field: field.to_string(), reason };
+    let yaml = Yaml::parse(text).map_err(broken)?;
+    match yaml.with_part(path, before, after).map_err(broken)? {
+        Part::Changed(text) => Ok(Some(text)),
+        Part::There => Ok(None),
+        Part::Other(found) => Err(EditError::Differs {
+            field: format!("{field} {}", path.join(".")),
+            expected: format!("\"{before}\""),
+            found: format!("[{}]", found.join(", ")),
+        }),
     }
 }
 

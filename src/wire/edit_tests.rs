@@ -39,6 +39,37 @@ fn of_map_entries_that_occur_twice_the_last_counts_and_all_are_removed() {
     }
 }
 
+#[test]
+fn a_part_of_a_yaml_text_changes_and_changes_back() {
+    let text = "# ours\nnetworking:\n  serviceSubnet: \"10.96.0.0/16,fd00::/112\"   # both\n  podSubnet: 10.96.0.0/16\n";
+    let mut entry = Vec::new();
+    protobuf::put_bytes(&mut entry, 1, b"ClusterConfiguration");
+    protobuf::put_bytes(&mut entry, 2, text.as_bytes());
+    let mut raw = Vec::new();
+    protobuf::put_bytes(&mut raw, 2, &entry);
+    let meta = TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() };
+    let json = serde_json::json!({"kind": "ConfigMap", "data": {"a": "b", "ClusterConfiguration": text}});
+    let field = Field::config_map_entry("ClusterConfiguration");
+    let change = |before: &str, after: &str| {
+        let path = ["networking", "serviceSubnet"].map(str::to_string).to_vec();
+        let (before, after) = (before.to_string(), after.to_string());
+        FieldEdit { field: field.clone(), change: FieldChange::Part { path, before, after } }
+    };
+    for value in [envelope::wrap(&meta, &raw), json.to_string().into_bytes()] {
+        let edit = change("10.96.0.0/16", "10.200.0.0/16");
+        let edited = apply(&value, std::slice::from_ref(&edit)).unwrap();
+        let expected = text.replacen("10.96.0.0/16", "10.200.0.0/16", 1);
+        assert_eq!(read(&edited, &field), Ok(Value::Text(expected)));
+        assert_eq!(apply(&edited, std::slice::from_ref(&edit)).unwrap(), edited, "twice is once");
+        assert_eq!(apply(&edited, &[edit.inverse().unwrap()]).unwrap(), value, "and back");
+        let error = apply(&value, &[change("10.97.0.0/16", "10.200.0.0/16")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`data[ClusterConfiguration] networking.serviceSubnet` is [10.96.0.0/16, fd00::/112], expected \"10.97.0.0/16\""
+        );
+    }
+}
+
 const JSON: &str = concat!(
     r#"{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","labels":{"b":"2"}},"#,
     r#""spec":{"clusterIP":"10.96.0.7","clusterIPs":["10.96.0.7"],"later":{"x":[1]}},"status":{}}"#,

@@ -33,6 +33,17 @@ enum Content {
     Map(Vec<Node>),
 }
 
+/// What became of a part of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// It changed: the text now.
+    Changed(String),
+    /// It was there already.
+    There,
+    /// Neither was: the parts that are there.
+    Other(Vec<String>),
+}
+
 /// A text and its values.
 #[derive(Debug, Clone)]
 pub struct Yaml<'a> {
@@ -122,6 +133,35 @@ impl<'a> Yaml<'a> {
         }
     }
 
+    /// Returns the value at a path of keys, in the first document that has one.
+    pub fn at<T: AsRef<str>>(&self, path: &[T]) -> Option<Node> {
+        let from =
+            |document: &Node| path.iter().try_fold(*document, |node, key| self.get(node, key.as_ref()));
+        self.documents.iter().find_map(from)
+    }
+
+    /// Returns the single values of a value, which may be a list of them, each split at its commas.
+    pub fn parts(&self, node: Node) -> Vec<(Node, &str)> {
+        let own = std::slice::from_ref(&node);
+        let singles = if self.scalar(node).is_some() { own } else { self.items(node) };
+        let split = |single: &Node| {
+            let words = self.scalar(*single).unwrap_or_default().split(',').map(str::trim);
+            words.filter(|word| !word.is_empty()).map(|word| (*single, word)).collect::<Vec<_>>()
+        };
+        singles.iter().flat_map(split).collect()
+    }
+
+    /// Returns the text with another part of the value at a path of keys.
+    pub fn with_part<T: AsRef<str>>(&self, path: &[T], before: &str, after: &str) -> Result<Part, YamlError> {
+        let parts = self.at(path).map(|node| self.parts(node)).unwrap_or_default();
+        if let Some((node, _)) = parts.iter().find(|(_, part)| *part == before) {
+            return self.replaced(*node, before, after).map(Part::Changed);
+        }
+        let found: Vec<String> = parts.into_iter().map(|(_, part)| part.to_string()).collect();
+        let is_there = found.iter().any(|part| part == after);
+        Ok(if is_there { Part::There } else { Part::Other(found) })
+    }
+
     /// Returns the text in which a part of a single value is another one, and nothing else differs: the result is read
     /// again, and compared. A value that cannot stand without quotes any more gets some.
     pub fn replaced(&self, node: Node, old: &str, new: &str) -> Result<String, YamlError> {
@@ -176,6 +216,19 @@ mod tests {
         let folded = yaml.get(*second, "d").unwrap();
         assert_eq!(yaml.scalar(folded), Some("one two"));
         assert_eq!(yaml.replaced(folded, "two", "2").unwrap(), text.replace("  two", "  2"));
+    }
+
+    #[test]
+    fn a_value_has_parts_however_it_is_written() {
+        let text = "a: {b: '10.96.0.0/16,fd00::/112'}\nc:\n- 10.96.0.10 # DNS\n- fd00::a\nd: [[x]]\n";
+        let yaml = Yaml::parse(text).unwrap();
+        let parts = |path: &[&str]| -> Vec<String> {
+            let found = yaml.at(path).map(|node| yaml.parts(node)).unwrap_or_default();
+            found.into_iter().map(|(_, part)| part.to_string()).collect()
+        };
+        assert_eq!(parts(&["a", "b"]), ["10.96.0.0/16", "fd00::/112"]);
+        assert_eq!(parts(&["c"]), ["10.96.0.10", "fd00::a"]);
+        assert_eq!((parts(&["d"]), parts(&["a", "x"]), parts(&["c", "b"])), (vec![], vec![], vec![]));
     }
 
     #[test]

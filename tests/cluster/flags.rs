@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 
-const PODS: &str = "/api/v1/namespaces/kube-system/pods";
-
 fn command(cluster: &Cluster, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().args(arguments.split_whitespace());
@@ -23,21 +21,9 @@ fn told(output: &Output) -> (Option<i32>, Value, String) {
     (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
 }
 
-/// Writes the Pod that the kubelet of a control-plane host would write.
 async fn mirror(cluster: &Cluster, number: usize, range: &str) {
-    let name = format!("kube-apiserver-cp-{number}");
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "kube-system", "labels": {"component": "kube-apiserver"}},
-        "spec": {"nodeName": format!("cp-{number}"), "containers": [{
-            "name": "kube-apiserver", "image": "x",
-            "command": ["kube-apiserver", format!("--service-cluster-ip-range={range}")],
-        }]},
-    });
-    if cluster.api.find(&format!("{PODS}/{name}")).await.is_some() {
-        cluster.api.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await;
-    }
-    cluster.api.create(&pod).await;
+    let words = ["kube-apiserver".to_string(), format!("--service-cluster-ip-range={range}")];
+    cluster.mirror_api_server(number, &words).await;
 }
 
 #[tokio::test]

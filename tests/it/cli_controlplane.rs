@@ -167,3 +167,63 @@ fn show_says_what_differs() {
     assert!(codes.contains(&&json!("api-server-ranges-differ")), "{codes:?}");
     assert!(codes.contains(&&json!("controller-manager-range-differs")), "{codes:?}");
 }
+
+fn set_dns(folder: &Path, arguments: &str) -> (Option<i32>, Value, String) {
+    let output =
+        run_in(folder, &format!("controlplane set-dns --config config.yaml -o json {arguments}"), b"");
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
+}
+
+/// As kubeadm writes it, by hand on one line, dual-stack.
+const KUBELETS: [&str; 3] = [
+    "apiVersion: kubelet.config.k8s.io/v1beta1\nclusterDNS:\n- 10.96.0.10\nclusterDomain: cluster.local # 10.96.0.10\n",
+    "# by hand\nclusterDNS: [ \"10.96.0.10\" ]   # DNS\nkind: KubeletConfiguration\n",
+    "clusterDNS:\n  - 'fd00:10:96::a'\n  - 10.96.0.10\n",
+];
+
+#[test]
+fn a_kubelet_is_told_another_address_and_every_other_byte_stays() {
+    for text in KUBELETS {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.yaml");
+        fs::write(&config, text).unwrap();
+        let (code, planned, said) = set_dns(folder.path(), "--to 10.200.0.10 --dry-run");
+        assert_eq!((code, &planned["status"]), (Some(0), &json!("planned")), "{said}");
+        assert_eq!(fs::read_to_string(&config).unwrap(), text);
+        let (code, changed, said) = set_dns(folder.path(), "--to 10.200.0.10 --yes");
+        assert_eq!((code, &changed["status"]), (Some(0), &json!("changed")), "{said}");
+        assert!(said.contains("systemctl restart kubelet"), "{said}");
+        assert_eq!(fs::read_to_string(&config).unwrap(), text.replacen("10.96.0.10", "10.200.0.10", 1));
+        let kept = changed["files"][0]["kept"].as_str().unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join(kept)).unwrap(), text);
+        let (code, again, said) = set_dns(folder.path(), "--to 10.200.0.10 --yes");
+        assert_eq!((code, &again["status"]), (Some(0), &json!("unchanged")), "{said}");
+        let (code, _, said) = set_dns(folder.path(), "--from 10.200.0.10 --to 10.96.0.10 --yes");
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(fs::read_to_string(&config).unwrap(), text, "and back");
+    }
+}
+
+#[test]
+fn a_kubelet_that_cannot_be_told_is_left_alone() {
+    for (text, arguments, code, reason) in [
+        ("kind: KubeletConfiguration\n", "--to 10.200.0.10", 1, "`config.yaml` has no `clusterDNS`"),
+        ("clusterDNS: [\n", "--to 10.200.0.10", 1, "it is no YAML"),
+        (KUBELETS[0], "--from 10.97.0.10 --to 10.200.0.10", 1, "has `10.96.0.10`, and not `10.97.0.10`"),
+        ("clusterDNS: [10.96.0.10, 10.97.0.10]\n", "--to 10.200.0.10", 2, "name the old one with `--from`"),
+        (KUBELETS[0], "--to fd00::a", 2, "name the old one with `--from`"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.yaml");
+        fs::write(&config, text).unwrap();
+        let (found, _, said) = set_dns(folder.path(), &format!("{arguments} --yes"));
+        assert_eq!(found, Some(code), "{text}: {said}");
+        assert!(said.contains(reason), "{reason}: {said}");
+        assert_eq!(fs::read_to_string(&config).unwrap(), text);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, said) = set_dns(folder.path(), "--to 10.200.0.10 --yes");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("`config.yaml`: No such file"), "{said}");
+}

@@ -16,6 +16,7 @@
 mod rig;
 
 mod api_servers;
+mod around;
 mod barrier;
 mod certificates;
 mod chaos;

@@ -154,7 +154,7 @@ async fn a_lock_on_deploy_pipelines_does_not_hinder_it() {
     serving.apply("").await;
     let report = probe.stop();
     serving.assert_unbroken(&report, &old);
-    let confirmed = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
+    let confirmed = "--confirm soak --confirm certificates-after";
     serving.netsurgeon(&format!("renumber retire --yes {confirmed}")).expect(0);
     assert!(dev.try_create(&new).await.is_err(), "it is still locked");
     serving.netsurgeon("unlock").expect(0);

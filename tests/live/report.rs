@@ -41,7 +41,7 @@ fn assert_that_faults_are_seen(folder: &Path) {
 async fn a_browser_shows_what_was_done() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let operation = serving.apply("").await;
-    let confirmed = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
+    let confirmed = "--confirm soak --confirm certificates-after";
     serving.netsurgeon(&format!("renumber retire --yes --keep-journal {confirmed}")).expect(0);
     let folder = serving.cluster.directory().to_path_buf();
     let file = folder.join("report.html");

@@ -24,7 +24,7 @@ pub const SERVICES: usize = 24;
 pub const NEW_RANGE: &str = "10.200.0.0/16";
 
 /// What everything has to confirm that a person would do, from the soak on.
-pub const ENDING: &str = "--confirm soak --confirm kubeadm-config --confirm certificates-after";
+pub const ENDING: &str = "--confirm cluster-dns --confirm soak --confirm certificates-after";
 
 /// A run of the program.
 pub struct Run {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::pki::Pair;
 use super::process::{PORT_ATTEMPTS, Process, free_port};
 use super::programs::built;
+use super::static_pods::command_in;
 
 /// How long a server may take until it is ready: 3 s on an idle machine, ten times that on a crowded one.
 const STARTUP: Duration = Duration::from_mins(2);
@@ -56,6 +57,8 @@ pub struct ApiServerOptions {
     pub etcd_flags: Vec<String>,
     /// Any other flags.
     pub flags: Vec<String>,
+    /// The manifest whose command it is started with, if it is a static Pod's.
+    pub manifest: Option<PathBuf>,
     /// Which of several servers of one cluster this is, from 0: each advertises an address of its own.
     pub number: u8,
     /// Whether to listen at that address instead of on loopback.
@@ -157,15 +160,19 @@ impl ApiServer {
         probe: &mut impl AsyncFnMut(&str) -> Result<(), String>,
     ) -> Result<(), String> {
         let program = self.options.version.program();
-        let mut process = Process::start("kube-apiserver", &program, &self.arguments(), &self.options.log);
+        let mut process = Process::start("kube-apiserver", &program, &self.command(), &self.options.log);
         let url = self.url();
         let outcome = process.ready("the API server is ready", STARTUP, async || probe(&url).await).await;
         self.process = Some(process);
         outcome
     }
 
-    fn arguments(&self) -> Vec<String> {
+    /// Returns what it is started with, the program's name first.
+    pub fn command(&self) -> Vec<String> {
         let options = &self.options;
+        if let Some(manifest) = &options.manifest {
+            return command_in(manifest);
+        }
         let mut arguments = vec!["kube-apiserver".to_owned()];
         arguments.extend(options.etcd_flags.iter().cloned());
         arguments.extend([

@@ -359,6 +359,7 @@ fn server_options(
         service_cidrs: options.service_cidrs.clone(),
         etcd_flags: etcd_flags(etcd),
         flags,
+        manifest: None,
         number,
         networked: options.nodes > 0,
         serving: credentials.authority.issue(workspace, &file, "kube-apiserver", None, &names),

@@ -26,6 +26,9 @@ pub(super) struct Seen {
     pub(super) at: String,
     /// The value of the flag, `None` if it is not given.
     pub(super) range: Option<String>,
+    /// Whether it is known to run so; a manifest says nothing of it.
+    #[serde(skip)]
+    pub(super) runs: bool,
 }
 
 impl ManifestArgs {
@@ -66,7 +69,7 @@ pub(super) fn in_manifests(folder: &Path) -> Result<Vec<Seen>, Failure> {
         let at = path.display().to_string();
         let range = flag(&text, component, FLAG);
         let range = range.map_err(|error| Failure::refused(format!("`{at}`: {error}")))?;
-        Ok(Seen { component, source: "manifest", at, range })
+        Ok(Seen { component, source: "manifest", at, range, runs: false })
     };
     manifests(folder)?.into_iter().map(seen).collect()
 }
@@ -79,6 +82,7 @@ pub(super) fn in_processes() -> Vec<Seen> {
             source: "process",
             at: process.pid.to_string(),
             range: process.flag(FLAG).map(str::to_string),
+            runs: true,
         })
     };
     [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
@@ -97,7 +101,10 @@ pub(super) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
             let written = pod.to_string();
             for component in [API_SERVER, CONTROLLER_MANAGER] {
                 match flag(&written, component, FLAG) {
-                    Ok(range) => found.push(Seen { component, source: "pod", at: at.clone(), range }),
+                    Ok(range) => {
+                        let runs = is_running(&pod, component);
+                        found.push(Seen { component, source: "pod", at: at.clone(), range, runs });
+                    }
                     Err(ManifestError::NoContainer(_)) => {}
                     Err(error) => return Err(Failure::refused(format!("Pod `{at}`: {error}"))),
                 }
@@ -107,6 +114,16 @@ pub(super) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     found.sort_by(|one, other| (one.component, &one.at).cmp(&(other.component, &other.at)));
     found.dedup();
     Ok(found)
+}
+
+/// Whether the container runs that the Pod describes now: a mirror is made anew when its manifest changes, and is told of
+/// the container later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`, v1.36.3).
+fn is_running(pod: &serde_json::Value, component: &str) -> bool {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(serde_json::Value::as_array);
+    statuses.into_iter().flatten().any(|status| {
+        let name = status.get("name").and_then(serde_json::Value::as_str);
+        name == Some(component) && status.pointer("/state/running").is_some_and(|running| !running.is_null())
+    })
 }
 
 /// Returns what does not fit together: each API server must have the same ranges, and a controller manager that is told

@@ -1,37 +1,15 @@
 //! `netsurgeon controlplane set-range`: another Service range in the static Pods' manifests of this host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
-use serde::Serialize;
 
+use super::changing::{ChangedFile, ConsentArgs, Words, change};
 use super::seen::manifests;
-use super::{API_SERVER, FLAG, ManifestArgs, Ranges};
+use super::{API_SERVER, FLAG, ManifestArgs, Ranges, elsewhere};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Tone};
-use crate::cli::{Context, Outcome, file_suffix};
-use crate::host::replace::{Keep, Replacement, replace};
+use crate::cli::{Context, Outcome};
 use crate::wire::manifest::{flag, with_flag};
-
-/// Distributions that keep the range elsewhere: a sign of them on a host, and what to change.
-const ELSEWHERE: [(&str, &str); 4] = [
-    (
-        "/etc/rancher/k3s",
-        "K3s: `service-cidr: RANGE` in /etc/rancher/k3s/config.yaml of every server, then restart k3s",
-    ),
-    (
-        "/etc/rancher/rke2",
-        "RKE2: `service-cidr: RANGE` in /etc/rancher/rke2/config.yaml of every server, then restart rke2-server",
-    ),
-    (
-        "/opt/kops",
-        "kOps: `spec.serviceClusterIPRange: RANGE` by `kops edit cluster`, then `kops update cluster --yes` and a rolling update of the control plane",
-    ),
-    (
-        "/etc/systemd/system/kube-apiserver.service",
-        "systemd: `--service-cluster-ip-range=RANGE` in kube-apiserver.service, then `systemctl daemon-reload` and a restart",
-    ),
-];
 
 /// Change the Service range in the static Pods' manifests of this host
 ///
@@ -51,61 +29,29 @@ pub(super) struct SetRangeArgs {
     to: Ranges,
     #[command(flatten)]
     manifests: ManifestArgs,
-    /// Only show the difference
-    #[arg(long, conflicts_with = "yes")]
-    dry_run: bool,
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
-}
-
-/// What `controlplane set-range -o json` prints.
-#[derive(Serialize)]
-struct Changed {
-    version: u8,
-    /// `unchanged`, `planned` or `changed`.
-    status: &'static str,
-    files: Vec<ChangedFile>,
-}
-
-#[derive(Serialize)]
-struct ChangedFile {
-    file: PathBuf,
-    component: &'static str,
-    before: String,
-    after: String,
-    /// The file that keeps the old content.
-    kept: Option<PathBuf>,
-    #[serde(skip)]
-    old: String,
-    #[serde(skip)]
-    new: String,
+    #[command(flatten)]
+    consent: ConsentArgs,
 }
 
 /// Runs the command.
 pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Failure> {
     let to = args.to.to_string();
     let folder = args.manifests.folder().ok_or_else(|| nowhere(&to))?;
-    let mut changed = Changed { version: 1, status: "planned", files: changes(context, &folder, &to)? };
-    if changed.files.is_empty() {
-        changed.status = "unchanged";
-        context.output.data(&changed, |_| Ok(String::new()))?;
-        context.output.progress(&format!("the manifests in {} have `{to}` already", folder.display()));
-        return Ok(Outcome::Done);
-    }
-    if args.dry_run {
-        context.output.data(&changed, |output| Ok(changed.text(output)))?;
-        context.output.note("nothing was written (`--dry-run`)");
-        return Ok(Outcome::Done);
-    }
-    context.output.progress(&changed.text(&context.output));
-    context.output.ask("Replace these files? The kubelet restarts what they describe.", args.yes)?;
-    changed.write(&folder)?;
-    if context.output.is_structured() {
-        context.output.data(&changed, |_| Ok(String::new()))?;
-    }
-    context.output.progress(&changed.what_next(&to));
-    Ok(Outcome::Done)
+    let mut files = changes(context, &folder, &to)?;
+    // The API server's last: the others are of no use while it is away.
+    files.sort_by_key(|file| file.component == API_SERVER);
+    let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
+    let words = Words {
+        already: format!("the manifests in {} have `{to}` already", folder.display()),
+        question: "Replace these files? The kubelet restarts what they describe.",
+        next: format!(
+            "the kubelet restarts the API server; before the next host: `netsurgeon controlplane wait --range {to} \
+             --host`; after the last one without `--host`\n\
+             to go back: `netsurgeon controlplane set-range --to {before}`"
+        ),
+    };
+    let kept = folder.with_file_name("netsurgeon-manifests");
+    change(context, &args.consent, files, Some(&kept), &words)
 }
 
 /// Returns the manifests that are to be changed; refuses if there is no API server's.
@@ -113,7 +59,7 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
     let found = manifests(folder)?;
     if !found.iter().any(|(_, component, _)| *component == API_SERVER) {
         let text = format!("no manifest in `{}` runs `{API_SERVER}`", folder.display());
-        return Err(with_elsewhere(Failure::refused(text), to));
+        return Err(elsewhere::range(Failure::refused(text), to));
     }
     let mut all: Vec<ChangedFile> = Vec::new();
     for (file, component, text) in found {
@@ -136,58 +82,6 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
 }
 
 fn nowhere(to: &str) -> Failure {
-    with_elsewhere(Failure::usage("there is no folder of static Pods' manifests on this host"), to)
+    elsewhere::range(Failure::usage("there is no folder of static Pods' manifests on this host"), to)
         .hint("if there is one elsewhere: `--manifests`")
-}
-
-fn with_elsewhere(failure: Failure, to: &str) -> Failure {
-    let here = ELSEWHERE.iter().filter(|(sign, _)| Path::new(sign).exists());
-    here.fold(failure, |failure, (_, what)| failure.hint(what.replace("RANGE", to)))
-}
-
-impl Changed {
-    fn text(&self, output: &Output) -> String {
-        let mut lines = Vec::new();
-        for file in &self.files {
-            lines.push(output.paint(Tone::Strong, &file.file.display().to_string()));
-            for (number, (old, new)) in (1..).zip(file.old.lines().zip(file.new.lines())) {
-                if old != new {
-                    lines.push(output.paint(Tone::Bad, &format!("- {number}: {}", old.trim())));
-                    lines.push(output.paint(Tone::Good, &format!("+ {number}: {}", new.trim())));
-                }
-            }
-        }
-        lines.join("\n")
-    }
-
-    /// Replaces one file after the other, the API server's last: each is good by itself.
-    fn write(&mut self, folder: &Path) -> Result<(), Failure> {
-        let refused = |error: String| Failure::refused(error);
-        let kept = folder.with_file_name("netsurgeon-manifests");
-        std::fs::create_dir_all(&kept).map_err(|error| refused(format!("`{}`: {error}", kept.display())))?;
-        let suffix = file_suffix();
-        self.files.sort_by_key(|file| file.component == API_SERVER);
-        for file in &mut self.files {
-            let new = Replacement { path: file.file.clone(), content: file.new.clone().into_bytes() };
-            let old = replace(&[new], Some(Keep::In(&kept, &suffix)))
-                .map_err(|error| refused(error.to_string()))?;
-            file.kept = old.into_iter().next();
-        }
-        self.status = "changed";
-        Ok(())
-    }
-
-    fn what_next(&self, to: &str) -> String {
-        let kept: Vec<String> =
-            self.files.iter().filter_map(|file| Some(file.kept.as_ref()?.display().to_string())).collect();
-        let before =
-            self.files.iter().find(|file| file.component == API_SERVER).map(|file| file.before.clone());
-        let back =
-            before.map(|before| format!("\nto go back: `netsurgeon controlplane set-range --to {before}`"));
-        format!(
-            "changed; the old files are kept: {}\nthe kubelet restarts the API server: `netsurgeon controlplane wait --range {to}`{}",
-            kept.join(", "),
-            back.unwrap_or_default()
-        )
-    }
 }

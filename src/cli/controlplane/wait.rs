@@ -5,13 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::{Instant, sleep};
 
-use super::seen::{Seen, in_pods, in_processes};
-use super::{API_SERVER, Ranges};
+use super::Ranges;
+use super::agree::{Places, not_yet};
 use crate::cli::failure::Failure;
 use crate::cli::live::KubeArgs;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome, findings};
-use crate::cluster::Cluster;
 use crate::survey::Finding;
 
 /// Between two looks.
@@ -24,16 +23,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon controlplane wait --range 10.200.0.0/16
-  netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120       # this host's API server only")]
+  netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120       # before the next host
+  netsurgeon controlplane wait --range 10.200.0.0/16                            # after the last one")]
 pub(super) struct WaitArgs {
-    /// The range, or one of each family with a comma between them
+    /// The range, or one of each family with a comma between them [default: whatever range it is]
     #[arg(long, value_name = "CIDR")]
-    range: Ranges,
+    range: Option<Ranges>,
     /// For how long
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     timeout: u32,
-    /// Look at the flags of this host's API server only, where others run without Pods
+    /// Look at the flag of this host's API server only: before the next one is changed
     #[arg(long)]
     host: bool,
     #[command(flatten)]
@@ -42,11 +41,13 @@ pub(super) struct WaitArgs {
 
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, Failure> {
-    let cluster = args.kube.connect().await?;
+    let range = args.range.as_ref().map(ToString::to_string);
+    let places = if args.host { Places::Host } else { Places::PodsOrHost };
     let (begun, patience) = (Instant::now(), Duration::from_secs(args.timeout.into()));
+    let cluster = args.kube.connect_within(patience).await?;
     let mut said = String::new();
     loop {
-        let found = args.look(&cluster).await;
+        let found = not_yet(&cluster, range.as_deref(), places).await;
         let Some(first) = found.first() else { break };
         if begun.elapsed() >= patience {
             context.output.data(&found, |output| Ok(findings::tabled(output, &found)))?;
@@ -67,67 +68,7 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, F
     if context.output.is_structured() {
         context.output.data(&Vec::<Finding>::new(), |_| Ok(String::new()))?;
     }
-    context.output.progress(&format!("every API server is ready and has `{}`", args.range));
+    let has = range.map(|range| format!(" and has `{range}`")).unwrap_or_default();
+    context.output.progress(&format!("every API server is ready{has}"));
     Ok(Outcome::Done)
-}
-
-impl WaitArgs {
-    /// Returns what is not yet as it must be.
-    async fn look(&self, cluster: &Cluster) -> Vec<Finding> {
-        let servers = match cluster.api_servers().await {
-            Ok(servers) => servers,
-            Err(error) => {
-                return vec![Finding::error("api-server-not-ready", API_SERVER).says(error.to_string())];
-            }
-        };
-        let mut found = Vec::new();
-        for server in &servers {
-            let ready = match cluster.dial(*server).await {
-                Ok(client) => client.ready().await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ready {
-                found
-                    .push(Finding::error("api-server-not-ready", server.to_string()).says(error.to_string()));
-            }
-        }
-        let mut seen = if self.host { Ok(Vec::new()) } else { in_pods(cluster).await };
-        if let Ok(seen) = &mut seen {
-            seen.retain(|one| one.component == API_SERVER);
-            if seen.is_empty() {
-                seen.extend(in_processes().into_iter().filter(|one| one.component == API_SERVER));
-            }
-        }
-        match seen {
-            Ok(seen) => found.extend(self.judge(&seen, if self.host { 1 } else { servers.len() })),
-            Err(failure) => {
-                let text = failure.error.to_string();
-                found.push(Finding::error("api-server-not-ready", API_SERVER).says(text));
-            }
-        }
-        found
-    }
-
-    fn judge(&self, seen: &[Seen], expected: usize) -> Vec<Finding> {
-        let wanted = self.range.to_string();
-        let mut found: Vec<Finding> = seen
-            .iter()
-            .filter(|one| one.range.as_deref() != Some(&wanted))
-            .map(|one| {
-                let has = one.range.as_deref().unwrap_or("no range");
-                let finding =
-                    Finding::error("api-server-has-another-range", format!("{} {}", one.source, one.at));
-                finding.says(format!("it has `{has}`"))
-            })
-            .collect();
-        if seen.len() < expected {
-            let text = format!(
-                "the flags of {} of {} are seen from here; `--host` on each host looks at its own",
-                seen.len(),
-                counted(expected, "API server", "API servers")
-            );
-            found.push(Finding::error("api-server-unseen", API_SERVER).says(text));
-        }
-        found
-    }
 }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::kubelets;
+use super::rollout::rolled_out;
 use crate::certs::Certificate;
-use crate::cli::output::Output;
+use crate::cli::controlplane::{Places, not_yet};
+use crate::cli::output::{Output, counted};
 use crate::cluster::{Cluster, served};
+use crate::ip::ServiceCidr;
 use crate::operation::{Answer, External, WorldError};
 use crate::renumber::live::Approver;
 use crate::renumber::{Renumbering, Turn};
-
-/// How long an API server may take to present its certificate.
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// Confirmed on the command line beforehand, seen, or said when asked.
 pub(super) struct Confirmations<'a> {
@@ -31,7 +31,7 @@ impl Approver for Confirmations<'_> {
         if self.given.contains(&external.name) {
             return Ok(Answer::Confirmed);
         }
-        let seen = if back { None } else { self.look(&external.name).await };
+        let seen = self.look(&external.name, back).await;
         if let Some(Ok(seen)) = &seen {
             self.output.note(&format!("{}: {seen}", external.name));
             return Ok(Answer::Confirmed);
@@ -50,12 +50,21 @@ impl Approver for Confirmations<'_> {
 
 impl Confirmations<'_> {
     /// Looks whether something is done, where that can be seen; what is seen, or what is missing.
-    async fn look(&self, name: &str) -> Option<Result<String, String>> {
-        let kubernetes = self.work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes)?;
-        let (old, new) = (kubernetes.old_address, kubernetes.new_address);
-        match name {
-            "certificates" => Some(self.every_certificate(&[old, new], None).await),
-            "certificates-after" => {
+    async fn look(&self, name: &str, back: bool) -> Option<Result<String, String>> {
+        let kubernetes = self.work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
+        let addresses = kubernetes.map(|candidate| (candidate.old_address, candidate.new_address));
+        match (name, addresses) {
+            ("flags", _) if back => Some(self.every_flag(&self.work.flag_before).await),
+            ("flags", _) => Some(self.every_flag(&self.work.flag).await),
+            ("certificates", Some((old, new))) if !back => {
+                Some(self.every_certificate(&[old, new], None).await)
+            }
+            ("cluster-dns", _) if !back => Some(self.every_kubelet().await),
+            ("node-local-dns", _) if !back => Some(match self.cluster {
+                Some(cluster) => rolled_out(cluster, "kube-system", "node-local-dns").await,
+                None => Err("the API is not asked".to_string()),
+            }),
+            ("certificates-after", Some((old, new))) => {
                 let seen = self.every_certificate(&[new], Some(old)).await;
                 Some(
                     seen.map(|seen| {
@@ -64,6 +73,31 @@ impl Confirmations<'_> {
                 )
             }
             _ => None,
+        }
+    }
+
+    /// Looks at the Pods of the API servers.
+    async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let range = flag.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        match not_yet(cluster, Some(&range), Places::Pods).await.first() {
+            None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
+            Some(first) => Err(format!("{}: {}", first.subject, first.message)),
+        }
+    }
+
+    /// Asks every kubelet. None may tell Pods the old address of the DNS; it may tell them of a cache on its node.
+    async fn every_kubelet(&self) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let old: Vec<IpAddr> = kubelets::dns(self.work).map(|candidate| candidate.old_address).collect();
+        let told = kubelets::told(cluster, &old).await.map_err(|error| error.to_string())?;
+        match (told.words(&old), told.unseen()) {
+            (Some(words), _) => Err(words),
+            (None, Some(unseen)) => Err(unseen.to_string()),
+            (None, None) => {
+                let count = counted(told.count, "kubelet", "kubelets");
+                Ok(format!("seen to be done: none of {count} tells Pods the old address"))
+            }
         }
     }
 
@@ -86,7 +120,7 @@ impl Confirmations<'_> {
 }
 
 async fn presented(server: &str) -> Result<Certificate, String> {
-    let chain = served(server, None, LIMIT).await.map_err(|error| format!("{server}: {error}"))?;
+    let chain = served(server, None).await.map_err(|error| format!("{server}: {error}"))?;
     let first = chain.into_iter().next().ok_or_else(|| format!("{server} presents no certificate"))?;
     Certificate::from_der(first).map_err(|error| format!("{server}: {error}"))
 }

@@ -1,10 +1,12 @@
 //! Connecting to a live cluster: to its etcd and its API, which must be the same cluster's, or, on the way back and if
 //! the operator says so, to its etcd alone.
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::approving::Confirmations;
+use super::kubelets;
 use super::{Api, LiveArgs, Session};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
@@ -71,6 +73,18 @@ impl Session {
         }
         let metrics = metrics(args).await?;
         Ok(Self { store, api: Api::Silent(pause), id, metrics, gates: Gates::default() })
+    }
+
+    /// Says if kubelets go on telling Pods the address that the cluster's DNS has no more.
+    pub async fn warn_of_kubelets(&self, output: &Output, work: &Renumbering) {
+        let new: Vec<IpAddr> = kubelets::dns(work).map(|candidate| candidate.new_address).collect();
+        let Api::Answers(cluster) = &self.api else { return };
+        if new.is_empty() {
+            return;
+        }
+        if let Some(words) = kubelets::told(cluster, &new).await.ok().and_then(|told| told.words(&new)) {
+            output.warn(&format!("{words}; set `clusterDNS` back there: `netsurgeon controlplane set-dns`"));
+        }
     }
 
     /// Returns who says that others have done what they have to.

@@ -23,7 +23,7 @@ use crate::survey::{Severity, Survey};
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber retire                      # the renumbering that is under way
-  netsurgeon renumber retire --yes --confirm soak --confirm kubeadm-config --confirm certificates-after")]
+  netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak --confirm certificates-after")]
 pub struct RetireArgs {
     /// Which renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
@@ -222,6 +222,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
             ongoing.operation
         )));
     }
+    session.warn_of_kubelets(&context.output, &ongoing.plan.work).await;
     context.output.progress("rolled back: every Service has its old address");
     Ok(Outcome::Done)
 }

@@ -310,9 +310,9 @@ impl Row {
 /// The row of a stage outside of batches.
 fn part(stage: &str) -> &'static str {
     match stage {
-        "prepare" | "reserve" | "open-range" => "make ready",
+        "prepare" | "reserve" | "open-range" | "overlap" => "make ready",
         "flags" => "API servers' flag",
-        "close" => "soak",
+        "records" | "close" => "soak",
         "no-return" | "retire" => "retire",
         _ => "finish",
     }

@@ -17,7 +17,7 @@ use crate::wire::{Field, FieldEdit};
 /// What netsurgeon does itself after the flag has changed, under dual write.
 pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
 
-fn external(name: &str, what: String, why: &str) -> Step {
+pub(super) fn external(name: &str, what: String, why: &str) -> Step {
     external_step(outside(name, what, why))
 }
 
@@ -58,7 +58,11 @@ impl Compiler<'_> {
             let (old, new) = (candidate.old_address, candidate.new_address);
             external(
                 "certificates",
-                format!("every API server serves a certificate that carries `{new}` beside `{old}`"),
+                format!(
+                    "every API server serves a certificate that carries `{new}` beside `{old}`: on each control-plane host \
+                     `netsurgeon certs reissue --for-cidr {}`",
+                    self.work.to
+                ),
                 "in-cluster clients verify the API server by the address of `default/kubernetes`",
             )
         }));
@@ -69,10 +73,10 @@ impl Compiler<'_> {
     /// themselves. Under dual write nobody does, so a step of ours follows.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
         let set = |flag: &[ServiceCidr]| {
+            let flag = as_flag(flag);
             format!(
-                "set `--service-cluster-ip-range` to `{}` on every API server, and on controller managers that \
-                 have it",
-                as_flag(flag)
+                "set `--service-cluster-ip-range` to `{flag}` on every API server, and on controller managers that \
+                 have it: on one control-plane host after the other `netsurgeon controlplane set-range --to {flag}`"
             )
         };
         let why = match self.work.era {
@@ -193,18 +197,35 @@ impl Compiler<'_> {
         vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }
 
-    pub(in crate::renumber) fn close() -> Vec<Step> {
-        vec![external(
+    /// What must happen while the old addresses are held.
+    pub(in crate::renumber) fn close(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let dns = self.work.moves.iter().filter(|candidate| candidate.turn == Turn::ClusterDns);
+        let pairs: Vec<_> = dns.map(|dns| (dns.old_address, dns.new_address)).collect();
+        if !pairs.is_empty() {
+            let set = pairs.iter().map(|(old, new)| format!("`{new}` in place of `{old}`"));
+            let what = format!(
+                "tell the kubelets the new address of the cluster's DNS (`clusterDNS`): {}; on each node: `netsurgeon \
+                 controlplane set-dns`, then restart the kubelet",
+                set.collect::<Vec<_>>().join(", ")
+            );
+            let why = "a new Pod would be told an address that stops answering";
+            steps.push(external("cluster-dns", what, why));
+        }
+        let soak = external(
             "soak",
             "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
-             on hosts; set the kubelets' `clusterDNS`; wait until nothing uses an old address"
+             on hosts; wait until nothing uses an old address"
                 .to_string(),
             "an old address stops answering when it is retired",
-        )]
+        );
+        steps.push(soak);
+        steps.extend(self.overlaps_end(true));
+        steps
     }
 
     pub(in crate::renumber) fn finish(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
+        let mut steps = self.overlaps_end(false);
         if self.work.era != Era::Bitmap {
             steps.push(external(
                 "close-range",
@@ -222,19 +243,10 @@ impl Compiler<'_> {
                 "it was only needed until the API servers' own ServiceCIDR has the range",
             ));
         }
-        if let Some((before, after)) = &self.work.kubeadm {
-            let field = Field::config_map_entry("ClusterConfiguration");
-            let edits = vec![FieldEdit::replace(field, text(before), text(after))];
-            let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
-            let assumed = Some(swap(vec![KeyEdit { key: self.layout.kubeadm_config(), change }]));
-            let what =
-                format!("set `networking.serviceSubnet` of kubeadm-config to `{}`", as_flag(&self.work.flag));
-            let why = "the next `kubeadm upgrade` would bring the old range back";
-            steps.push(external_step(External { assumed, ..outside("kubeadm-config", what, why) }));
-        }
         steps.push(external(
             "certificates-after",
-            "reissue the API servers' certificates without the old first address; unlock the deploy pipelines"
+            "reissue the API servers' certificates without the old first address (`netsurgeon certs reissue --drop-old`); unlock the \
+             deploy pipelines"
                 .to_string(),
             "nothing dials the old address any more",
         ));

@@ -1,8 +1,10 @@
 //! The Service ranges against each other, against Pods and Nodes, and how full they are.
 
+use std::net::IpAddr;
+
 use super::Finding;
 use crate::ip::ServiceCidr;
-use crate::survey::{Survey, Usage};
+use crate::survey::{ServiceRecord, Survey, Usage};
 
 /// Ranges overlap neither each other nor the addresses of Pods and Nodes; kubeadm-config knows the range.
 pub(super) fn ranges(survey: &Survey, findings: &mut Vec<Finding>) {
@@ -38,6 +40,7 @@ pub(super) fn ranges(survey: &Survey, findings: &mut Vec<Finding>) {
         }
     }
     kubeadm(survey, findings);
+    kubelets(survey, findings);
 }
 
 fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
@@ -52,6 +55,36 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
                 .values(subnet, ranges.join(", ")),
         );
     }
+}
+
+/// New nodes get the address of the cluster's DNS from here.
+fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
+    let dns: Vec<&ServiceRecord> =
+        survey.services.iter().filter(|service| service.is_cluster_dns()).collect();
+    // A shadow may hold the address, or an external IP.
+    let has = |service: &ServiceRecord, address: &IpAddr| {
+        let mut external = service.spec.external_ips.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+        service.addresses.contains(address) || external.any(|external| external == *address)
+    };
+    let answers = |address: &IpAddr| {
+        // NodeLocal DNSCache listens at a link-local address (RFC 3927).
+        let is_local = matches!(address, IpAddr::V4(address) if address.is_link_local());
+        let mut system = survey.services.iter().filter(|service| service.namespace == "kube-system");
+        is_local || system.any(|service| has(service, address))
+    };
+    let told: Vec<IpAddr> = survey.cluster_dns.iter().filter_map(|text| text.parse().ok()).collect();
+    if dns.is_empty() || told.is_empty() || told.iter().any(answers) {
+        return;
+    }
+    let expected = dns.iter().flat_map(|service| &service.addresses).map(ToString::to_string);
+    findings.push(
+        Finding::warning("kubelet-config-differs", "ConfigMap kube-system/kubelet-config")
+            .says(
+                "`clusterDNS` is no address of the cluster's DNS: Pods on new nodes could not resolve names"
+                    .to_string(),
+            )
+            .values(survey.cluster_dns.join(", "), expected.collect::<Vec<_>>().join(", ")),
+    );
 }
 
 /// How full the ranges are.

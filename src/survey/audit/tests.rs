@@ -82,6 +82,9 @@ fn healthy() -> Survey {
         }],
         pods: vec![PodAddress("10.244.0.5".parse().unwrap())],
         kubeadm: None,
+        cluster_dns: Vec::new(),
+        node_local_dns: crate::survey::NodeLocalDns::default(),
+        announced: Vec::new(),
         routing: crate::survey::Routing::default(),
         encoding: Encoding::Protobuf,
         api_backends: Vec::new(),
@@ -241,13 +244,27 @@ fn ranges_are_checked() {
         ["range-overlaps-network range 10.96.0.0/24"]
     );
     assert_eq!(
-        codes(|s| s.kubeadm = Some(KubeadmConfig {
-            text: String::new(),
-            service_subnets: vec!["10.97.0.0/16".into()],
-            pod_subnets: Vec::new()
-        })),
+        codes(|s| s.kubeadm =
+            Some(KubeadmConfig { service_subnets: vec!["10.97.0.0/16".into()], pod_subnets: Vec::new() })),
         ["kubeadm-config-differs ConfigMap kube-system/kubeadm-config"]
     );
+}
+
+#[test]
+fn what_kubelets_are_told_must_be_the_address_of_the_dns() {
+    let told = |address: &str| {
+        codes(|s| {
+            s.services[1].namespace = "kube-system".into();
+            s.services[1].name = "kube-dns".into();
+            s.addresses[1].parent = ("kube-system".into(), "kube-dns".into());
+            s.services[1].spec.external_ips = vec!["10.97.0.10".into()];
+            s.cluster_dns = vec![address.to_string()];
+        })
+    };
+    for good in ["10.96.0.7", "10.97.0.10", "169.254.20.10"] {
+        assert_eq!(told(good), Vec::<String>::new(), "{good}");
+    }
+    assert_eq!(told("10.98.0.10"), ["kubelet-config-differs ConfigMap kube-system/kubelet-config"]);
 }
 
 #[test]

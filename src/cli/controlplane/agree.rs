@@ -1,0 +1,125 @@
+//! Whether every API server is back, and was given a range: what `controlplane wait` waits for, and what a renumbering looks
+//! at before it goes on after the flag was changed.
+
+use super::API_SERVER;
+use super::seen::{Seen, in_pods, in_processes};
+use crate::cli::output::counted;
+use crate::cluster::Cluster;
+use crate::survey::Finding;
+
+/// Where flags are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Places {
+    /// Pods alone: a process on this host may be another cluster's.
+    Pods,
+    /// Pods, or processes on this host where there are none.
+    PodsOrHost,
+    /// The processes on this host, whatever other hosts have.
+    Host,
+}
+
+/// Returns what is not yet as it must be: every API server ready, and as many flags seen as there are API servers, all with
+/// this range, or any if none is given. Nothing if all of that is so.
+pub(in crate::cli) async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
+    let servers = match cluster.api_servers().await {
+        Ok(servers) => servers,
+        Err(error) => return vec![not_ready(API_SERVER, error)],
+    };
+    let mut found = Vec::new();
+    for server in &servers {
+        let ready = match cluster.dial(*server).await {
+            Ok(client) => client.ready().await,
+            Err(error) => Err(error),
+        };
+        found.extend(ready.err().map(|error| not_ready(&server.to_string(), error)));
+    }
+    let pods = match in_pods(cluster).await {
+        Ok(pods) => of_api_servers(pods),
+        Err(failure) => {
+            found.push(not_ready(API_SERVER, failure.error));
+            Vec::new()
+        }
+    };
+    found.extend(unreached(pods.len(), servers.len()));
+    let (seen, expected) = match places {
+        Places::Host => (of_api_servers(in_processes()), 1),
+        Places::PodsOrHost if pods.is_empty() => (of_api_servers(in_processes()), servers.len()),
+        Places::Pods | Places::PodsOrHost => (pods, servers.len()),
+    };
+    found.extend(judge(&seen, range, expected));
+    found
+}
+
+fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
+    seen.retain(|one| one.component == API_SERVER);
+    seen
+}
+
+/// An API server is an endpoint a moment after it is ready: whoever ends another one before leaves clients in the cluster
+/// without any.
+fn unreached(pods: usize, endpoints: usize) -> Option<Finding> {
+    let text = format!(
+        "there are {}, and `default/kubernetes` leads to {endpoints}",
+        counted(pods, "Pod of an API server", "Pods of API servers")
+    );
+    (pods > endpoints).then(|| not_ready(API_SERVER, text))
+}
+
+fn not_ready(subject: &str, error: impl std::fmt::Display) -> Finding {
+    Finding::error("api-server-not-ready", subject).says(error.to_string())
+}
+
+fn judge(seen: &[Seen], range: Option<&str>, expected: usize) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for one in seen {
+        let subject = format!("{} {}", one.source, one.at);
+        if range.is_some() && one.range.as_deref() != range {
+            let has = one.range.as_deref().unwrap_or("no range");
+            found.push(
+                Finding::error("api-server-has-another-range", subject).says(format!("it has `{has}`")),
+            );
+        } else if !one.runs {
+            // A kubelet mirrors what it is to run before it has ended what ran before.
+            found.push(not_ready(&subject, "its container does not run yet"));
+        }
+    }
+    if seen.len() < expected {
+        let text = format!(
+            "the flags of {} of {} are seen from here; `controlplane wait --host` on each host looks at its own",
+            seen.len(),
+            counted(expected, "API server", "API servers")
+        );
+        found.push(Finding::error("api-server-unseen", API_SERVER).says(text));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_must_run_with_the_range() {
+        let seen = |range: &str, runs: bool| Seen {
+            component: API_SERVER,
+            source: "pod",
+            at: "kube-apiserver-a on a".to_string(),
+            range: Some(range.to_string()),
+            runs,
+        };
+        let codes = |seen: &[Seen], endpoints: usize| -> Vec<&str> {
+            let mut found = judge(seen, Some("10.200.0.0/16"), endpoints);
+            found.extend(unreached(seen.len(), endpoints));
+            found.iter().map(|finding| finding.code).collect()
+        };
+        let there = seen("10.200.0.0/16", true);
+        assert_eq!(codes(&[there.clone(), there.clone()], 2), Vec::<&str>::new());
+        assert_eq!(codes(std::slice::from_ref(&there), 2), ["api-server-unseen"]);
+        let text = "one of two is no endpoint yet";
+        assert_eq!(codes(&[there.clone(), there.clone()], 1), ["api-server-not-ready"], "{text}");
+        let old = [seen("10.96.0.0/16", true)];
+        assert_eq!(judge(&old, None, 1), [], "any range will do");
+        assert_eq!(codes(&[there.clone(), seen("10.200.0.0/16", false)], 2), ["api-server-not-ready"]);
+        assert_eq!(codes(&[there, seen("10.96.0.0/16", true)], 2), ["api-server-has-another-range"]);
+    }
+}

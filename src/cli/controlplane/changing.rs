@@ -1,0 +1,123 @@
+//! Files of this host that a command changes: shown as a difference, asked about, replaced one after the other, and the old
+//! ones kept.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::failure::Failure;
+use crate::cli::output::{Output, Tone};
+use crate::cli::{Context, Outcome, file_suffix};
+use crate::host::replace::{Keep, Replacement, replace};
+
+/// Whether to change anything.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ConsentArgs {
+    /// Only show the difference
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// A file with another value in it.
+#[derive(Serialize)]
+pub(super) struct ChangedFile {
+    pub(super) file: PathBuf,
+    /// Whose configuration it is.
+    pub(super) component: &'static str,
+    pub(super) before: String,
+    pub(super) after: String,
+    /// The file that keeps the old content.
+    pub(super) kept: Option<PathBuf>,
+    #[serde(skip)]
+    pub(super) old: String,
+    #[serde(skip)]
+    pub(super) new: String,
+}
+
+/// What such a command prints with `-o json`.
+#[derive(Serialize)]
+struct Changed {
+    version: u8,
+    /// `unchanged`, `planned` or `changed`.
+    status: &'static str,
+    files: Vec<ChangedFile>,
+}
+
+/// What is said about it.
+pub(super) struct Words {
+    /// If there is nothing to change.
+    pub(super) already: String,
+    /// Before anything is changed.
+    pub(super) question: &'static str,
+    /// Afterwards: what comes next.
+    pub(super) next: String,
+}
+
+/// Changes the files, in this order: each is good by itself. The old ones are kept in a folder, which is made, or beside them.
+pub(super) fn change(
+    context: &Context,
+    consent: &ConsentArgs,
+    files: Vec<ChangedFile>,
+    folder: Option<&Path>,
+    words: &Words,
+) -> Result<Outcome, Failure> {
+    let mut changed = Changed { version: 1, status: "planned", files };
+    if changed.files.is_empty() {
+        changed.status = "unchanged";
+        context.output.data(&changed, |_| Ok(String::new()))?;
+        context.output.progress(&words.already);
+        return Ok(Outcome::Done);
+    }
+    if consent.dry_run {
+        context.output.data(&changed, |output| Ok(changed.text(output)))?;
+        context.output.note("nothing was written (`--dry-run`)");
+        return Ok(Outcome::Done);
+    }
+    context.output.progress(&changed.text(&context.output));
+    context.output.ask(words.question, consent.yes)?;
+    changed.write(folder)?;
+    if context.output.is_structured() {
+        context.output.data(&changed, |_| Ok(String::new()))?;
+    }
+    let kept: Vec<String> =
+        changed.files.iter().filter_map(|file| Some(file.kept.as_ref()?.display().to_string())).collect();
+    let count = if kept.len() == 1 { "file is" } else { "files are" };
+    context.output.progress(&format!("changed; the old {count} kept: {}\n{}", kept.join(", "), words.next));
+    Ok(Outcome::Done)
+}
+
+impl Changed {
+    fn text(&self, output: &Output) -> String {
+        let mut lines = Vec::new();
+        for file in &self.files {
+            lines.push(output.paint(Tone::Strong, &file.file.display().to_string()));
+            for (number, (old, new)) in (1..).zip(file.old.lines().zip(file.new.lines())) {
+                if old != new {
+                    lines.push(output.paint(Tone::Bad, &format!("- {number}: {}", old.trim())));
+                    lines.push(output.paint(Tone::Good, &format!("+ {number}: {}", new.trim())));
+                }
+            }
+        }
+        lines.join("\n")
+    }
+
+    fn write(&mut self, folder: Option<&Path>) -> Result<(), Failure> {
+        if let Some(folder) = folder {
+            let refused = |error| Failure::refused(format!("`{}`: {error}", folder.display()));
+            std::fs::create_dir_all(folder).map_err(refused)?;
+        }
+        let suffix = file_suffix();
+        let keep = folder.map_or(Keep::Beside(&suffix), |folder| Keep::In(folder, &suffix));
+        for file in &mut self.files {
+            let new = Replacement { path: file.file.clone(), content: file.new.clone().into_bytes() };
+            let old = replace(&[new], Some(keep)).map_err(|error| Failure::refused(error.to_string()))?;
+            file.kept = old.into_iter().next();
+        }
+        self.status = "changed";
+        Ok(())
+    }
+}

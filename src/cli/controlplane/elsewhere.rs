@@ -1,0 +1,54 @@
+//! Distributions that configure a cluster elsewhere than in static Pods' manifests: what to change there.
+
+use std::path::Path;
+
+use crate::cli::failure::Failure;
+
+/// A sign of one on a host; how its Service range is changed, and how the DNS address that kubelets tell Pods.
+struct Distribution {
+    sign: &'static str,
+    range: &'static str,
+    dns: &'static str,
+}
+
+const DISTRIBUTIONS: [Distribution; 4] = [
+    Distribution {
+        sign: "/etc/rancher/k3s",
+        range: "K3s: `service-cidr: VALUE` in /etc/rancher/k3s/config.yaml of every server, then restart k3s",
+        dns: "K3s: `cluster-dns: VALUE` in /etc/rancher/k3s/config.yaml of every server, then restart k3s, on agents, too",
+    },
+    Distribution {
+        sign: "/etc/rancher/rke2",
+        range: "RKE2: `service-cidr: VALUE` in /etc/rancher/rke2/config.yaml of every server, then restart rke2-server",
+        dns: "RKE2: `cluster-dns: VALUE` in /etc/rancher/rke2/config.yaml of every server, then restart rke2-server, and \
+              rke2-agent on agents",
+    },
+    Distribution {
+        sign: "/opt/kops",
+        range: "kOps: `spec.serviceClusterIPRange: VALUE` by `kops edit cluster`, then `kops update cluster --yes` and a \
+                rolling update of the control plane",
+        dns: "kOps: `spec.kubeDNS.serverIP: VALUE` by `kops edit cluster`, then `kops update cluster --yes` and a rolling \
+              update",
+    },
+    Distribution {
+        sign: "/etc/systemd/system/kube-apiserver.service",
+        range: "systemd: `--service-cluster-ip-range=VALUE` in kube-apiserver.service, then `systemctl daemon-reload` and a \
+                restart",
+        dns: "systemd: `clusterDNS: [VALUE]` in the file of `kubelet --config` on every node, or its `--cluster-dns=VALUE`, \
+              then a restart",
+    },
+];
+
+/// Adds what to do about the Service range on this host.
+pub(super) fn range(failure: Failure, to: &str) -> Failure {
+    here().fold(failure, |failure, one| failure.hint(one.range.replace("VALUE", to)))
+}
+
+/// Adds what to do about the kubelets' DNS address on this host.
+pub(super) fn dns(failure: Failure, to: &str) -> Failure {
+    here().fold(failure, |failure, one| failure.hint(one.dns.replace("VALUE", to)))
+}
+
+fn here() -> impl Iterator<Item = &'static Distribution> {
+    DISTRIBUTIONS.iter().filter(|one| Path::new(one.sign).exists())
+}

@@ -1,0 +1,98 @@
+//! `netsurgeon controlplane set-dns`: another address of the cluster's DNS in the kubelet's configuration of this host.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::changing::{ChangedFile, ConsentArgs, Words, change};
+use super::elsewhere;
+use crate::cli::failure::Failure;
+use crate::cli::{Context, Outcome};
+use crate::wire::yaml::{Part, Yaml};
+
+/// Where kubeadm has the kubelet's configuration (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
+const CONFIG: &str = "/var/lib/kubelet/config.yaml";
+const KEY: [&str; 1] = ["clusterDNS"];
+
+/// Change the address of the cluster's DNS in the kubelet's configuration of this host
+///
+/// `clusterDNS`; every other byte of the file stays, and the old file is kept beside it. It is in force once the kubelet is
+/// restarted, and Pods are told of it when they are made: run this on every node, while old and new address answer. Where
+/// kubelets are configured elsewhere (K3s, RKE2, kOps), says what to change there.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon controlplane set-dns --to 10.200.0.10 --dry-run
+  netsurgeon controlplane set-dns --to 10.200.0.10 --yes && systemctl restart kubelet
+  netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a      # where there are several")]
+pub(super) struct SetDnsArgs {
+    /// The new address
+    #[arg(long, value_name = "ADDRESS")]
+    to: IpAddr,
+    /// The old one [default: the only one of that family]
+    #[arg(long, value_name = "ADDRESS")]
+    from: Option<IpAddr>,
+    /// The kubelet's configuration
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    config: PathBuf,
+    #[command(flatten)]
+    consent: ConsentArgs,
+}
+
+/// Runs the command.
+pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failure> {
+    let to = args.to.to_string();
+    let file = args.changed().map_err(|failure| elsewhere::dns(failure, &to))?;
+    let before = file.as_ref().map(|file| file.before.clone()).unwrap_or_default();
+    let words = Words {
+        already: format!("{} has `{to}` already", args.config.display()),
+        question: "Replace this file?",
+        next: format!(
+            "in force once the kubelet is restarted: `systemctl restart kubelet`\n\
+             to go back: `netsurgeon controlplane set-dns --from {to} --to {before}`"
+        ),
+    };
+    change(context, &args.consent, file.into_iter().collect(), None, &words)
+}
+
+impl SetDnsArgs {
+    /// Returns the file as it is to be, `None` if it has the address already.
+    fn changed(&self) -> Result<Option<ChangedFile>, Failure> {
+        let cannot =
+            |error: &dyn std::fmt::Display| Failure::refused(format!("`{}`: {error}", self.config.display()));
+        let old = std::fs::read_to_string(&self.config).map_err(|error| cannot(&error))?;
+        let yaml = Yaml::parse(&old).map_err(|error| cannot(&error))?;
+        let Some(before) = self.before(&yaml)? else { return Ok(None) };
+        let after = self.to.to_string();
+        match yaml.with_part(&KEY, &before, &after).map_err(|error| cannot(&error))? {
+            Part::Changed(new) => {
+                let file = self.config.clone();
+                Ok(Some(ChangedFile { file, component: "kubelet", before, after, kept: None, old, new }))
+            }
+            Part::There | Part::Other(_) => Ok(None),
+        }
+    }
+
+    /// Returns the address that is to be replaced, as it is written; `None` if the new one is there.
+    fn before(&self, yaml: &Yaml<'_>) -> Result<Option<String>, Failure> {
+        let path = Path::display(&self.config);
+        let parts = yaml.at(&KEY).map(|node| yaml.parts(node)).unwrap_or_default();
+        let there: Vec<(IpAddr, &str)> =
+            parts.into_iter().filter_map(|(_, part)| Some((part.parse().ok()?, part))).collect();
+        if there.iter().any(|(address, _)| *address == self.to) {
+            return Ok(None);
+        }
+        let all = there.iter().map(|(_, part)| format!("`{part}`")).collect::<Vec<_>>().join(", ");
+        let is_it = |(address, _): &&(IpAddr, &str)| match self.from {
+            Some(from) => *address == from,
+            None => address.is_ipv4() == self.to.is_ipv4(),
+        };
+        match (there.iter().filter(is_it).collect::<Vec<_>>().as_slice(), self.from) {
+            ([(_, part)], _) => Ok(Some((*part).to_string())),
+            (_, _) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
+            ([], Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, and not `{from}`"))),
+            _ => Err(Failure::usage(format!("`{path}` has {all}")).hint("name the old one with `--from`")),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What kubelets tell Pods of the cluster's DNS, as they say it through the API servers' node proxy.
+
+use std::net::IpAddr;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::iter;
+
+use crate::cluster::{Cluster, ClusterError};
+use crate::renumber::{Move, Renumbering, Turn};
+
+/// Nodes that are asked at the same time: each answers through an API server.
+const AT_ONCE: usize = 16;
+/// Nodes that are named.
+const NAMED: usize = 3;
+
+/// What the kubelets say.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// How many there are.
+    pub(super) count: usize,
+    /// The nodes whose kubelets tell Pods an address that was asked about.
+    nodes: Vec<String>,
+    /// Why a node did not say.
+    silent: Vec<String>,
+}
+
+/// Returns the moves of the cluster's DNS.
+pub(super) fn dns(work: &Renumbering) -> impl Iterator<Item = &Move> {
+    work.moves.iter().filter(|candidate| candidate.turn == Turn::ClusterDns)
+}
+
+/// Asks every kubelet whether it tells Pods one of these addresses.
+pub(super) async fn told(cluster: &Cluster, addresses: &[IpAddr]) -> Result<Told, ClusterError> {
+    let names: Vec<String> = cluster.nodes().await?.into_iter().map(|node| node.name).collect();
+    let count = names.len();
+    let asked = iter(names).map(|node| async move { (cluster.kubelet_dns(&node).await, node) });
+    let mut found = Told { count, ..Told::default() };
+    let mut answers = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
+    while let Some((answer, node)) = answers.next().await {
+        match answer {
+            Ok(dns) if dns.iter().any(|text| text.parse().is_ok_and(|one| addresses.contains(&one))) => {
+                found.nodes.push(node);
+            }
+            Ok(_) => {}
+            Err(error) => found.silent.push(format!("node `{node}`: {error}")),
+        }
+    }
+    found.nodes.sort_unstable();
+    found.silent.sort_unstable();
+    Ok(found)
+}
+
+impl Told {
+    /// Words which kubelets tell Pods these addresses; `None` if none does.
+    pub(super) fn words(&self, addresses: &[IpAddr]) -> Option<String> {
+        if self.nodes.is_empty() {
+            return None;
+        }
+        let named: Vec<String> = self.nodes.iter().take(NAMED).map(|node| format!("`{node}`")).collect();
+        let more = match self.nodes.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let addresses: Vec<String> = addresses.iter().map(|address| format!("`{address}`")).collect();
+        Some(format!("kubelets tell Pods {}: {}{more}", addresses.join(" or "), named.join(", ")))
+    }
+
+    /// Words what was not seen; `None` if every kubelet has answered.
+    pub(super) fn unseen(&self) -> Option<&str> {
+        self.silent.first().map(String::as_str)
+    }
+}
