@@ -24,7 +24,7 @@ const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const FLAG: &str = "service-cluster-ip-range";
 
-/// The Service range of API servers, and the DNS address of kubelets: show, change, wait
+/// The Service range of API servers, and the DNS address of kubelets: show, change
 #[derive(Debug, Args)]
 pub struct ControlPlaneArgs {
     #[command(subcommand)]

@@ -196,7 +196,7 @@ fn help_names_every_command() {
       ranges        The Service ranges: how full they are, and what is wrong with them
       inspect       Any stored object, readable
       certs         Certificates of a control plane: show, reissue, see them served
-      controlplane  The Service range of API servers, and the DNS address of kubelets: show, change, wait
+      controlplane  The Service range of API servers, and the DNS address of kubelets: show, change
       ip            Arithmetic on Service ranges, for scripts
       completions   Print a completion script for a shell
       man           Print the manual, or write its pages to a folder

@@ -17,6 +17,8 @@ use super::rig::process::{Process, wait_until};
 use super::rig::proxy::ProxyMode;
 use super::serving::{DEADLINE, NEW_RANGE, Run, Serving};
 
+/// A kube-proxy looks for its API server at least every half minute or so.
+const FOLLOWED: Duration = Duration::from_mins(2);
 /// How often a client opens a connection.
 const PERIOD: Duration = Duration::from_millis(10);
 const OLD: &str = "10.96.0.1";
@@ -128,11 +130,38 @@ impl Hosts {
             serving.netsurgeon(&words).expect(0);
             serving.cluster.obey_manifest(number).await;
             serving.netsurgeon("controlplane wait --timeout 120").expect(0);
+            every_node_leads_to_both(serving).await;
             let others = if number + 1 < self.manifests.len() { 3 } else { 0 };
             serving.netsurgeon("controlplane show --no-host").expect(others);
         }
         serving.netsurgeon(&format!("controlplane wait --range {to}")).expect(0);
     }
+}
+
+/// The kube-proxies of the rig talk to the first API server alone, and look for it at longer and longer intervals while it
+/// is away.
+async fn every_node_leads_to_both(serving: &Serving) {
+    wait_until("every node leads to both API servers", FOLLOWED, async || {
+        for node in &serving.cluster.nodes {
+            let rules = ["iptables-save", "nft list ruleset"].map(|command| {
+                let words: Vec<&str> = command.split(' ').collect();
+                node.namespace().run(words[0], &words[1..])
+            });
+            for server in &serving.cluster.api_servers {
+                // As the target of a translation: chains of endpoints that are gone stay for a while, and are empty.
+                let (port, address) =
+                    (server.url().rsplit(':').next().unwrap().to_string(), server.advertised());
+                let targets = [format!(" {address}:{port}"), format!("{address} . {port}")];
+                if !targets.iter().any(|target| rules.iter().any(|rules| rules.contains(target))) {
+                    let seen = rules.concat();
+                    let seen: Vec<&str> = seen.lines().filter(|line| line.contains(&address)).collect();
+                    return Err(format!("{} does not lead to {address}: {seen:?}", node.name));
+                }
+            }
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// Two API servers that go on serving for a moment when they are asked to end, until no node routes to them any more.
