@@ -253,7 +253,7 @@ impl From<WireError> for Failure {
             WireError::Protobuf { .. } | WireError::Json { .. } => {
                 Some("the value is damaged: compare it with the same key in an older snapshot")
             }
-            WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,
+            WireError::Yaml { .. } | WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,
         };
         let failure = Self::new(Kind::Refused, error);
         match hint {

@@ -7,7 +7,6 @@ mod connecting;
 mod gone;
 mod kubelets;
 mod renewing;
-mod rollout;
 mod sweeping;
 mod turning;
 mod watchers;

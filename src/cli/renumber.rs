@@ -143,6 +143,14 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
     lines.push(format!("digest {}", plan.digest));
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
+    lines.extend(work.unread.iter().map(|unread| {
+        format!("Not read, so to be brought into step by hand if it records the range or the DNS: {unread}")
+    }));
+    if !work.overlaps.is_empty() {
+        let text = "Calico announces ClusterIPs to routers: an old address that is held by an external IP is reached from outside \
+                    only by way of nodes that run an endpoint; `--hold shadow` holds it as before";
+        lines.push(text.to_string());
+    }
     lines.extend(work.gap.iter().map(|gap| {
         let accepted = if work.gap_accepted { " (accepted)" } else { "; give `--kube-proxy-config FILE`" };
         format!("Whether every node can hold old addresses is not known: {gap}{accepted}")

@@ -323,7 +323,7 @@ mod tests {
     }
 
     fn step(id: &str, action: Action) -> Step {
-        Step { id: StepId(id.into()), about: String::new(), action }
+        Step { id: StepId(id.into()), about: String::new(), action, apart: false }
     }
 
     fn flip() -> Step {

@@ -43,8 +43,7 @@ pub use ports::{
     WorldError,
 };
 pub use step::{
-    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap,
-    ValueChange, Wait,
+    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
 };
 pub use stop::{Stop, StopSwitch};
 

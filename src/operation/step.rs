@@ -38,6 +38,9 @@ pub struct Step {
     pub about: String,
     /// What it does, and how to undo it.
     pub action: Action,
+    /// Whether nothing stands on it: if it cannot be undone, only what it is about is left as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
 }
 
 /// The kinds of step.
@@ -193,47 +196,24 @@ pub enum ApiChange {
         /// The object's name.
         name: String,
     },
-    /// Values of an object are replaced, all of them or none.
-    Replace {
-        /// As in `apps/v1`.
+    /// A list in an object gets items and loses others, whatever else is in it. An object that is not there, or has no such
+    /// list, needs none of them.
+    List {
+        /// As in `crd.projectcalico.org/v1`.
         api_version: String,
-        /// As in `DaemonSet`.
+        /// As in `BGPConfiguration`.
         kind: String,
         /// `None` for objects without a namespace.
         namespace: Option<String>,
         /// The object's name.
         name: String,
-        /// The values.
-        values: Vec<ValueChange>,
+        /// Where the list is (RFC 6901).
+        pointer: String,
+        /// What it must have.
+        with: Vec<serde_json::Value>,
+        /// What it must not have.
+        without: Vec<serde_json::Value>,
     },
-}
-
-/// A value in an object that becomes another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ValueChange {
-    /// Where it is (RFC 6901); what is around it is there.
-    pub pointer: String,
-    /// What it must be; null if it must not be there.
-    pub before: serde_json::Value,
-    /// What it shall be; null if it shall not be there.
-    pub after: serde_json::Value,
-}
-
-impl ApiChange {
-    /// Returns what undoes a replacement; `None` for anything else, which does not say what was there.
-    pub fn inverse(&self) -> Option<Self> {
-        let Self::Replace { values, .. } = self else { return None };
-        let mut back = self.clone();
-        let swapped = values.iter().map(|value| ValueChange {
-            pointer: value.pointer.clone(),
-            before: value.after.clone(),
-            after: value.before.clone(),
-        });
-        if let Self::Replace { values, .. } = &mut back {
-            *values = swapped.collect();
-        }
-        Some(back)
-    }
 }
 
 impl fmt::Display for ApiChange {
@@ -244,7 +224,7 @@ impl fmt::Display for ApiChange {
                 write!(f, "create {} `{}`", text("/kind"), text("/metadata/name"))
             }
             Self::Delete { kind, name, .. } => write!(f, "delete {kind} `{name}`"),
-            Self::Replace { kind, name, .. } => write!(f, "change {kind} `{name}`"),
+            Self::List { kind, name, .. } => write!(f, "change {kind} `{name}`"),
         }
     }
 }

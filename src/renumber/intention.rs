@@ -44,9 +44,15 @@ pub struct Renumbering {
     /// What kubeadm's ConfigMaps record of the range, and of the address of the cluster's DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<RecordChange>,
-    /// What must know both ranges for a time: routers, and caches of the DNS on nodes.
+    /// What must know both ranges for a time: routers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
+    /// What may record the range and cannot be read, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+    /// Whether there is a NodeLocal DNSCache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_local_dns: bool,
     /// What routes Services, in words; `None` where nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_plane: Option<String>,
@@ -65,6 +71,16 @@ pub struct Renumbering {
     pub skipped: Vec<Skipped>,
 }
 
+impl Renumbering {
+    /// Returns the moves of the cluster's DNS that kubelets may tell Pods of: what has its label alone may be behind a cache.
+    pub fn dns(&self) -> impl Iterator<Item = &Move> {
+        let is_dns = |candidate: &&Move| {
+            candidate.turn == Turn::ClusterDns && matches!(candidate.name.as_str(), "kube-dns" | "coredns")
+        };
+        self.moves.iter().filter(is_dns)
+    }
+}
+
 /// What becomes of the RangeAllocation when the API servers get the new range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitmapChange {
@@ -80,35 +96,21 @@ pub struct BitmapChange {
     pub data_after: Vec<u8>,
 }
 
-/// An object of the API that is to know both ranges for as long as both are in use.
+/// A list of ranges in an object of the API, which has the new one beside the old one for as long as both are in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlap {
-    /// As in `apps/v1`.
+    /// As in `crd.projectcalico.org/v1`.
     pub api_version: String,
-    /// As in `DaemonSet`.
+    /// As in `BGPConfiguration`.
     pub kind: String,
-    /// `None` for objects without a namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
     /// The object's name.
     pub name: String,
-    /// Whether it is to know the new range alone before old addresses are given up, and not after.
-    pub ends_early: bool,
-    /// Its values.
-    pub values: Vec<OverlapValue>,
-}
-
-/// A value that knows the old range, then both, then the new one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OverlapValue {
-    /// Where it is (RFC 6901).
+    /// Where the list is (RFC 6901).
     pub pointer: String,
-    /// The old range alone.
-    pub before: serde_json::Value,
-    /// Both.
-    pub both: serde_json::Value,
-    /// The new one alone.
-    pub after: serde_json::Value,
+    /// The items that go in the end.
+    pub old: Vec<serde_json::Value>,
+    /// The items that come.
+    pub new: Vec<serde_json::Value>,
 }
 
 /// A value in a ConfigMap of `kube-system` that follows the range.

@@ -14,7 +14,7 @@ pub use error::PlanError;
 pub(super) use shadow::{give_temporaries, shadow_spec};
 
 use self::overlaps::overlaps;
-use self::records::record_changes;
+use self::records::{record_changes, unread};
 use self::shadow::make_shadow;
 
 use super::data_plane::{DataPlane, judge};
@@ -86,7 +86,9 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
         records: record_changes(survey, &options.to, &moves),
-        overlaps: overlaps(survey, &options.to, &moves),
+        overlaps: overlaps(survey, &options.to),
+        unread: unread(survey),
+        node_local_dns: survey.has_node_local_dns,
         data_plane,
         gap_accepted: gap.is_some() && options.accept_gap,
         gap,

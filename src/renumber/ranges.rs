@@ -247,7 +247,12 @@ impl Work for RangeRewrite {
             Some(before) => (edit(before, &self.after), edit(&self.after, before)),
         };
         let action = Action::Swap { forward: change(forward), backward: Some(change(backward)) };
-        vec![Step { id: StepId(format!("rewrite/{}", self.name)), about: String::new(), action }]
+        vec![Step {
+            id: StepId(format!("rewrite/{}", self.name)),
+            about: String::new(),
+            action,
+            apart: false,
+        }]
     }
 }
 

@@ -173,7 +173,7 @@ impl World for Simulation<'_> {
                 self.delete(kind, namespace.as_deref(), name).await
             }
             // Of objects that nothing else here looks at.
-            ApiChange::Replace { .. } => Ok(()),
+            ApiChange::List { .. } => Ok(()),
         }
     }
 
@@ -188,7 +188,7 @@ impl World for Simulation<'_> {
             ApiChange::Delete { kind, namespace, name, .. } => {
                 (self.key_of(kind, namespace.as_deref(), name)?, false)
             }
-            ApiChange::Replace { .. } => return Ok(Observed::NotDone),
+            ApiChange::List { .. } => return Ok(Observed::NotDone),
         };
         let exists = self.store.get(&key).await.map_err(failed)?.is_some();
         Ok(if exists == wanted { Observed::Done } else { Observed::NotDone })

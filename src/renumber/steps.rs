@@ -35,13 +35,13 @@ pub(super) struct Compiler<'a> {
 }
 
 fn step(name: &str, subject: &str, action: Action) -> Step {
-    Step { id: StepId(format!("{name}/{subject}")), about: String::new(), action }
+    Step { id: StepId(format!("{name}/{subject}")), about: String::new(), action, apart: false }
 }
 
 /// A step that belongs to one Service: it is left alone on the way back once another of that Service cannot
 /// be undone.
 fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
-    Step { id: candidate.step(name), about: candidate.id(), action }
+    Step { id: candidate.step(name), about: candidate.id(), action, apart: false }
 }
 
 /// A transaction that belongs to the way back of a Service's flip.

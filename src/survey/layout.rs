@@ -123,7 +123,7 @@ impl Layout {
         self.system_config_map("cilium-config")
     }
 
-    /// NodeLocal DNSCache: its DaemonSet, as its manifest calls it, and kOps.
+    /// The DaemonSet of NodeLocal DNSCache, as its manifest calls it, and kOps.
     pub fn node_local_dns(&self) -> Key {
         Key::from(format!("{}/daemonsets/kube-system/node-local-dns", self.prefix))
     }
@@ -166,7 +166,6 @@ impl Layout {
         ranges.push(KeyRange::exact(&self.kube_proxy_config()));
         ranges.push(KeyRange::exact(&self.cilium_config()));
         ranges.push(KeyRange::exact(&self.node_local_dns()));
-        ranges.push(KeyRange::exact(&self.system_config_map("node-local-dns")));
         ranges
     }
 }

@@ -6,15 +6,15 @@ use std::ops::ControlFlow;
 
 use super::backends::{Named, Readers};
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeLocalDns, NodeRecord, PodAddress,
-    ProxyContainer, Routing, ServiceRecord, Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ProxyContainer,
+    Routing, ServiceRecord, Survey, Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
-    self, ConfigMap, DaemonSet, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
+    self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
 };
 use crate::wire::tree;
 use crate::wire::yaml::Yaml;
@@ -109,7 +109,7 @@ struct Reader {
     cluster_id: Option<String>,
     kubeadm: Option<KubeadmConfig>,
     cluster_dns: Vec<String>,
-    node_local_dns: NodeLocalDns,
+    has_node_local_dns: bool,
     announced: Vec<(String, serde_json::Value)>,
     routing: Routing,
     encoding: Encoding,
@@ -145,7 +145,7 @@ impl Reader {
             cluster_id: None,
             kubeadm: None,
             cluster_dns: Vec::new(),
-            node_local_dns: NodeLocalDns::default(),
+            has_node_local_dns: false,
             announced: Vec::new(),
             routing: Routing::default(),
             encoding: Encoding::Protobuf,
@@ -174,7 +174,7 @@ impl Reader {
             pods: self.pods,
             kubeadm: self.kubeadm,
             cluster_dns: self.cluster_dns,
-            node_local_dns: self.node_local_dns,
+            has_node_local_dns: self.has_node_local_dns,
             announced: self.announced,
             routing: self.routing,
             encoding: self.encoding,
@@ -341,26 +341,21 @@ impl Reader {
             return self.take_router(record);
         }
         if record.key == self.layout.node_local_dns().as_bytes() {
-            let object: DaemonSet = objects::decode(record.value)?;
-            let pod = object.spec.and_then(|spec| spec.template).and_then(|template| template.spec);
-            let containers = pod.unwrap_or_default().containers;
-            self.node_local_dns.arguments = containers.into_iter().map(|container| container.args).collect();
+            self.has_node_local_dns = true;
             return Ok(());
         }
         let mut config: ConfigMap = objects::decode(record.value)?;
-        if record.key == self.layout.system_config_map("node-local-dns").as_bytes() {
-            self.node_local_dns.corefile = config.data.remove("Corefile");
-        } else if record.key == self.layout.kube_proxy_config().as_bytes() {
+        if record.key == self.layout.kube_proxy_config().as_bytes() {
             self.routing.proxy_config = config.data.remove("config.conf");
         } else if record.key == self.layout.cilium_config().as_bytes() {
             self.routing.cilium_replacement = config.data.remove("kube-proxy-replacement");
         } else {
             let text = |entry: &str| config.data.get(entry).map(String::as_str).unwrap_or_default();
             if record.key == self.layout.kubelet_config().as_bytes() {
-                self.cluster_dns = listed(text("kubelet"), &["clusterDNS"]);
+                self.cluster_dns = listed(text("kubelet"), &["clusterDNS"])?;
             } else {
                 let list = |name: &str| listed(text("ClusterConfiguration"), &["networking", name]);
-                let (service_subnets, pod_subnets) = (list("serviceSubnet"), list("podSubnet"));
+                let (service_subnets, pod_subnets) = (list("serviceSubnet")?, list("podSubnet")?);
                 self.kubeadm = Some(KubeadmConfig { service_subnets, pod_subnets });
             }
         }
@@ -383,9 +378,9 @@ fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Returns the parts of a value in YAML; none if the text cannot be read.
-fn listed(text: &str, path: &[&str]) -> Vec<String> {
-    let Ok(yaml) = Yaml::parse(text) else { return Vec::new() };
+/// Returns the parts of a value in YAML.
+fn listed(text: &str, path: &[&str]) -> Result<Vec<String>, WireError> {
+    let yaml = Yaml::parse(text).map_err(|error| WireError::Yaml { reason: error.to_string() })?;
     let parts = yaml.at(path).map(|node| yaml.parts(node)).unwrap_or_default();
-    parts.into_iter().map(|(_, part)| part.to_string()).collect()
+    Ok(parts.into_iter().map(|(_, part)| part.to_string()).collect())
 }

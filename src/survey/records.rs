@@ -39,8 +39,8 @@ pub struct Survey {
     pub kubeadm: Option<KubeadmConfig>,
     /// `clusterDNS` in the configuration that kubeadm gives kubelets.
     pub cluster_dns: Vec<String>,
-    /// NodeLocal DNSCache.
-    pub node_local_dns: NodeLocalDns,
+    /// Whether there is a NodeLocal DNSCache, by its DaemonSet.
+    pub has_node_local_dns: bool,
     /// What Calico's routers are told to announce: the name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
     pub announced: Vec<(String, serde_json::Value)>,
     /// What tells how Services are routed.
@@ -254,15 +254,6 @@ pub struct KubeadmConfig {
     pub service_subnets: Vec<String>,
     /// `networking.podSubnet` there.
     pub pod_subnets: Vec<String>,
-}
-
-/// How NodeLocal DNSCache is started, and what it serves; empty where there is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeLocalDns {
-    /// The arguments of each container of the DaemonSet `kube-system/node-local-dns`.
-    pub arguments: Vec<Vec<String>>,
-    /// The entry `Corefile` of the ConfigMap of that name.
-    pub corefile: Option<String>,
 }
 
 /// The address of one Pod.

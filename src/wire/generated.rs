@@ -474,28 +474,6 @@ pub struct Container {
     #[serde(rename = "args")]
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A DaemonSet of the cluster's own, read for how its containers are started (k8s.io/api/apps/v1).
-#[derive(serde::Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, clippy::pedantic)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct DaemonSet {
-    #[prost(message, optional, tag = "1")]
-    #[serde(rename = "metadata")]
-    pub metadata: ::core::option::Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    #[serde(rename = "spec")]
-    pub spec: ::core::option::Option<DaemonSetSpec>,
-}
-#[derive(serde::Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, clippy::pedantic)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct DaemonSetSpec {
-    #[prost(message, optional, tag = "2")]
-    #[serde(rename = "template")]
-    pub template: ::core::option::Option<SystemPod>,
-}
 #[derive(serde::Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, clippy::pedantic)]
@@ -736,13 +714,6 @@ pub static SCHEMA: &[Message] = &[
     ("CustomResourceDefinitionV1beta1", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "spec", FieldType::Message("CustomResourceDefinitionSpecV1beta1")),
-    ]),
-    ("DaemonSet", &[
-        (1, "metadata", FieldType::Message("ObjectMeta")),
-        (2, "spec", FieldType::Message("DaemonSetSpec")),
-    ]),
-    ("DaemonSetSpec", &[
-        (2, "template", FieldType::Message("SystemPod")),
     ]),
     ("FieldsV1", &[
         (1, "raw", FieldType::Text),

@@ -54,6 +54,12 @@ pub enum WireError {
         /// The parser's words.
         reason: String,
     },
+    /// A text in the object is no YAML, or cannot be taken for it.
+    #[error("broken YAML: {reason}")]
+    Yaml {
+        /// The parser's words.
+        reason: String,
+    },
     /// The value is encrypted and no key was given.
     #[error("the value is encrypted (provider `{provider}`, key `{key}`)")]
     Encrypted {

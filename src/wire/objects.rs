@@ -12,7 +12,7 @@ use super::{WireError, generated, json};
 use crate::ip::Family;
 
 pub use generated::{
-    ApiService, ConfigMap, CustomResourceDefinition, CustomResourceDefinitionV1beta1, DaemonSet,
+    ApiService, ConfigMap, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
     IpAddress as IpAddressObject, MutatingWebhookConfiguration, Namespace, Node, ObjectMeta, ParentReference,
     Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference, SystemPod,
     ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
@@ -48,7 +48,7 @@ macro_rules! kinds {
 }
 kinds! {
     ApiService = "APIService", ConfigMap = "ConfigMap", CustomResourceDefinition = "CustomResourceDefinition",
-    CustomResourceDefinitionV1beta1 = "CustomResourceDefinition", DaemonSet = "DaemonSet",
+    CustomResourceDefinitionV1beta1 = "CustomResourceDefinition",
     IpAddressObject = "IPAddress", MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
     Namespace = "Namespace", Node = "Node", Pod = "Pod", RangeAllocation = "RangeAllocation",
     Service = "Service", ServiceCidrObject = "ServiceCIDR", SystemPod = "Pod",

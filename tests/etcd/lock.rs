@@ -58,7 +58,7 @@ impl Work for Keys {
             let edits = vec![KeyEdit { key, change: KeyChange::Create { value, fill: Vec::new() } }];
             let forward = Swap { edits, checks: Vec::new() };
             let action = Action::Swap { forward, backward: None };
-            Step { id: StepId(format!("make/{name}")), about: (*name).to_string(), action }
+            Step { id: StepId(format!("make/{name}")), about: (*name).to_string(), action, apart: false }
         };
         self.0.iter().map(step).collect()
     }

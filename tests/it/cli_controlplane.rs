@@ -213,6 +213,8 @@ fn a_kubelet_that_cannot_be_told_is_left_alone() {
         (KUBELETS[0], "--from 10.97.0.10 --to 10.200.0.10", 1, "has `10.96.0.10`, and not `10.97.0.10`"),
         ("clusterDNS: [10.96.0.10, 10.97.0.10]\n", "--to 10.200.0.10", 2, "name the old one with `--from`"),
         (KUBELETS[0], "--to fd00::a", 2, "name the old one with `--from`"),
+        ("clusterDNS: [169.254.20.10]\n", "--to 10.200.0.10", 2, "a cache on the node"),
+        ("clusterDNS: [10.96.0.10, 10.200.0.10]\n", "--to 10.200.0.10", 1, "take the old one out by hand"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.yaml");

@@ -380,7 +380,12 @@ impl Work for OneWait {
 
     fn steps(&self, _stage: &Stage) -> Vec<Step> {
         let wait = Wait { name: "barrier".into(), until: "it is so".into(), batch: None };
-        vec![Step { id: StepId("wait/0".into()), about: String::new(), action: Action::Wait(wait) }]
+        vec![Step {
+            id: StepId("wait/0".into()),
+            about: String::new(),
+            action: Action::Wait(wait),
+            apart: false,
+        }]
     }
 }
 

@@ -1,5 +1,5 @@
-//! What else of a cluster knows its Service range or the address of its DNS: kubeadm's ConfigMaps, kubelets, NodeLocal
-//! DNSCache, Calico's routers. It follows, and comes back.
+//! What else of a cluster knows its Service range or the address of its DNS: kubeadm's ConfigMaps, kubelets, Calico's
+//! routers. It follows, and comes back, whatever others write into it meanwhile.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,6 @@ use super::rig::proxy::ProxyMode;
 use super::serving::{DEADLINE, Serving};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
-const CACHE: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/node-local-dns";
 const ROUTER: &str = "/apis/crd.projectcalico.org/v1/bgpconfigurations/default";
 
 const CLUSTER: &str = "# the storage team's
@@ -23,17 +22,7 @@ clusterDNS:
 - 10.96.0.10
 kind: KubeletConfiguration
 ";
-const COREFILE: &str = "cluster.local:53 {
-    errors
-    bind 169.254.20.10 10.96.0.10
-    forward . __PILLAR__CLUSTER__DNS__ {
-        force_tcp
-    }
-    health 169.254.20.10:8080
-}
-";
-
-/// Makes the objects that kubeadm, NodeLocal DNSCache and Calico would.
+/// Makes the objects that kubeadm and Calico would.
 async fn furnish(serving: &Serving) {
     let api = &serving.cluster.api;
     let map = |name: &str, entry: &str, text: &str| {
@@ -44,18 +33,6 @@ async fn furnish(serving: &Serving) {
     };
     api.create(&map("kubeadm-config", "ClusterConfiguration", CLUSTER)).await;
     api.create(&map("kubelet-config", "kubelet", KUBELET)).await;
-    api.create(&map("node-local-dns", "Corefile", COREFILE)).await;
-    let labels = json!({"k8s-app": "node-local-dns"});
-    let arguments = ["-localip", "169.254.20.10,10.96.0.10", "-conf", "/etc/Corefile"];
-    api.create(&json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"namespace": "kube-system", "name": "node-local-dns"},
-        "spec": {"selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "node-cache", "image": "x", "args": arguments}]},
-        }},
-    }))
-    .await;
     api.create(&json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": "kube-system", "name": "kube-dns", "labels": {"k8s-app": "kube-dns"}},
@@ -84,13 +61,8 @@ async fn furnish(serving: &Serving) {
     .await;
 }
 
-/// What they say: Corefile, arguments, announced ranges.
-async fn around(serving: &Serving) -> (String, Value, Value) {
-    let api = &serving.cluster.api;
-    let corefile = api.get(&format!("{CONFIG_MAPS}/node-local-dns")).await["data"]["Corefile"].clone();
-    let arguments = api.get(CACHE).await["spec"]["template"]["spec"]["containers"][0]["args"].clone();
-    let announced = api.get(ROUTER).await["spec"]["serviceClusterIPs"].clone();
-    (corefile.as_str().unwrap().to_string(), arguments[1].clone(), announced)
+async fn announced(serving: &Serving) -> Value {
+    serving.cluster.api.get(ROUTER).await["spec"]["serviceClusterIPs"].clone()
 }
 
 async fn entry(serving: &Serving, map: &str, entry: &str) -> String {
@@ -105,7 +77,7 @@ async fn it_follows_and_comes_back() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     furnish(&serving).await;
     let kubelets = [0, 1].map(|node| serving.cluster.start_kubelet(node, "10.96.0.10"));
-    let before = around(&serving).await;
+    let before = announced(&serving).await;
     let records =
         ["kubeadm-config", "kubelet-config"].map(|name| format!("/registry/configmaps/kube-system/{name}"));
     let stored = async |serving: &Serving| {
@@ -123,10 +95,8 @@ async fn it_follows_and_comes_back() {
         CLUSTER.replace("10.96.", "10.200.")
     );
     assert_eq!(entry(&serving, "kubelet-config", "kubelet").await, KUBELET.replace("10.96.", "10.200."));
-    let (corefile, local, announced) = around(&serving).await;
-    assert_eq!(corefile, COREFILE.replace("10.96.0.10\n", "10.96.0.10 10.200.0.10\n"));
-    assert_eq!(local, "169.254.20.10,10.96.0.10,10.200.0.10");
-    assert_eq!(announced, json!([{"cidr": "10.96.0.0/16"}, {"cidr": "10.200.0.0/16"}]));
+    let range = |cidr: &str| json!({"cidr": cidr});
+    assert_eq!(announced(&serving).await, json!([range("10.96.0.0/16"), range("10.200.0.0/16")]));
 
     // Someone has begun with the kubelets: that is what a way back must not forget.
     set_dns(&serving, &kubelets[0], "10.200.0.10");
@@ -134,8 +104,12 @@ async fn it_follows_and_comes_back() {
     let back = serving
         .netsurgeon(&format!("operation rollback {operation} --yes --linger 1 --confirm flags"))
         .expect(0);
-    assert!(back.err.contains("kubelets tell Pods `10.200.0.10`: `node-1`"), "{}", back.err);
-    assert_eq!(around(&serving).await, before);
+    assert!(
+        back.err.contains("kubelets tell Pods `10.200.0.10`: `node-1`; there `netsurgeon"),
+        "{}",
+        back.err
+    );
+    assert_eq!(announced(&serving).await, before);
     assert_eq!(stored(&serving).await, bytes, "byte for byte");
     set_dns(&serving, &kubelets[0], "10.96.0.10");
     serving.wait_for_one_range().await;
@@ -143,11 +117,31 @@ async fn it_follows_and_comes_back() {
 
     let words = serving.apply_words().replace("before.db", "again.db");
     serving.apply_with(&words, "10.200.0.0/16").await;
-    to_the_end(&serving, &kubelets).await;
-    let (corefile, local, announced) = around(&serving).await;
-    assert_eq!(corefile, COREFILE.replace("10.96.", "10.200."));
-    assert_eq!(local, "169.254.20.10,10.200.0.10");
-    assert_eq!(announced, json!([{"cidr": "10.200.0.0/16"}]));
+    // What somebody adds meanwhile stays, and what somebody else wrote is no reason to stop.
+    let more = json!([range("10.96.0.0/16"), range("192.0.2.0/24"), range("10.200.0.0/16")]);
+    serving.cluster.api.merge(ROUTER, &json!({"spec": {"serviceClusterIPs": more}})).await;
+    to_the_end(&serving, &kubelets);
+    assert_eq!(announced(&serving).await, json!([range("192.0.2.0/24"), range("10.200.0.0/16")]));
+    serving.assert_clean();
+}
+
+/// A ConfigMap that cannot be brought back holds up nothing else: the flag is asked for, and everything returns.
+#[tokio::test]
+async fn a_record_that_is_gone_holds_up_nothing() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    furnish(&serving).await;
+    let operation = serving.apply("").await;
+    serving.cluster.api.delete(&format!("{CONFIG_MAPS}/kubelet-config")).await;
+    serving.cluster.api.delete(ROUTER).await;
+    let rollback = format!("operation rollback {operation} --yes --linger 1");
+    let paused = serving.netsurgeon(&rollback).expect(6);
+    assert!(paused.err.contains("--confirm flags"), "{}", paused.err);
+    serving.restart_with("10.96.0.0/16").await;
+    let stuck = serving.netsurgeon(&format!("{rollback} --confirm flags")).expect(5);
+    assert!(stuck.err.contains("1 step could not be undone"), "{}", stuck.err);
+    assert!(stuck.err.contains("`record/kubelet-config-10.96.0.10`"), "{}", stuck.err);
+    assert_eq!(entry(&serving, "kubeadm-config", "ClusterConfiguration").await, CLUSTER);
+    serving.wait_for_one_range().await;
     serving.assert_clean();
 }
 
@@ -158,8 +152,8 @@ fn set_dns(serving: &Serving, kubelet: &Kubelet, to: &str) {
     kubelet.restart();
 }
 
-/// It is seen by itself what kubelets say, and that the caches on the nodes were made anew.
-async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
+/// It is seen by itself what kubelets say.
+fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
     let words = "renumber retire --yes --confirm soak --confirm certificates-after";
     let paused = serving.netsurgeon(words).expect(6);
     assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-1`, `node-2`"), "{}", paused.err);
@@ -167,19 +161,6 @@ async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
     let paused = serving.netsurgeon(words).expect(6);
     assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-2`"), "{}", paused.err);
     set_dns(serving, &kubelets[1], "10.200.0.10");
-
-    let mut retiring = serving.start_netsurgeon(words);
-    let generation = serving.cluster.api.get(CACHE).await["metadata"]["generation"].clone();
-    wait_until("the cache's arguments change", DEADLINE, async || {
-        assert_eq!(retiring.ended(), None, "it waits for the caches");
-        let now = serving.cluster.api.get(CACHE).await["metadata"]["generation"].clone();
-        if now == generation { Err(now.to_string()) } else { Ok(()) }
-    })
-    .await;
-    // As the controller of DaemonSets would say it.
-    let count = json!({"observedGeneration": generation.as_u64().unwrap() + 1, "desiredNumberScheduled": 2,
-        "currentNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2,
-        "numberMisscheduled": 0});
-    serving.cluster.api.merge(&format!("{CACHE}/status"), &json!({"status": count})).await;
-    assert_eq!(retiring.end().await, 0);
+    let done = serving.netsurgeon(words).expect(0);
+    assert!(done.err.contains("cluster-dns: seen to be done: none of 2 kubelets"), "{}", done.err);
 }

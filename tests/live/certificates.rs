@@ -248,6 +248,7 @@ async fn and_back_by_netsurgeon_alone() {
     hosts.set_range(&mut serving, "10.96.0.0/16").await;
     let back = serving.netsurgeon(&rollback).expect(0);
     assert!(back.err.contains("flags: seen to be done"), "{}", back.err);
+    assert!(back.err.contains("`netsurgeon certs reissue --drop-ip 10.200.0.1`"), "{}", back.err);
     println!("connections to {OLD}: {}", old.stop());
     serving.wait_for_one_range().await;
     serving.assert_clean();

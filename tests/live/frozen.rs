@@ -76,8 +76,8 @@ async fn stored(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
     let mut stored = BTreeMap::new();
     let mut visitor = |record: Record<'_>| {
         let key = String::from_utf8_lossy(record.key).into_owned();
-        let passing = ["/registry/events/", "/registry/leases/", "/registry/masterleases/"];
-        if !passing.iter().any(|prefix| key.starts_with(prefix)) {
+        let passing = ["events", "leases", "masterleases", "peerserverleases"];
+        if !passing.iter().any(|resource| key.starts_with(&format!("/registry/{resource}/"))) {
             let is_allocation = key.starts_with("/registry/ranges/");
             let revision = record.mod_revision.0.to_be_bytes().to_vec();
             stored.insert(key, if is_allocation { record.value.to_vec() } else { revision });

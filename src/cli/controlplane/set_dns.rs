@@ -80,19 +80,27 @@ impl SetDnsArgs {
         let parts = yaml.at(&KEY).map(|node| yaml.parts(node)).unwrap_or_default();
         let there: Vec<(IpAddr, &str)> =
             parts.into_iter().filter_map(|(_, part)| Some((part.parse().ok()?, part))).collect();
-        if there.iter().any(|(address, _)| *address == self.to) {
-            return Ok(None);
-        }
         let all = there.iter().map(|(_, part)| format!("`{part}`")).collect::<Vec<_>>().join(", ");
-        let is_it = |(address, _): &&(IpAddr, &str)| match self.from {
-            Some(from) => *address == from,
-            None => address.is_ipv4() == self.to.is_ipv4(),
-        };
-        match (there.iter().filter(is_it).collect::<Vec<_>>().as_slice(), self.from) {
-            ([(_, part)], _) => Ok(Some((*part).to_string())),
-            (_, _) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
-            ([], Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, and not `{from}`"))),
-            _ => Err(Failure::usage(format!("`{path}` has {all}")).hint("name the old one with `--from`")),
+        let is_there = there.iter().any(|(address, _)| *address == self.to);
+        let old: Vec<&str> =
+            there.iter().filter(|(address, _)| self.is_old(*address)).map(|(_, part)| *part).collect();
+        match (old.as_slice(), is_there, self.from) {
+            ([], true, _) => Ok(None),
+            ([part], false, _) => Ok(Some((*part).to_string())),
+            (_, true, _) => Err(Failure::refused(format!("`{path}` has {all}")).hint("take the old one out by hand")),
+            (..) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
+            ([], _, Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, and not `{from}`"))),
+            (..) => Err(Failure::usage(format!("`{path}` has {all}"))
+                .hint("name the old one with `--from`; a link-local address is that of a cache on the node, and may stay")),
+        }
+    }
+
+    /// A link-local address is that of a cache on the node (NodeLocal DNSCache), and replaced only if it is named.
+    fn is_old(&self, address: IpAddr) -> bool {
+        let is_local = matches!(address, IpAddr::V4(address) if address.is_link_local());
+        match self.from {
+            Some(from) => address == from,
+            None => address.is_ipv4() == self.to.is_ipv4() && address != self.to && !is_local,
         }
     }
 }

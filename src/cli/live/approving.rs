@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use async_trait::async_trait;
 
 use super::kubelets;
-use super::rollout::rolled_out;
 use crate::certs::Certificate;
 use crate::cli::controlplane::{Places, not_yet};
 use crate::cli::output::{Output, counted};
@@ -60,10 +59,6 @@ impl Confirmations<'_> {
                 Some(self.every_certificate(&[old, new], None).await)
             }
             ("cluster-dns", _) if !back => Some(self.every_kubelet().await),
-            ("node-local-dns", _) if !back => Some(match self.cluster {
-                Some(cluster) => rolled_out(cluster, "kube-system", "node-local-dns").await,
-                None => Err("the API is not asked".to_string()),
-            }),
             ("certificates-after", Some((old, new))) => {
                 let seen = self.every_certificate(&[new], Some(old)).await;
                 Some(
@@ -89,7 +84,7 @@ impl Confirmations<'_> {
     /// Asks every kubelet. None may tell Pods the old address of the DNS; it may tell them of a cache on its node.
     async fn every_kubelet(&self) -> Result<String, String> {
         let cluster = self.cluster.ok_or("the API is not asked")?;
-        let old: Vec<IpAddr> = kubelets::dns(self.work).map(|candidate| candidate.old_address).collect();
+        let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
         let told = kubelets::told(cluster, &old).await.map_err(|error| error.to_string())?;
         match (told.words(&old), told.unseen()) {
             (Some(words), _) => Err(words),
@@ -117,6 +112,17 @@ impl Confirmations<'_> {
         let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
         Ok(format!("seen to be done, on {}", names.join(", ")))
     }
+}
+
+/// Whether every API server's certificate carries an address.
+pub(super) async fn carried_by_all(cluster: &Cluster, address: IpAddr) -> bool {
+    let servers = cluster.api_servers().await.unwrap_or_default();
+    for server in &servers {
+        if !presented(&server.to_string()).await.is_ok_and(|certificate| certificate.covers(address)) {
+            return false;
+        }
+    }
+    !servers.is_empty()
 }
 
 async fn presented(server: &str) -> Result<Certificate, String> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::approving::Confirmations;
+use super::approving::{Confirmations, carried_by_all};
 use super::kubelets;
 use super::{Api, LiveArgs, Session};
 use crate::cli::Context;
@@ -14,9 +14,9 @@ use crate::cli::gates::Gates;
 use crate::cli::metrics::Metrics;
 use crate::cli::output::{Output, counted};
 use crate::operation::World;
-use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use crate::renumber::without_api::WithoutApi;
+use crate::renumber::{Renumbering, Turn};
 use crate::store::etcd::EtcdStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::Survey;
@@ -75,15 +75,35 @@ impl Session {
         Ok(Self { store, api: Api::Silent(pause), id, metrics, gates: Gates::default() })
     }
 
-    /// Says if kubelets go on telling Pods the address that the cluster's DNS has no more.
-    pub async fn warn_of_kubelets(&self, output: &Output, work: &Renumbering) {
-        let new: Vec<IpAddr> = kubelets::dns(work).map(|candidate| candidate.new_address).collect();
+    /// Says, before a rollback, which kubelets tell Pods an address of the DNS that goes with it.
+    pub async fn warn_of_kubelets(&self, output: &Output, args: &LiveArgs, work: &Renumbering) {
+        let new: Vec<IpAddr> = work.dns().map(|candidate| candidate.new_address).collect();
         let Api::Answers(cluster) = &self.api else { return };
-        if new.is_empty() {
-            return;
+        let Ok(told) = kubelets::told(cluster, &new).await else { return };
+        if let (Some(words), false) = (told.words(&new), new.is_empty()) {
+            let set = work.dns().map(|dns| {
+                let (old, new) = (dns.old_address, dns.new_address);
+                format!("`netsurgeon controlplane set-dns --from {new} --to {old}`")
+            });
+            output.warn(&format!(
+                "{words}; there {}, and restart the kubelet, within {} s of the last move back (`--linger`)",
+                set.collect::<Vec<_>>().join(" and "),
+                args.linger
+            ));
         }
-        if let Some(words) = kubelets::told(cluster, &new).await.ok().and_then(|told| told.words(&new)) {
-            output.warn(&format!("{words}; set `clusterDNS` back there: `netsurgeon controlplane set-dns`"));
+    }
+
+    /// Says, after a rollback, if certificates carry an address that is gone.
+    pub async fn say_what_is_left(&self, output: &Output, work: &Renumbering) {
+        let Api::Answers(cluster) = &self.api else { return };
+        let kubernetes = work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
+        if let Some(address) = kubernetes.map(|candidate| candidate.new_address)
+            && carried_by_all(cluster, address).await
+        {
+            output.note(&format!(
+                "the API servers' certificates carry `{address}` beside the old address, which harms nobody; to take it away: \
+                 `netsurgeon certs reissue --drop-ip {address}`"
+            ));
         }
     }
 

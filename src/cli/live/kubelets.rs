@@ -6,7 +6,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 
 use crate::cluster::{Cluster, ClusterError};
-use crate::renumber::{Move, Renumbering, Turn};
 
 /// Nodes that are asked at the same time: each answers through an API server.
 const AT_ONCE: usize = 16;
@@ -22,11 +21,6 @@ pub(super) struct Told {
     nodes: Vec<String>,
     /// Why a node did not say.
     silent: Vec<String>,
-}
-
-/// Returns the moves of the cluster's DNS.
-pub(super) fn dns(work: &Renumbering) -> impl Iterator<Item = &Move> {
-    work.moves.iter().filter(|candidate| candidate.turn == Turn::ClusterDns)
 }
 
 /// Asks every kubelet whether it tells Pods one of these addresses.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::summary;
+use super::{also, summary};
 use crate::cli::failure::Failure;
 use crate::cli::gates::GateArgs;
 use crate::cli::live::{LiveArgs, Ongoing, Session, release};
@@ -179,6 +179,9 @@ async fn decide(
         ))
         .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
         .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"));
+    }
+    if let Some(also) = also::table_of(&plan.work) {
+        context.output.progress(&also);
     }
     context.output.progress(&summary(&plan, &session.store.describe()));
     let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));

@@ -198,6 +198,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     };
     let mut ongoing = session.find(args.operation.as_deref()).await?;
     let lock = session.lock(&args.live, &ongoing.operation, "roll the renumbering back").await?;
+    session.warn_of_kubelets(&context.output, &args.live, &ongoing.plan.work).await;
     let undone = match args.live.ask(&context.output, &format!("Roll `{}` back?", ongoing.operation)) {
         Ok(()) => session.roll_back(context, &args.live, &mut ongoing, &lock).await,
         Err(failure) => Err(failure),
@@ -222,7 +223,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
             ongoing.operation
         )));
     }
-    session.warn_of_kubelets(&context.output, &ongoing.plan.work).await;
+    session.say_what_is_left(&context.output, &ongoing.plan.work).await;
     context.output.progress("rolled back: every Service has its old address");
     Ok(Outcome::Done)
 }

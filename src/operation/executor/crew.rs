@@ -282,7 +282,9 @@ impl Crew<'_> {
             }
             Err(error) if error.is_about_one_object() => {
                 let reason = self.leave_alone(step, &error, State::UndoFailed).await?;
-                lock(unwinding).stuck.insert(step.about.clone());
+                if !step.apart {
+                    lock(unwinding).stuck.insert(step.about.clone());
+                }
                 Ok(Outcome::Stuck(reason))
             }
             Err(error) => Err(error),

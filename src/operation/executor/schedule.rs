@@ -107,7 +107,7 @@ mod tests {
     use crate::operation::step::{ApiChange, External, KeyChange, KeyEdit, StepId, Wait};
 
     fn step(id: &str, about: &str, action: Action) -> Step {
-        Step { id: StepId(id.into()), about: about.into(), action }
+        Step { id: StepId(id.into()), about: about.into(), action, apart: false }
     }
 
     fn writes(id: &str, about: &str, keys: &[&str]) -> Step {

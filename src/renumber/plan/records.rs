@@ -2,6 +2,7 @@
 
 use crate::ip::ServiceCidr;
 use crate::renumber::intention::{Move, RecordChange, Turn};
+use crate::store::Key;
 use crate::survey::Survey;
 
 /// Returns what is to be changed: `networking.serviceSubnet`, from which `kubeadm upgrade` writes the API server's flag, and
@@ -32,4 +33,14 @@ pub(super) fn record_changes(survey: &Survey, to: &ServiceCidr, moves: &[Move]) 
         }
     }
     changes
+}
+
+/// Returns what would be changed if it could be read.
+pub(super) fn unread(survey: &Survey) -> Vec<String> {
+    let layout = &survey.layout;
+    let singles = [layout.kubeadm_config(), layout.kubelet_config()];
+    let routers = layout.calico_routers();
+    let is_one = |key: &Key| singles.contains(key) || key.as_bytes().starts_with(routers.as_bytes());
+    let found = survey.unreadable.iter().filter(|unread| is_one(&unread.key));
+    found.map(|unread| format!("`{}`: {}", unread.key, unread.reason)).collect()
 }

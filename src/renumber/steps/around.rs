@@ -1,10 +1,11 @@
-//! The steps that change what else of a cluster knows the range: kubeadm's ConfigMaps, routers, caches of the DNS.
+//! The steps that change what else of a cluster knows the range: kubeadm's ConfigMaps, and routers.
+
+use serde_json::Value;
 
 use super::Compiler;
 use super::edits::both;
-use super::range::external;
-use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, StepId, ValueChange};
-use crate::renumber::intention::{Overlap, OverlapValue, RecordChange};
+use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, StepId};
+use crate::renumber::intention::{Overlap, RecordChange};
 use crate::wire::edit::FieldChange;
 use crate::wire::{Field, FieldEdit};
 
@@ -21,54 +22,40 @@ impl Compiler<'_> {
         };
         let action = both(edit(vec![forward]), edit(backward));
         let id = StepId(format!("record/{}-{}", record.config_map, record.before.replace('/', "-")));
-        Step { id, about: format!("ConfigMap kube-system/{}", record.config_map), action }
+        Step { id, about: format!("ConfigMap kube-system/{}", record.config_map), action, apart: true }
     }
 
-    /// Tells an object of both ranges.
+    /// Adds the new range beside the old one.
     pub(in crate::renumber) fn overlap(overlap: &Overlap) -> Step {
-        let forward = change(overlap, |value| (&value.before, &value.both));
-        around("overlap", overlap, forward)
+        let back = change(overlap, &[], &overlap.new);
+        around("overlap", overlap, change(overlap, &overlap.new, &[]), Some(back))
     }
 
-    /// Tells them of the new range alone: those that need to know before old addresses are given up, or the others.
-    pub(super) fn overlaps_end(&self, early: bool) -> Vec<Step> {
-        let mut steps = Vec::new();
-        for overlap in self.work.overlaps.iter().filter(|overlap| overlap.ends_early == early) {
-            let forward = change(overlap, |value| (&value.both, &value.after));
-            steps.push(around("overlap-end", overlap, forward));
-        }
-        if early && !steps.is_empty() {
-            // `__PILLAR__CLUSTER__DNS__` in its Corefile is the environment of its Pods (kubernetes/dns `cmd/node-cache`).
-            steps.push(external(
-                "node-local-dns",
-                "wait until every Pod of DaemonSet `kube-system/node-local-dns` was made anew".to_string(),
-                "those that are older ask the DNS at an old address, which they have from their environment",
-            ));
-        }
-        steps
+    /// Takes the old range away.
+    pub(super) fn overlaps_end(&self) -> Vec<Step> {
+        let end = |overlap| around("overlap-end", overlap, change(overlap, &[], &overlap.old), None);
+        self.work.overlaps.iter().map(end).collect()
     }
 }
 
-fn change<'v>(
-    overlap: &'v Overlap,
-    of: impl Fn(&'v OverlapValue) -> (&'v serde_json::Value, &'v serde_json::Value),
-) -> ApiChange {
-    let values = overlap.values.iter().map(|value| {
-        let (before, after) = of(value);
-        ValueChange { pointer: value.pointer.clone(), before: before.clone(), after: after.clone() }
-    });
-    ApiChange::Replace {
+fn change(overlap: &Overlap, with: &[Value], without: &[Value]) -> ApiChange {
+    ApiChange::List {
         api_version: overlap.api_version.clone(),
         kind: overlap.kind.clone(),
-        namespace: overlap.namespace.clone(),
+        namespace: None,
         name: overlap.name.clone(),
-        values: values.collect(),
+        pointer: overlap.pointer.clone(),
+        with: with.to_vec(),
+        without: without.to_vec(),
     }
 }
 
-fn around(name: &str, overlap: &Overlap, forward: ApiChange) -> Step {
-    let subject = format!("{}-{}", overlap.kind, overlap.name);
-    let backward = forward.inverse();
-    let about = format!("{} {}", overlap.kind, overlap.name);
-    Step { id: StepId(format!("{name}/{subject}")), about, action: Action::Api { forward, backward } }
+fn around(name: &str, overlap: &Overlap, forward: ApiChange, backward: Option<ApiChange>) -> Step {
+    let id = StepId(format!("{name}/{}-{}", overlap.kind, overlap.name));
+    Step {
+        id,
+        about: format!("{} {}", overlap.kind, overlap.name),
+        action: Action::Api { forward, backward },
+        apart: true,
+    }
 }

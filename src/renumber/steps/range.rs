@@ -182,7 +182,7 @@ impl Compiler<'_> {
     pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
         let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
         let action = both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits));
-        Step { id: bits_step(batch), about: String::new(), action }
+        Step { id: bits_step(batch), about: String::new(), action, apart: false }
     }
 
     pub(super) fn range_key(&self) -> Key {
@@ -200,17 +200,33 @@ impl Compiler<'_> {
     /// What must happen while the old addresses are held.
     pub(in crate::renumber) fn close(&self) -> Vec<Step> {
         let mut steps = Vec::new();
-        let dns = self.work.moves.iter().filter(|candidate| candidate.turn == Turn::ClusterDns);
-        let pairs: Vec<_> = dns.map(|dns| (dns.old_address, dns.new_address)).collect();
-        if !pairs.is_empty() {
-            let set = pairs.iter().map(|(old, new)| format!("`{new}` in place of `{old}`"));
+        let dns: Vec<_> = self.work.dns().map(|dns| (dns.old_address, dns.new_address)).collect();
+        let pairs = |words: &str| {
+            let pairs = dns
+                .iter()
+                .map(|(old, new)| words.replace("OLD", &old.to_string()).replace("NEW", &new.to_string()));
+            pairs.collect::<Vec<_>>().join(", ")
+        };
+        if self.work.node_local_dns {
             let what = format!(
-                "tell the kubelets the new address of the cluster's DNS (`clusterDNS`): {}; on each node: `netsurgeon \
-                 controlplane set-dns`, then restart the kubelet",
-                set.collect::<Vec<_>>().join(", ")
+                "NodeLocal DNSCache: where `-localip` of DaemonSet `kube-system/node-local-dns`, or `bind` in the Corefile of its \
+                 ConfigMap, has an old address of the cluster's DNS, put the new one in its place ({}); then `kubectl -n kube-system \
+                 rollout restart daemonset/node-local-dns`",
+                pairs("`NEW` for `OLD`")
             );
-            let why = "a new Pod would be told an address that stops answering";
-            steps.push(external("cluster-dns", what, why));
+            let why = "its Pods ask the DNS at an address that they have from their environment";
+            steps.push(external("node-local-dns", what, why));
+        }
+        if !dns.is_empty() {
+            let what = format!(
+                "tell the kubelets the new address of the cluster's DNS (`clusterDNS`): on each node {}, then restart the kubelet",
+                pairs("`netsurgeon controlplane set-dns --from OLD --to NEW`")
+            );
+            steps.push(external(
+                "cluster-dns",
+                what,
+                "a new Pod would be told an address that stops answering",
+            ));
         }
         let soak = external(
             "soak",
@@ -220,12 +236,11 @@ impl Compiler<'_> {
             "an old address stops answering when it is retired",
         );
         steps.push(soak);
-        steps.extend(self.overlaps_end(true));
         steps
     }
 
     pub(in crate::renumber) fn finish(&self) -> Vec<Step> {
-        let mut steps = self.overlaps_end(false);
+        let mut steps = self.overlaps_end();
         if self.work.era != Era::Bitmap {
             steps.push(external(
                 "close-range",

@@ -83,7 +83,7 @@ fn healthy() -> Survey {
         pods: vec![PodAddress("10.244.0.5".parse().unwrap())],
         kubeadm: None,
         cluster_dns: Vec::new(),
-        node_local_dns: crate::survey::NodeLocalDns::default(),
+        has_node_local_dns: false,
         announced: Vec::new(),
         routing: crate::survey::Routing::default(),
         encoding: Encoding::Protobuf,

@@ -1,0 +1,66 @@
+//! Items of a list in an object that somebody else owns: what others write into it meanwhile stays.
+
+use serde_json::Value;
+
+use super::LiveWorld;
+use crate::cluster::{ClusterError, ObjectRef};
+use crate::operation::WorldError;
+
+/// How often it is tried again when somebody else was faster.
+const ATTEMPTS: usize = 10;
+
+impl LiveWorld<'_> {
+    /// Gives a list items and takes others away. Does nothing where it is so, or where there is no such list.
+    pub(super) async fn change_list(
+        &self,
+        object: &ObjectRef<'_>,
+        pointer: &str,
+        with: &[Value],
+        without: &[Value],
+    ) -> Result<(), WorldError> {
+        for _ in 0..ATTEMPTS {
+            let Some(mut found) = self.cluster.get(object).await? else { return Ok(()) };
+            if !change(&mut found, pointer, with, without) {
+                return Ok(());
+            }
+            match self.cluster.replace(&found).await {
+                Err(ClusterError::Conflict { .. }) => {}
+                outcome => return Ok(outcome.map(drop)?),
+            }
+        }
+        Err(WorldError(format!("{object} changes all the time: {ATTEMPTS} attempts met with another writer")))
+    }
+}
+
+/// Changes the list; tells whether that was necessary.
+fn change(object: &mut Value, pointer: &str, with: &[Value], without: &[Value]) -> bool {
+    let Some(Value::Array(items)) = object.pointer_mut(pointer) else { return false };
+    let before = items.clone();
+    items.retain(|item| !without.contains(item));
+    items.extend(with.iter().filter(|item| !before.contains(item)).cloned());
+    *items != before
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_else_is_in_the_list_stays() {
+        let (old, new, other) = (json!({"cidr": "a"}), json!({"cidr": "b"}), json!({"cidr": "c"}));
+        let mut object = json!({"spec": {"list": [old, other]}});
+        let (old, new) = ([json!({"cidr": "a"})], [new]);
+        assert!(change(&mut object, "/spec/list", &new, &[]));
+        assert_eq!(object, json!({"spec": {"list": [old[0], other, new[0]]}}));
+        assert!(!change(&mut object, "/spec/list", &new, &[]), "twice is once");
+        let both = object.clone();
+        assert!(change(&mut object, "/spec/list", &new, &old));
+        assert_eq!(object, json!({"spec": {"list": [other, new[0]]}}));
+        object = both;
+        assert!(change(&mut object, "/spec/list", &[], &new));
+        assert_eq!(object, json!({"spec": {"list": [old[0], other]}}), "and back");
+        assert!(!change(&mut object, "/spec/none", &new, &[]));
+    }
+}
