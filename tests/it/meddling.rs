@@ -71,6 +71,38 @@ async fn what_others_changed_survives_a_rollback() {
     }
 }
 
+/// Nothing stands on what kubeadm records: where somebody has given it another value, or deleted it, everything else comes
+/// back.
+#[tokio::test]
+async fn a_record_that_others_changed_holds_up_nothing_else() {
+    let key = Layout::default().kubelet_config();
+    let mut tried = 0;
+    for mut bench in Bench::all_ways().await {
+        if !bench.plan.work.records.iter().any(|record| record.config_map == "kubelet-config") {
+            continue;
+        }
+        for is_gone in [false, true] {
+            let store = bench.fresh().await;
+            bench.run(&store, bench.no_return()).await.expect("a run");
+            let was = bench.before.remove(&key).expect("it was there");
+            if is_gone {
+                store.delete(&key).await;
+            } else {
+                let other = set(Field::config_map_entry("kubelet"), "clusterDNS: [169.254.20.10]\n");
+                change(&store, &key, std::slice::from_ref(&other)).await;
+                bench.before.insert(key.clone(), edit::apply(&was, &[other]).expect("an edit"));
+            }
+            let report = bench.unwind(&store).await.expect("a rollback");
+            let stuck: Vec<&str> = report.stuck.iter().map(|stuck| stuck.step.kind()).collect();
+            assert_eq!(stuck, ["record"], "{}", bench.name);
+            bench.assert_as_at_the_start(&store, "a record").await;
+            bench.before.insert(key.clone(), was);
+            tried += 1;
+        }
+    }
+    assert!(tried > 0, "a fixture has the record");
+}
+
 /// One is deleted in the middle: with leave to go on, all others come to their end.
 #[tokio::test]
 async fn a_service_that_is_deleted_meanwhile_is_left_alone_on_the_way_forward() {

@@ -40,7 +40,7 @@ pub(in crate::cli) async fn not_yet(cluster: &Cluster, range: Option<&str>, plac
             Vec::new()
         }
     };
-    found.extend(unreached(pods.len(), servers.len()));
+    found.extend(unreached(pods.iter().filter(|pod| pod.runs).count(), servers.len()));
     let (seen, expected) = match places {
         Places::Host => (of_api_servers(in_processes()), 1),
         Places::PodsOrHost if pods.is_empty() => (of_api_servers(in_processes()), servers.len()),
@@ -60,7 +60,7 @@ fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
 fn unreached(pods: usize, endpoints: usize) -> Option<Finding> {
     let text = format!(
         "there are {}, and `default/kubernetes` leads to {endpoints}",
-        counted(pods, "Pod of an API server", "Pods of API servers")
+        counted(pods, "Pod of an API server that runs", "Pods of API servers that run")
     );
     (pods > endpoints).then(|| not_ready(API_SERVER, text))
 }
@@ -80,7 +80,7 @@ fn judge(seen: &[Seen], range: Option<&str>, expected: usize) -> Vec<Finding> {
             );
         } else if !one.runs {
             // A kubelet mirrors what it is to run before it has ended what ran before.
-            found.push(not_ready(&subject, "its container does not run yet"));
+            found.push(not_ready(&subject, "it does not run yet, or is not ready"));
         }
     }
     if seen.len() < expected {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG, ManifestArgs};
 use crate::cli::failure::Failure;
@@ -95,7 +96,7 @@ pub(super) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     for label in LABELS {
         let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
         for pod in cluster.list(&pods, Some(&selector)).await? {
-            let text = |path: &str| pod.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
             let at = format!("{} on {}", text("/metadata/name"), text("/spec/nodeName"));
             // JSON is YAML, too.
             let written = pod.to_string();
@@ -117,13 +118,19 @@ pub(super) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
 }
 
 /// Whether the container runs that the Pod describes now: a mirror is made anew when its manifest changes, and is told of
-/// the container later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`, v1.36.3).
-fn is_running(pod: &serde_json::Value, component: &str) -> bool {
-    let statuses = pod.pointer("/status/containerStatuses").and_then(serde_json::Value::as_array);
-    statuses.into_iter().flatten().any(|status| {
-        let name = status.get("name").and_then(serde_json::Value::as_str);
-        name == Some(component) && status.pointer("/state/running").is_some_and(|running| !running.is_null())
-    })
+/// the container later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`, v1.36.3); and whether nobody says that the
+/// Pod is not ready, as it is said of those on a node that is gone (`pkg/controller/nodelifecycle`).
+fn is_running(pod: &Value, component: &str) -> bool {
+    let text =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
+    let list = |path: &str| pod.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let is_unready =
+        |condition: &Value| text(condition, "type") == "Ready" && text(condition, "status") == "False";
+    let runs = |status: &Value| {
+        let state = status.pointer("/state/running");
+        text(status, "name") == component && state.is_some_and(|running| !running.is_null())
+    };
+    list("/status/containerStatuses").any(runs) && !list("/status/conditions").any(is_unready)
 }
 
 /// Returns what does not fit together: each API server must have the same ranges, and a controller manager that is told
