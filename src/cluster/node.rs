@@ -1,11 +1,17 @@
 //! The nodes: where kube-proxies run.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::connection::{Call, Verb};
+use super::error::message;
+use super::resource::segment;
 use super::{Cluster, ClusterError, Collection};
+
+/// How long a kubelet may take to answer; one that is gone is not waited for.
+const QUESTION: Duration = Duration::from_secs(5);
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +47,18 @@ impl Cluster {
         Ok(objects.iter().map(Node::of).collect())
     }
 
-    /// Asks a node's kubelet which addresses of the cluster's DNS it tells Pods: `clusterDNS` of the configuration that it
-    /// runs with (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3).
-    pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, ClusterError> {
+    /// Asks a node's kubelet, once, which addresses of the cluster's DNS it tells Pods: `clusterDNS` of the configuration that it
+    /// runs with (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3). The error says why it did not answer.
+    pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
         let subject = format!("the kubelet's configuration on node `{node}`");
-        let path = format!("/api/v1/nodes/{node}/proxy/configz");
-        let found = self.connection.json(&Call { verb: Verb::Get, path, body: None, subject }).await?;
+        let path =
+            format!("/api/v1/nodes/{}/proxy/configz", segment(node).map_err(|error| error.to_string())?);
+        let call = Call { verb: Verb::Get, path, body: None, subject };
+        let answer = self.connection.once(&call, QUESTION).await.map_err(|fault| fault.to_string())?;
+        if answer.code != 200 {
+            return Err(format!("status {}: {}", answer.code, message(&answer.body)));
+        }
+        let found: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
         let list = found.pointer("/kubeletconfig/clusterDNS").and_then(Value::as_array);
         Ok(list.into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect())
     }
