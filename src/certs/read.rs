@@ -76,7 +76,7 @@ pub struct Certificate {
     pub subject: String,
     /// Who has signed it.
     pub issuer: String,
-    /// In hexadecimal digits.
+    /// In hexadecimal digits, two a byte, without the zero that keeps a large one positive (X.690, section 8.3).
     pub serial: String,
     /// From when on it is valid.
     #[serde(serialize_with = "rfc3339::serialize")]
@@ -176,7 +176,7 @@ fn describe(certificate: &CertificateInner<Raw>, der: Vec<u8>) -> x509_cert::der
     let mut described = Certificate {
         subject: body.subject().to_string(),
         issuer: body.issuer().to_string(),
-        serial: HEXLOWER.encode(body.serial_number().as_bytes()),
+        serial: HEXLOWER.encode(magnitude(body.serial_number().as_bytes())),
         not_before: time(body.validity().not_before),
         not_after: time(body.validity().not_after),
         key: key(body)?,
@@ -193,6 +193,13 @@ fn describe(certificate: &CertificateInner<Raw>, der: Vec<u8>) -> x509_cert::der
         described.add(name);
     }
     Ok(described)
+}
+
+fn magnitude(integer: &[u8]) -> &[u8] {
+    match integer {
+        [0, rest @ ..] if !rest.is_empty() => rest,
+        other => other,
+    }
 }
 
 impl Certificate {

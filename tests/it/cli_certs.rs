@@ -85,6 +85,20 @@ fn show_agrees_with_openssl_on_every_kind_of_key() {
 }
 
 #[test]
+fn a_serial_number_is_that_of_openssl_whatever_its_first_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for serial in ["0x0", "0x7f", "0x80", "0x941361b381b742bcb661f42ac49cd33dfb3f3b", "0x0a00"] {
+        openssl(folder.path(), "one", &["ed25519", "-set_serial", serial]);
+        let (_, shown, _) = show(folder.path(), "one.crt");
+        assert_eq!(
+            shown["certificates"][0]["serial"],
+            asked(folder.path(), "one.crt", "-serial"),
+            "{serial}"
+        );
+    }
+}
+
+#[test]
 fn what_an_api_servers_certificate_lacks_is_found() {
     let folder = tempfile::tempdir().expect("a folder");
     openssl(folder.path(), "apiserver", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
