@@ -18,7 +18,7 @@ pub(super) use agree::{Places, not_yet};
 
 use super::failure::Failure;
 use super::{Context, Outcome};
-use crate::ip::ServiceCidr;
+use crate::ip::{ServiceCidr, as_flag};
 
 const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
@@ -77,7 +77,6 @@ impl std::str::FromStr for Ranges {
 
 impl std::fmt::Display for Ranges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let words: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&words.join(","))
+        f.write_str(&as_flag(&self.0))
     }
 }

@@ -216,6 +216,16 @@ impl<'de> Deserialize<'de> for ServiceCidr {
     }
 }
 
+/// Returns ranges as `--service-cluster-ip-range` takes them: one, or one of each family with a comma between them.
+pub fn as_flag(ranges: &[ServiceCidr]) -> String {
+    ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Whether an address is of one link alone (IPv4, RFC 3927), as that at which NodeLocal DNSCache listens on its node.
+pub fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if address.is_link_local())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -7,5 +7,5 @@ mod cidr;
 mod items;
 pub mod remap;
 
-pub use cidr::{CidrError, Family, ServiceCidr};
+pub use cidr::{CidrError, Family, ServiceCidr, as_flag, is_link_local};
 pub use items::{Item, Items};

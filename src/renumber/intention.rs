@@ -79,6 +79,11 @@ impl Renumbering {
         };
         self.moves.iter().filter(is_dns)
     }
+
+    /// Returns the move of the API servers' own Service.
+    pub fn kubernetes(&self) -> Option<&Move> {
+        self.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes)
+    }
 }
 
 /// What becomes of the RangeAllocation when the API servers get the new range.

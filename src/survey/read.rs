@@ -331,6 +331,15 @@ impl Reader {
         Ok(())
     }
 
+    /// Custom resources are stored as JSON.
+    fn take_router(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let object = tree::of(record.value)?;
+        let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let announced = object.pointer("/spec/serviceClusterIPs").cloned();
+        self.announced.extend(announced.map(|list| (name.to_string(), list)));
+        Ok(())
+    }
+
     fn take_single(&mut self, record: Record<'_>) -> Result<(), WireError> {
         if record.key == self.layout.kube_system().as_bytes() {
             let namespace: Namespace = objects::decode(record.value)?;
@@ -350,26 +359,18 @@ impl Reader {
         } else if record.key == self.layout.cilium_config().as_bytes() {
             self.routing.cilium_replacement = config.data.remove("kube-proxy-replacement");
         } else {
-            let text = |entry: &str| config.data.get(entry).map(String::as_str).unwrap_or_default();
-            if record.key == self.layout.kubelet_config().as_bytes() {
-                self.cluster_dns = listed(text("kubelet"), &["clusterDNS"])?;
+            let is_of_kubelets = record.key == self.layout.kubelet_config().as_bytes();
+            let entry = if is_of_kubelets { "kubelet" } else { "ClusterConfiguration" };
+            let text = config.data.remove(entry).unwrap_or_default();
+            let yaml = Yaml::parse(&text).map_err(|error| WireError::Yaml { reason: error.to_string() })?;
+            if is_of_kubelets {
+                self.cluster_dns = listed(&yaml, &["clusterDNS"]);
             } else {
-                let list = |name: &str| listed(text("ClusterConfiguration"), &["networking", name]);
-                let (service_subnets, pod_subnets) = (list("serviceSubnet")?, list("podSubnet")?);
+                let list = |name: &str| listed(&yaml, &["networking", name]);
+                let (service_subnets, pod_subnets) = (list("serviceSubnet"), list("podSubnet"));
                 self.kubeadm = Some(KubeadmConfig { service_subnets, pod_subnets });
             }
         }
-        Ok(())
-    }
-}
-
-impl Reader {
-    /// Custom resources are stored as JSON.
-    fn take_router(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        let object = tree::of(record.value)?;
-        let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
-        let announced = object.pointer("/spec/serviceClusterIPs").cloned();
-        self.announced.extend(announced.map(|list| (name.to_string(), list)));
         Ok(())
     }
 }
@@ -379,8 +380,7 @@ fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
 }
 
 /// Returns the parts of a value in YAML.
-fn listed(text: &str, path: &[&str]) -> Result<Vec<String>, WireError> {
-    let yaml = Yaml::parse(text).map_err(|error| WireError::Yaml { reason: error.to_string() })?;
+fn listed(yaml: &Yaml<'_>, path: &[&str]) -> Vec<String> {
     let parts = yaml.at(path).map(|node| yaml.parts(node)).unwrap_or_default();
-    Ok(parts.into_iter().map(|(_, part)| part.to_string()).collect())
+    parts.into_iter().map(|(_, part)| part.to_string()).collect()
 }

@@ -9,6 +9,7 @@ use super::changing::{ChangedFile, ConsentArgs, Words, change};
 use super::elsewhere;
 use crate::cli::failure::Failure;
 use crate::cli::{Context, Outcome};
+use crate::ip::is_link_local;
 use crate::wire::yaml::{Part, Yaml};
 
 /// Where kubeadm has the kubelet's configuration (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
@@ -97,10 +98,9 @@ impl SetDnsArgs {
 
     /// A link-local address is that of a cache on the node (NodeLocal DNSCache), and replaced only if it is named.
     fn is_old(&self, address: IpAddr) -> bool {
-        let is_local = matches!(address, IpAddr::V4(address) if address.is_link_local());
         match self.from {
             Some(from) => address == from,
-            None => address.is_ipv4() == self.to.is_ipv4() && address != self.to && !is_local,
+            None => address.is_ipv4() == self.to.is_ipv4() && address != self.to && !is_link_local(&address),
         }
     }
 }

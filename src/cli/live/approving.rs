@@ -10,10 +10,10 @@ use crate::certs::Certificate;
 use crate::cli::controlplane::{Places, not_yet};
 use crate::cli::output::{Output, counted};
 use crate::cluster::{Cluster, served};
-use crate::ip::ServiceCidr;
+use crate::ip::{ServiceCidr, as_flag};
 use crate::operation::{Answer, External, WorldError};
+use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
-use crate::renumber::{Renumbering, Turn};
 
 /// Confirmed on the command line beforehand, seen, or said when asked.
 pub(super) struct Confirmations<'a> {
@@ -50,8 +50,8 @@ impl Approver for Confirmations<'_> {
 impl Confirmations<'_> {
     /// Looks whether something is done, where that can be seen; what is seen, or what is missing.
     async fn look(&self, name: &str, back: bool) -> Option<Result<String, String>> {
-        let kubernetes = self.work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
-        let addresses = kubernetes.map(|candidate| (candidate.old_address, candidate.new_address));
+        let addresses =
+            self.work.kubernetes().map(|candidate| (candidate.old_address, candidate.new_address));
         match (name, addresses) {
             ("flags", _) if back => Some(self.every_flag(&self.work.flag_before).await),
             ("flags", _) => Some(self.every_flag(&self.work.flag).await),
@@ -74,7 +74,7 @@ impl Confirmations<'_> {
     /// Looks at the Pods of the API servers.
     async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
         let cluster = self.cluster.ok_or("the API is not asked")?;
-        let range = flag.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let range = as_flag(flag);
         match not_yet(cluster, Some(&range), Places::Pods).await.first() {
             None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
             Some(first) => Err(format!("{}: {}", first.subject, first.message)),

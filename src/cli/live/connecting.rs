@@ -14,9 +14,9 @@ use crate::cli::gates::Gates;
 use crate::cli::metrics::Metrics;
 use crate::cli::output::{Output, counted};
 use crate::operation::World;
+use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use crate::renumber::without_api::WithoutApi;
-use crate::renumber::{Renumbering, Turn};
 use crate::store::etcd::EtcdStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::Survey;
@@ -79,8 +79,11 @@ impl Session {
     pub async fn warn_of_kubelets(&self, output: &Output, args: &LiveArgs, work: &Renumbering) {
         let new: Vec<IpAddr> = work.dns().map(|candidate| candidate.new_address).collect();
         let Api::Answers(cluster) = &self.api else { return };
+        if new.is_empty() {
+            return;
+        }
         let Ok(told) = kubelets::told(cluster, &new).await else { return };
-        if let (Some(words), false) = (told.words(&new), new.is_empty()) {
+        if let Some(words) = told.words(&new) {
             let set = work.dns().map(|dns| {
                 let (old, new) = (dns.old_address, dns.new_address);
                 format!("`netsurgeon controlplane set-dns --from {new} --to {old}`")
@@ -96,8 +99,7 @@ impl Session {
     /// Says, after a rollback, if certificates carry an address that is gone.
     pub async fn say_what_is_left(&self, output: &Output, work: &Renumbering) {
         let Api::Answers(cluster) = &self.api else { return };
-        let kubernetes = work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
-        if let Some(address) = kubernetes.map(|candidate| candidate.new_address)
+        if let Some(address) = work.kubernetes().map(|candidate| candidate.new_address)
             && carried_by_all(cluster, address).await
         {
             output.note(&format!(

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use super::edits::{both, bytes, swap, text};
 use super::{Compiler, step, word};
-use crate::ip::{Item, Items, ServiceCidr};
+use crate::ip::{Item, Items, ServiceCidr, as_flag};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, StepId, Swap, Wait};
-use crate::renumber::intention::{Move, Turn};
+use crate::renumber::intention::Move;
 use crate::store::Key;
 use crate::survey::Era;
 use crate::wire::bitmap::Bitmap;
@@ -17,7 +17,7 @@ use crate::wire::{Field, FieldEdit};
 /// What netsurgeon does itself after the flag has changed, under dual write.
 pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
 
-pub(super) fn external(name: &str, what: String, why: &str) -> Step {
+fn external(name: &str, what: String, why: &str) -> Step {
     external_step(outside(name, what, why))
 }
 
@@ -36,11 +36,6 @@ fn external_step(external: External) -> Step {
     step("external", &external.name.clone(), Action::External(external))
 }
 
-/// Ranges as the API servers' flag takes them.
-fn as_flag(ranges: &[ServiceCidr]) -> String {
-    ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// The step that reserves the bits of a batch.
 pub(in crate::renumber) fn bits_step(batch: usize) -> StepId {
     StepId(format!("reserve/{batch:05}"))
@@ -53,8 +48,7 @@ impl Compiler<'_> {
             "take a snapshot of etcd and verify it".to_string(),
             "it is the way back if everything else fails",
         )];
-        let kubernetes = self.work.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes);
-        steps.extend(kubernetes.map(|candidate| {
+        steps.extend(self.work.kubernetes().map(|candidate| {
             let (old, new) = (candidate.old_address, candidate.new_address);
             external(
                 "certificates",

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Finding;
-use crate::ip::ServiceCidr;
+use crate::ip::{ServiceCidr, is_link_local};
 use crate::survey::{ServiceRecord, Survey, Usage};
 
 /// Ranges overlap neither each other nor the addresses of Pods and Nodes; kubeadm-config knows the range.
@@ -67,10 +67,8 @@ fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
         service.addresses.contains(address) || external.any(|external| external == *address)
     };
     let answers = |address: &IpAddr| {
-        // NodeLocal DNSCache listens at a link-local address (RFC 3927).
-        let is_local = matches!(address, IpAddr::V4(address) if address.is_link_local());
         let mut system = survey.services.iter().filter(|service| service.namespace == "kube-system");
-        is_local || system.any(|service| has(service, address))
+        is_link_local(address) || system.any(|service| has(service, address))
     };
     let told: Vec<IpAddr> = survey.cluster_dns.iter().filter_map(|text| text.parse().ok()).collect();
     if dns.is_empty() || told.is_empty() || told.iter().any(answers) {
