@@ -1,5 +1,6 @@
 //! Making objects while an API server's allocator of Service addresses is not as far as the rest of it: after a new
-//! ServiceCIDR for milliseconds, after a start until its caches are filled.
+//! ServiceCIDR for milliseconds, after a start until its caches are filled. Or while the address that is asked for is on
+//! its way back: a process that has lost its lock takes back what it had asked for.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ const LAG: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Makes an object as [`Self::create`] does, and tries again while the allocator does not know the ranges yet.
+    /// Makes an object as [`Self::create`] does, and tries again while the allocator does not know the ranges yet, or has
+    /// given its address away.
     pub async fn create_once_allocated(&self, manifest: &Value) -> Result<Value, ClusterError> {
         let begun = Instant::now();
         loop {
@@ -26,10 +28,17 @@ impl Cluster {
 }
 
 /// Whether an allocator may not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, what the last resort of a
-/// dual-write allocator says, or `ErrFull`, which an allocator without any range says, too (`AllocateNextService`,
-/// `pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
+/// dual-write allocator says, or `ErrFull`, which an allocator without any range says, too (`AllocateNextService`); or an
+/// address not yet to be free: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`,
+/// v1.36.3).
 fn is_behind(error: &ClusterError) -> bool {
-    let words = ["does not match the current range", "not ready", "not in the valid range", "range is full"];
+    let words = [
+        "does not match the current range",
+        "not ready",
+        "not in the valid range",
+        "range is full",
+        "already allocated",
+    ];
     let (ClusterError::Invalid { reason, .. } | ClusterError::Server { reason, .. }) = error else {
         return false;
     };

@@ -16,7 +16,9 @@ use serde_json::Value;
 use self::compare::difference;
 use super::intention::Renumbering;
 use super::steps::REWRITE_BITMAP;
-use crate::cluster::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
+use crate::cluster::{
+    Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
+};
 use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, WorldError};
 use crate::store::{ReadStore, Revision};
 
@@ -139,8 +141,24 @@ impl LiveWorld<'_> {
                 Observed::Changed(reason) => Err(WorldError(reason)),
                 Observed::NotDone => Err(error.into()),
             },
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let whose = self.whose_address(manifest).await;
+                let words = failed(&error).0;
+                Err(WorldError(whose.map_or_else(|| words.clone(), |whose| format!("{words}; {whose}"))))
+            }
         }
+    }
+
+    /// Says which Service has the address that a manifest asks for, if one has.
+    async fn whose_address(&self, manifest: &Value) -> Option<String> {
+        let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
+        let services = self.cluster.list(&Collection::new("v1", "Service", None), None).await.ok()?;
+        let has = |service: &&Value| {
+            let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
+            addresses.is_some_and(|addresses| addresses.iter().any(|address| address == wanted))
+        };
+        let found = ObjectRef::of(services.iter().find(has)?).ok()?.to_string();
+        Some(format!("`{wanted}` is the address of {found}: once that is gone, or has another one, resume"))
     }
 
     /// Compares what is there under a manifest's name with the manifest.

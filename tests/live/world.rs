@@ -260,6 +260,43 @@ async fn what_was_made_too_late_is_taken_back() {
     assert!(cluster.api.find(path).await.is_some());
 }
 
+/// Another process asked for a shadow under the same temporary address, finds that it has lost the lock, and takes its
+/// shadow back: until then the address is taken.
+#[tokio::test]
+async fn an_address_that_is_being_given_back_is_waited_for() {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let (store, plan) = planned(&cluster).await;
+    let (api, approver) = (admin(&cluster).await, Says::new(Answer::Open));
+    let world = world(&api, &store, &plan, &approver);
+    let spec = json!({"clusterIP": "10.96.9.9", "ports": [{"port": 80}]});
+    cluster.api.create_service("default", "late", spec.clone()).await;
+    let labels = json!({"app.kubernetes.io/managed-by": "netsurgeon"});
+    let metadata = json!({"name": "shadow", "namespace": "default", "labels": labels});
+    let create = ApiChange::Create {
+        manifest: json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}),
+    };
+    let given_back = async {
+        wait_until("the API server has refused it", Duration::from_secs(20), async || {
+            let metrics = cluster.ask("/metrics").await?.1;
+            let refused = |line: &&str| {
+                line.starts_with("apiserver_request_total{")
+                    && [r#"code="422""#, r#"resource="services""#, r#"verb="POST""#]
+                        .iter()
+                        .all(|word| line.contains(word))
+            };
+            metrics.lines().find(refused).map(drop).ok_or_else(|| "no refusal".to_string())
+        })
+        .await;
+        cluster.api.delete("/api/v1/namespaces/default/services/late").await;
+    };
+    let (made, ()) = tokio::join!(world.api(&create), given_back);
+    made.unwrap();
+    assert_eq!(
+        cluster.api.get("/api/v1/namespaces/default/services/shadow").await["spec"]["clusterIP"],
+        "10.96.9.9"
+    );
+}
+
 /// A range that does not come is told of with what was seen.
 #[tokio::test]
 async fn a_wait_says_what_it_has_seen() {
