@@ -363,8 +363,8 @@ impl From<PlanError> for Failure {
             PlanError::UnknownPin { .. } => "`renumber plan` without the pin lists the Services that move",
             PlanError::KubernetesPin { .. } => "leave that pin out",
             PlanError::CannotHold { .. } => {
-                "give it a selector, or remove its external IPs, or move it by hand (delete and create) before; where \
-                 kube-proxy is the reason, `--accept-gap` goes on all the same"
+                "leave out `--hold external-ip`, and a shadow Service holds it; where the reason is not the Service itself, \
+                 `--accept-gap` goes on all the same, and connections to old addresses may then fail"
             }
             PlanError::DataPlane { .. } => {
                 "`--accept-gap` goes on all the same; connections to old addresses may then fail"

@@ -146,10 +146,14 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
     lines.extend(work.unread.iter().map(|unread| {
         format!("Not read, so to be brought into step by hand if it records the range or the DNS: {unread}")
     }));
-    if !work.overlaps.is_empty() {
-        let text = "Calico announces ClusterIPs to routers: an old address that is held by an external IP is reached from outside \
-                    only by way of nodes that run an endpoint; `--hold shadow` holds it as before";
-        lines.push(text.to_string());
+    let has_copies = |candidate: &&Move| candidate.shadow.as_ref().is_some_and(|shadow| shadow.has_copies());
+    let copied = work.moves.iter().filter(has_copies).count();
+    if copied > 0 {
+        lines.push(format!(
+            "{} no selector: the shadows get copies of the endpoints, which `netsurgeon renumber guard` keeps in step; let it run \
+             from now on until they are retired",
+            counted(copied, "Service that is held by a shadow has", "Services that are held by shadows have"),
+        ));
     }
     lines.extend(work.gap.iter().map(|gap| {
         let accepted = if work.gap_accepted { " (accepted)" } else { "; give `--kube-proxy-config FILE`" };

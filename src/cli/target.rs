@@ -25,7 +25,7 @@ pub struct TargetArgs {
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
     /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` takes one for every
-    /// Service with a selector [default: by the Service]
+    /// Service [default: by the Service, and by what routes Services]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
     /// kube-proxy's configuration file, where the cluster does not say how Services are routed

@@ -6,13 +6,15 @@
 //! named and left alone, and one that is gone loses its hold, so that it can be made anew at any address.
 //! Changed is only what netsurgeon has made, and the two fields by which a Service holds its old address.
 
+mod following;
 mod given_up;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+pub use following::{Follow, Followed};
+use following::{copies, decides, follow};
 pub use given_up::given_up;
-use serde_json::{Value, json};
 
 use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, Renumbering, Shadow};
@@ -36,24 +38,10 @@ pub struct Watched {
     pub mends: Vec<Mend>,
     /// Shadows that are to be changed through the API.
     pub follows: Vec<Follow>,
+    /// Shadows that have copies of their Service's endpoints, which are to be compared.
+    pub copies: Vec<Follow>,
     /// What people must look at.
     pub findings: Vec<Finding>,
-}
-
-/// A shadow that is to be changed as its Service was. Selectors and ports are validated, and their defaults set,
-/// by the API server: so it is asked.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Follow {
-    /// What to say if it cannot be done.
-    pub finding: Finding,
-    /// Where the shadow is.
-    pub namespace: String,
-    /// The shadow's name.
-    pub name: String,
-    /// A JSON merge patch, which is refused if the shadow was changed meanwhile.
-    pub change: Value,
-    /// The record of it; it changes nothing else.
-    pub mend: Mend,
 }
 
 /// Looks at every Service whose old address is to be held; `state` tells the state of a step.
@@ -76,6 +64,7 @@ pub fn watch(
             continue;
         }
         watched.held = watched.held.saturating_add(1);
+        watched.copies.extend(copies(candidate));
         match guard.look(candidate) {
             Seen::Fine => {}
             Seen::Mend(mend) => watched.mends.push(*mend),
@@ -253,11 +242,11 @@ impl<'a> Watch<'a> {
                 format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
             ),
             Some(found) if decides(&shadow_spec(found, family)) != decides(&wanted) => {
-                follow(candidate, found, &shadow_spec(found, family), &wanted)
+                Seen::Follow(Box::new(follow(candidate, found, &shadow_spec(found, family), &wanted)))
             }
             // An IPAddress that a Service lists is the API server's repair loop's to mend.
             Some(_) => Seen::Fine,
-            None if service.spec.selector.is_empty() => wrong(
+            None if service.spec.selector.is_empty() && !shadow.has_copies() => wrong(
                 Finding::error("hold-missing", about(candidate)),
                 format!("has no selector any more that a shadow at `{old}` could copy"),
             ),
@@ -370,43 +359,6 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
         Choice::Hold(Hold::ExternalIp, _) => None,
         Choice::Hold(Hold::Shadow, reason) | Choice::Refuse(reason) => Some(reason.to_string()),
     }
-}
-
-fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Value) -> Seen {
-    let says = format!("has another selector or other ports than its shadow `{}`", shadow.name);
-    let part = |spec: &Value, name: &str| spec.get(name).cloned().unwrap_or_default();
-    let mut selector = part(wanted, "selector");
-    if let (Some(new), Some(old)) = (selector.as_object_mut(), part(found, "selector").as_object()) {
-        // A merge patch takes away what is null.
-        for key in old.keys() {
-            new.entry(key.as_str()).or_insert(Value::Null);
-        }
-    }
-    let or = |name: &str, default: Value| wanted.get(name).cloned().unwrap_or(default);
-    let change = json!({
-        // The API's resourceVersion is etcd's mod_revision.
-        "metadata": {"resourceVersion": shadow.mod_revision.to_string()},
-        "spec": {
-            "selector": selector, "ports": part(wanted, "ports"),
-            "sessionAffinity": or("sessionAffinity", "None".into()),
-            "publishNotReadyAddresses": or("publishNotReadyAddresses", false.into()),
-        },
-    });
-    let done = format!("the shadow `{}` follows it", shadow.name);
-    Seen::Follow(Box::new(Follow {
-        finding: Finding::error("shadow-behind", about(candidate)).says(says),
-        namespace: candidate.namespace.to_string(),
-        name: shadow.name.to_string(),
-        change,
-        mend: mend_of(candidate, "shadow-follows", done, Vec::new(), Vec::new()),
-    }))
-}
-
-/// As much of a shadow's spec as decides where traffic goes. What a client writes in another way than the API
-/// server stores it is the same.
-fn decides(spec: &Value) -> Value {
-    let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
-    json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])
 }
 
 /// Whether it is the Service that was planned, with an address still.

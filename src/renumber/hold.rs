@@ -13,7 +13,8 @@ pub enum Hold {
     /// As an external IP of the Service itself, with `externalTrafficPolicy: Local`, under which kube-proxy
     /// treats traffic of Pods and nodes as it treats a ClusterIP's: all endpoints, source address kept.
     ExternalIp,
-    /// As the ClusterIP of a second Service with the same selector and ports.
+    /// As the ClusterIP of a second Service with the same ports and the same selector or, where there is none, copies of
+    /// the endpoints.
     Shadow,
 }
 
@@ -31,7 +32,7 @@ impl fmt::Display for Hold {
 pub enum Choice {
     /// This hold.
     Hold(Hold, &'static str),
-    /// None of the holds works.
+    /// The hold that is asked for does not work.
     Refuse(&'static str),
 }
 
@@ -41,7 +42,6 @@ pub enum Choice {
 /// `no_external_ip`: why the cluster's data plane can hold nothing by an external IP.
 pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {
     let spec = &service.spec;
-    let has_selector = !spec.selector.is_empty();
     let shadow_because = if service.kind() != "ClusterIP" {
         Some("its traffic policy and external IPs mean something to node ports and load balancers")
     } else if !spec.external_ips.is_empty() {
@@ -52,15 +52,9 @@ pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Opti
         no_external_ip
     };
     match shadow_because {
-        None if asked == Some(Hold::Shadow) && has_selector => Choice::Hold(Hold::Shadow, "asked for"),
-        None if asked == Some(Hold::Shadow) => {
-            Choice::Hold(Hold::ExternalIp, "it has no selector for a shadow Service to copy")
-        }
+        None if asked == Some(Hold::Shadow) => Choice::Hold(Hold::Shadow, "asked for"),
         Some(reason) if asked == Some(Hold::ExternalIp) => Choice::Refuse(reason),
         None => Choice::Hold(Hold::ExternalIp, "a ClusterIP Service without external IPs"),
-        Some(reason) if has_selector => Choice::Hold(Hold::Shadow, reason),
-        Some(_) => Choice::Refuse(
-            "it has no selector for a shadow Service to copy, and cannot be held by an external IP",
-        ),
+        Some(reason) => Choice::Hold(Hold::Shadow, reason),
     }
 }

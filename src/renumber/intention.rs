@@ -237,6 +237,14 @@ pub struct Shadow {
     pub spec: serde_json::Value,
 }
 
+impl Shadow {
+    /// Whether they have copies of the Service's endpoints: there is no selector by which a controller would give them any.
+    pub fn has_copies(&self) -> bool {
+        let selector = self.spec.get("selector").and_then(serde_json::Value::as_object);
+        selector.is_none_or(serde_json::Map::is_empty)
+    }
+}
+
 /// A Service that does not move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {

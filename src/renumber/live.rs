@@ -153,12 +153,7 @@ impl LiveWorld<'_> {
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
         let services = self.cluster.list(&Collection::new("v1", "Service", None), None).await.ok()?;
-        let has = |service: &&Value| {
-            let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
-            addresses.is_some_and(|addresses| addresses.iter().any(|address| address == wanted))
-        };
-        let found = ObjectRef::of(services.iter().find(has)?).ok()?.to_string();
-        Some(format!("`{wanted}` is the address of {found}: once that is gone, or has another one, resume"))
+        owner(&services, wanted)
     }
 
     /// Compares what is there under a manifest's name with the manifest.
@@ -217,6 +212,19 @@ impl LiveWorld<'_> {
             ))),
         }
     }
+}
+
+fn owner(services: &[Value], wanted: &str) -> Option<String> {
+    let has = |service: &&Value| {
+        let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
+        addresses.is_some_and(|addresses| addresses.iter().any(|address| address == wanted))
+    };
+    let found = services.iter().find(has)?;
+    let text = |path: &str| found.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    Some(format!(
+        "`{wanted}` is the address of Service `{namespace}/{name}`: once that is gone, or has another one, resume"
+    ))
 }
 
 fn not_ours(object: &ObjectRef<'_>) -> String {
@@ -292,5 +300,21 @@ impl World for LiveWorld<'_> {
             }
             _ => self.approver.confirm(external, back).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whose_an_address_is_is_said() {
+        let service = |name: &str, address: &str| json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"clusterIPs": [address, "fd00::1"]}});
+        let services = [service("api", "10.200.0.1"), service("web", "10.200.0.2")];
+        let said = owner(&services, "10.200.0.2").unwrap();
+        assert!(said.starts_with("`10.200.0.2` is the address of Service `shop/web`"), "{said}");
+        assert_eq!(owner(&services, "10.200.0.3"), None);
     }
 }

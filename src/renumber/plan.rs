@@ -127,13 +127,21 @@ pub(super) fn make_moves(
 /// external IP.
 type Routes = (Option<String>, Option<String>, Option<&'static str>);
 
+/// From outside the cluster an external IP with `externalTrafficPolicy: Local` leads to endpoints of the same node only.
+const ANNOUNCED: &str = "Calico announces ClusterIPs to routers, and an external IP would be reached from outside only by way \
+                         of nodes that run an endpoint";
+
 fn routing(survey: &Survey, options: &PlanOptions) -> Result<Routes, PlanError> {
+    let announced = (!overlaps(survey, &options.to).is_empty()).then_some(ANNOUNCED);
     match judge(survey, options.proxy_config.as_deref()) {
         DataPlane::KubeProxy { about, no_external_ip } if options.accept_gap => {
-            Ok((Some(about), no_external_ip.map(str::to_string), None))
+            Ok((Some(about), no_external_ip.or(announced).map(str::to_string), None))
         }
-        DataPlane::KubeProxy { about, no_external_ip } => Ok((Some(about), None, no_external_ip)),
-        DataPlane::Unknown(reason) => Ok((None, Some(reason), None)),
+        DataPlane::KubeProxy { about, no_external_ip } => {
+            Ok((Some(about), None, no_external_ip.or(announced)))
+        }
+        DataPlane::Unknown(reason) if options.accept_gap => Ok((None, Some(reason), None)),
+        DataPlane::Unknown(reason) => Ok((None, Some(reason), announced)),
         DataPlane::Unsupported(reason) if options.accept_gap => Ok((None, Some(reason), None)),
         DataPlane::Unsupported(reason) => Err(PlanError::DataPlane { reason }),
     }

@@ -21,6 +21,7 @@ mod barrier;
 mod certificates;
 mod chaos;
 mod cluster_ip;
+mod copies;
 mod cut;
 mod disturbed;
 mod external_ip;

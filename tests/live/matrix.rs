@@ -6,6 +6,7 @@
 use netsurgeon::renumber::Hold;
 use serde_json::{Value, json};
 
+use super::copies::gone;
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
@@ -49,9 +50,11 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     let addresses: Vec<Value> =
         services(&serving).await.iter().map(|service| service["spec"]["clusterIP"].clone()).collect();
     let probe = serving.probe(&old).await;
-    // kube-proxy 1.32 in mode nftables drops what nodes themselves send to a Service without a selector; what the
-    // probe sends comes from a Pod.
-    let gap = if (era, mode) == (Era::Bitmap, ProxyMode::Nftables) { "--accept-gap" } else { "" };
+    // kube-proxy 1.32 in mode nftables drops what nodes without endpoints send to an external IP; what the probe sends comes
+    // from a Pod.
+    let by_itself = hold == Hold::ExternalIp;
+    let gap =
+        if by_itself && (era, mode) == (Era::Bitmap, ProxyMode::Nftables) { "--accept-gap" } else { "" };
     serving.apply(&format!("--hold {hold} {gap}")).await;
     let trial = serving.client.probe(&new);
     for target in new {
@@ -134,6 +137,7 @@ async fn every_service_accepts_an_update(serving: &Serving) {
 
 async fn nothing_is_left(serving: &Serving, era: Era) {
     serving.assert_clean();
+    gone(serving).await;
     assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
     for service in services(serving).await {
         assert_eq!(service["spec"]["externalIPs"], Value::Null, "{service}");

@@ -1,6 +1,7 @@
 //! `netsurgeon renumber guard`: keeps old addresses held while they soak, whatever clients do to their Services.
 
 mod figures;
+mod following;
 mod keeper;
 mod voice;
 
@@ -10,6 +11,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::figures::{Ledger, Looked};
+use self::following::Behind;
 use self::keeper::{Keeper, LeaseArgs};
 use self::voice::Voice;
 use crate::cli::failure::Failure;
@@ -18,9 +20,10 @@ use crate::cli::log::Kind;
 use crate::cli::metrics::{Counted, Metrics};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
-use crate::cluster::{Cluster, ClusterError, ObjectRef};
+use crate::cluster::Cluster;
 use crate::operation::{Journal, Lock, Mend, Mended, SystemAmbient, mend};
-use crate::renumber::guard::{Follow, Watched, watch};
+use crate::renumber::Move;
+use crate::renumber::guard::{Watched, watch};
 use crate::store::WriteStore;
 use crate::store::etcd::EtcdStore;
 use crate::survey::Survey;
@@ -32,10 +35,10 @@ const MOST_LOOKS: u32 = 5;
 ///
 /// A client that replaces a Service drops the old address that it holds; one that deletes it leaves the address
 /// reserved for nobody. The guard looks every few seconds and puts right what can be put right, each in one
-/// transaction with its record in the journal; it names what people must look at. It takes no lock, and writes
+/// transaction with its record in the journal; it names what people must look at. It takes no lock, and mends
 /// nothing while another process carries an operation out. Several guards do no harm; with `--lease` one of them
 /// mends and the others watch. Without it the API is needed only where a shadow must follow the selector or ports
-/// of its Service.
+/// of its Service, or its endpoints where it has no selector: those at any time.
 ///
 /// Ends with the renumbering, or when it is told to (SIGINT, SIGTERM). With `--once` the exit status is 3 if
 /// something is left to look at, and 6 if another process is at work. For a soak of days run it in the cluster:
@@ -86,15 +89,6 @@ enum Pass {
     Wrong,
     /// Another process carries an operation out.
     Busy,
-}
-
-/// What came of shadows that are behind.
-#[derive(Debug, Clone, Copy, Default)]
-struct Behind {
-    /// Some were changed: look again.
-    again: bool,
-    /// Some were not.
-    left: bool,
 }
 
 struct Guarding<'a> {
@@ -319,6 +313,11 @@ impl Guarding<'_> {
         for _ in 0..MOST_LOOKS {
             if let Some(held) = Lock::holder(self.locks, &self.cluster).await? {
                 self.voice.say_once("busy", ("", ""), &held.claim.to_string())?;
+                // Endpoints change whoever has the lock, and nobody else copies them once a batch is through.
+                if ongoing.plan.work.moves.iter().any(has_copies) {
+                    let copies = self.watch(ongoing).await?.copies;
+                    self.follow_all(ongoing, copies.iter()).await?;
+                }
                 return Ok(Pass::Busy);
             }
             let watched = self.watch(ongoing).await?;
@@ -329,7 +328,7 @@ impl Guarding<'_> {
             }
             let is_quiet = watched.mends.is_empty() && watched.follows.is_empty();
             let behind = if self.may_mend()? {
-                self.follow_all(ongoing, &watched.follows).await?
+                self.follow_all(ongoing, watched.follows.iter().chain(&watched.copies)).await?
             } else if is_quiet {
                 Behind::default()
             } else {
@@ -373,59 +372,12 @@ impl Guarding<'_> {
         self.ledger.mended(one.code);
         self.voice.say("mended", (&one.subject, one.code), &one.says)
     }
-
-    /// Changes shadows as their Services were changed.
-    async fn follow_all(&mut self, ongoing: &Ongoing, follows: &[Follow]) -> Result<Behind, Failure> {
-        let mut behind = Behind::default();
-        for follow in follows {
-            let Follow { finding, mend: record, .. } = follow;
-            if self.args.dry_run {
-                self.voice.say_once("would-mend", (&record.subject, record.code), &record.says)?;
-                behind.left = true;
-                continue;
-            }
-            if !self.may_mend()? {
-                behind.left = true;
-                break;
-            }
-            self.ledger.alive();
-            match self.follow(follow).await {
-                Ok(false) => behind.again = true,
-                Ok(true) => {
-                    behind.again = true;
-                    mend(self.store, &self.cluster, &ongoing.journal, record, &SystemAmbient).await?;
-                    self.mended(record)?;
-                }
-                Err(failure) => {
-                    behind.left = true;
-                    let text = format!("{}, and it cannot be changed: {:#}", finding.message, failure.error);
-                    self.voice.say_once("wrong", (&record.subject, finding.code), &text)?;
-                }
-            }
-        }
-        Ok(behind)
-    }
-
-    /// Returns whether the shadow was changed; if not, somebody else was faster.
-    async fn follow(&mut self, follow: &Follow) -> Result<bool, Failure> {
-        let api = match self.api.take() {
-            Some(api) => api,
-            None => self.args.kube.connect().await?,
-        };
-        if api.identity().await? != self.cluster {
-            return Err(Failure::refused("the kubeconfig is another cluster's than etcd"));
-        }
-        let shadow = ObjectRef::new("v1", "Service", Some(&follow.namespace), &follow.name);
-        let outcome = api.merge(&shadow, &follow.change).await;
-        self.api = Some(api);
-        match outcome {
-            Ok(_) => Ok(true),
-            Err(ClusterError::Conflict { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 fn is_over(ongoing: &Ongoing) -> bool {
     matches!(ongoing.summary.status.as_str(), "done" | "rolled-back" | "removing")
+}
+
+fn has_copies(candidate: &Move) -> bool {
+    candidate.shadow.as_ref().is_some_and(|shadow| shadow.has_copies())
 }

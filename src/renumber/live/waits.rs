@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::LiveWorld;
-use crate::cluster::{ApiServerClient, ClusterError, Collection, ObjectRef};
+use crate::cluster::{ApiServerClient, ClusterError, ObjectRef};
 use crate::ip::Family;
 use crate::operation::{Wait, WorldError};
 use crate::renumber::intention::Move;
@@ -154,6 +154,9 @@ impl LiveWorld<'_> {
                 if !self.service_exists(&candidate.namespace, name).await? {
                     continue;
                 }
+                if shadow.has_copies() {
+                    self.copy_endpoints(candidate, name).await?;
+                }
                 let found = self.endpoints(&candidate.namespace, name).await?;
                 if found != wanted {
                     let (found, wanted) = (found.len(), wanted.len());
@@ -167,6 +170,18 @@ impl LiveWorld<'_> {
         Ok(())
     }
 
+    /// Gives a shadow without a selector the endpoints of its Service.
+    async fn copy_endpoints(&self, candidate: &Move, shadow: &str) -> Result<(), NotYet> {
+        let (namespace, of) = (&candidate.namespace, (candidate.name.as_str(), shadow));
+        let changes = self.cluster.slice_changes(namespace, of, self.work.family).await?;
+        match self.cluster.change_slices(namespace, &changes).await {
+            Err(error @ (ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })) => {
+                Err(NotYet::Seen(error.to_string()))
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
     async fn service_exists(&self, namespace: &str, name: &str) -> Result<bool, NotYet> {
         let service = ObjectRef::new("v1", "Service", Some(namespace), name);
         Ok(self.cluster.get(&service).await?.is_some())
@@ -175,9 +190,7 @@ impl LiveWorld<'_> {
     /// Returns the endpoints of a Service in the family that is renumbered: one text each, with everything that
     /// decides whether traffic goes there.
     async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, NotYet> {
-        let slices = Collection::new("discovery.k8s.io/v1", "EndpointSlice", Some(namespace));
-        let selector = format!("kubernetes.io/service-name={name}");
-        let slices = self.cluster.list(&slices, Some(&selector)).await?;
+        let slices = self.cluster.slices(namespace, name).await?;
         Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
     }
 

@@ -29,8 +29,10 @@ pub enum PlanError {
         /// The first address.
         first: Option<IpAddr>,
     },
-    /// Services whose old address cannot be held.
-    #[error("the old address of {count} Services cannot be held; the first is `{first}`: {reason}")]
+    /// Services whose old address cannot be held as it is asked for.
+    #[error(
+        "the old address of {count} Services cannot be held by an external IP; the first is `{first}`: {reason}"
+    )]
     CannotHold {
         /// How many.
         count: usize,

@@ -1,0 +1,230 @@
+//! Copies of a Service's endpoints for another Service that has no selector, so that no controller gives it any.
+//!
+//! A copy is an EndpointSlice of ours that belongs to the other Service: when that goes, the cluster's garbage collector
+//! removes it, whoever removed the Service, and in whatever way.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+use crate::ip::Family;
+
+const API_VERSION: &str = "discovery.k8s.io/v1";
+const KIND: &str = "EndpointSlice";
+/// Whose endpoints a slice has, and who looks after it: controllers leave those of others alone
+/// (`staging/src/k8s.io/api/discovery/v1/well_known_labels.go`, v1.36.3).
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// What is to be done with one EndpointSlice.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SliceChange {
+    /// It is made.
+    Create(Value),
+    /// It gets other endpoints or ports.
+    Replace(Value),
+    /// It goes.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+impl Cluster {
+    /// Lists the EndpointSlices of a Service.
+    pub async fn slices(&self, namespace: &str, service: &str) -> Result<Vec<Value>, ClusterError> {
+        let selector = format!("{SERVICE_NAME}={service}");
+        self.list(&Collection::new(API_VERSION, KIND, Some(namespace)), Some(&selector)).await
+    }
+
+    /// Compares the endpoints that a Service without a selector has with those of another, in one address family. Returns
+    /// what gives it the same ones: nothing, if it is not there.
+    pub async fn slice_changes(
+        &self,
+        namespace: &str,
+        (from, to): (&str, &str),
+        family: Family,
+    ) -> Result<Vec<SliceChange>, ClusterError> {
+        let object = ObjectRef::new("v1", "Service", Some(namespace), to);
+        let Some(service) = self.get(&object).await? else { return Ok(Vec::new()) };
+        let found = self.slices(namespace, to).await?;
+        let wanted = self.slices(namespace, from).await?;
+        Ok(changes(&service, &wanted, &found, family))
+    }
+
+    /// Changes the EndpointSlices of a namespace, new ones first. Another one's change in between is a
+    /// [`ClusterError::Conflict`] or [`ClusterError::AlreadyExists`]: compare once more.
+    pub async fn change_slices(&self, namespace: &str, changes: &[SliceChange]) -> Result<(), ClusterError> {
+        for change in changes {
+            match change {
+                SliceChange::Create(slice) => drop(self.create(slice).await?),
+                SliceChange::Replace(slice) => drop(self.replace(slice).await?),
+                SliceChange::Delete { name, uid } => {
+                    self.delete(&ObjectRef::new(API_VERSION, KIND, Some(namespace), name), Some(uid)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn changes(service: &Value, wanted: &[Value], found: &[Value], family: Family) -> Vec<SliceChange> {
+    let of_family = |slice: &&Value| text(slice, "/addressType") == family.to_string();
+    let is_ours = |slice: &&Value| label(slice, SLICE_MANAGED_BY) == MANAGED_BY.1;
+    let has_selector = service
+        .pointer("/spec/selector")
+        .and_then(Value::as_object)
+        .is_some_and(|selector| !selector.is_empty());
+    // With a selector it is given endpoints by a controller.
+    let wanted = wanted.iter().filter(of_family).filter(|_| !has_selector);
+    let copies: Vec<Value> = wanted.map(|slice| copy(service, slice)).collect();
+    let mut changes = Vec::new();
+    for copy in &copies {
+        match named(found, name_of(copy)) {
+            None => changes.push(SliceChange::Create(copy.clone())),
+            Some(old) => changes.extend(updated(old, copy).map(SliceChange::Replace)),
+        }
+    }
+    for old in found.iter().filter(is_ours) {
+        if named(&copies, name_of(old)).is_none() {
+            let uid = text(old, "/metadata/uid").to_string();
+            changes.push(SliceChange::Delete { name: name_of(old).to_string(), uid });
+        }
+    }
+    changes
+}
+
+/// A slice of one Service for another. Its name tells from which slice it is, and for which Service: one that was made
+/// anew has copies of its own.
+fn copy(service: &Value, slice: &Value) -> Value {
+    let short = |object: &Value| text(object, "/metadata/uid").chars().take(8).collect::<String>();
+    let name = name_of(service);
+    let list = |field: &str| slice.get(field).cloned().unwrap_or_default();
+    json!({
+        "apiVersion": API_VERSION, "kind": KIND,
+        "metadata": {
+            "name": format!("{name}-{}-{}", short(service), short(slice)),
+            "namespace": text(service, "/metadata/namespace"),
+            "labels": {SERVICE_NAME: name, SLICE_MANAGED_BY: MANAGED_BY.1, MANAGED_BY.0: MANAGED_BY.1},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Service", "name": name, "uid": text(service, "/metadata/uid")},
+            ],
+        },
+        "addressType": list("addressType"), "endpoints": list("endpoints"), "ports": list("ports"),
+    })
+}
+
+/// Brings an older copy up to date; `None` if it is. What a list returns says neither `apiVersion` nor `kind`.
+fn updated(old: &Value, copy: &Value) -> Option<Value> {
+    let differs =
+        |name: &str| old.get(name).unwrap_or(&Value::Null) != copy.get(name).unwrap_or(&Value::Null);
+    if !differs("endpoints") && !differs("ports") {
+        return None;
+    }
+    let mut new = copy.clone();
+    new.as_object_mut()?.insert("metadata".to_string(), old.get("metadata")?.clone());
+    Some(new)
+}
+
+fn named<'a>(slices: &'a [Value], name: &str) -> Option<&'a Value> {
+    slices.iter().find(|slice| name_of(slice) == name)
+}
+
+fn name_of(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn label<'a>(object: &'a Value, name: &str) -> &'a str {
+    object
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(name))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(uid: &str, selector: &Value) -> Value {
+        json!({"metadata": {"name": "shadow", "namespace": "shop", "uid": uid}, "spec": {"selector": selector}})
+    }
+
+    fn slice(uid: &str, family: &str, addresses: &[&str]) -> Value {
+        let endpoints: Vec<Value> = addresses
+            .iter()
+            .map(|address| json!({"addresses": [address], "conditions": {"ready": true}}))
+            .collect();
+        json!({
+            "metadata": {"name": format!("web-{uid}"), "uid": uid, "labels": {SERVICE_NAME: "web"}},
+            "addressType": family, "endpoints": endpoints, "ports": [{"port": 8080, "protocol": "TCP"}],
+        })
+    }
+
+    fn created(changes: &[SliceChange]) -> Vec<Value> {
+        let of = |change: &SliceChange| match change {
+            SliceChange::Create(slice) => slice.clone(),
+            other => panic!("{other:?}"),
+        };
+        changes.iter().map(of).collect()
+    }
+
+    /// As a list has it.
+    fn listed(slices: &[Value]) -> Vec<Value> {
+        let mut slices = slices.to_vec();
+        for members in slices.iter_mut().filter_map(Value::as_object_mut) {
+            members.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+        }
+        slices
+    }
+
+    #[test]
+    fn copies_are_made_once_and_follow() {
+        let shadow = service("11112222-3333", &Value::Null);
+        let of = |wanted: &[Value], found: &[Value]| changes(&shadow, wanted, found, Family::V4);
+        let wanted =
+            [slice("aaaabbbb-1", "IPv4", &["192.0.2.1"]), slice("ccccdddd-1", "IPv6", &["2001:db8::1"])];
+        let made = created(&of(&wanted, &[]));
+        let names: Vec<&str> = made.iter().map(|slice| text(slice, "/metadata/name")).collect();
+        assert_eq!(names, ["shadow-11112222-aaaabbbb"], "of one family");
+        assert_eq!(made[0]["endpoints"], wanted[0]["endpoints"]);
+        assert_eq!(label(&made[0], SERVICE_NAME), "shadow");
+        assert_eq!(made[0]["metadata"]["ownerReferences"][0]["uid"], "11112222-3333");
+        assert_eq!(of(&wanted, &listed(&made)), [], "twice is once");
+
+        let other = [slice("aaaabbbb-1", "IPv4", &["192.0.2.1", "192.0.2.2"])];
+        let [SliceChange::Replace(replaced)] = &of(&other, &listed(&made))[..] else {
+            panic!("it is changed")
+        };
+        assert_eq!((&replaced["kind"], &replaced["apiVersion"]), (&made[0]["kind"], &made[0]["apiVersion"]));
+        assert_eq!(replaced["endpoints"], other[0]["endpoints"]);
+        assert_eq!(replaced["metadata"], made[0]["metadata"], "and what else it has stays");
+        assert!(matches!(&of(&[], &made)[..], [SliceChange::Delete { .. }]));
+        let anew = service("99998888-3333", &Value::Null);
+        let both = changes(&anew, &wanted, &made, Family::V4);
+        assert!(
+            matches!(&both[..], [SliceChange::Create(_), SliceChange::Delete { .. }]),
+            "the new one first"
+        );
+    }
+
+    #[test]
+    fn what_others_have_made_stays() {
+        let found = [slice("eeeeffff-1", "IPv4", &["192.0.2.9"])];
+        assert_eq!(changes(&service("1", &Value::Null), &[], &found, Family::V4), []);
+        let selecting = service("11112222-3333", &json!({"app": "web"}));
+        let wanted = [slice("aaaabbbb-1", "IPv4", &["192.0.2.1"])];
+        assert_eq!(
+            changes(&selecting, &wanted, &found, Family::V4),
+            [],
+            "a controller gives it its endpoints"
+        );
+        let ours = created(&changes(&service("11112222-3333", &json!({})), &wanted, &[], Family::V4));
+        assert!(matches!(&changes(&selecting, &wanted, &ours, Family::V4)[..], [SliceChange::Delete { .. }]));
+    }
+}

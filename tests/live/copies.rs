@@ -1,0 +1,110 @@
+//! Services without a selector, whose old addresses shadows hold: no controller gives those endpoints, so they have
+//! copies, which the guard keeps in step.
+
+use serde_json::{Value, json};
+
+use super::guard::{guard, told};
+use super::rig::cluster::Era;
+use super::rig::echo::PORT;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::rig::report::Target;
+use super::serving::{DEADLINE, Serving};
+
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+
+/// Makes a Service whose endpoints people look after.
+async fn create(serving: &Serving, name: &str, more: Value, endpoints: &[Value]) {
+    let port = |protocol: &str, port: u16| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": port});
+    let mut spec = json!({"ports": [port("TCP", 80), port("UDP", 80)]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serving.cluster.api.create_service("default", name, spec).await;
+    let labels =
+        json!({"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "people"});
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": format!("{name}-by-hand"), "namespace": "default", "labels": labels},
+        "ports": [port("TCP", PORT), port("UDP", PORT)], "endpoints": endpoints,
+    });
+    serving.cluster.api.create(&slice).await;
+}
+
+async fn slices(serving: &Serving, selector: &str) -> Vec<Value> {
+    serving.cluster.api.list(&format!("{SLICES}?labelSelector={selector}")).await
+}
+
+/// The endpoints of a Service.
+async fn endpoints(serving: &Serving, service: &str) -> Vec<Value> {
+    let slices = slices(serving, &format!("kubernetes.io/service-name={service}")).await;
+    slices.iter().flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// The shadow that holds a Service's old address.
+async fn shadow(serving: &Serving, of: &str) -> String {
+    let services = serving.cluster.api.list("/api/v1/namespaces/default/services").await;
+    let is_its = |service: &&Value| service["metadata"]["annotations"]["netsurgeon.io/stands-in-for"] == of;
+    let found = services.iter().find(is_its).unwrap_or_else(|| panic!("no shadow of {of}"));
+    found["metadata"]["name"].as_str().unwrap().to_string()
+}
+
+/// The garbage collector takes the copies away when their Service is gone.
+pub async fn gone(serving: &Serving) {
+    wait_until("the copies of endpoints are gone", DEADLINE, async || {
+        let left = slices(serving, "endpointslice.kubernetes.io/managed-by=netsurgeon").await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+/// kube-proxy before 1.36 in mode nftables cannot hold by an external IP, so every Service has a shadow, that of the API
+/// servers included.
+#[tokio::test]
+async fn of_a_data_plane_that_holds_by_shadows_alone() {
+    let mut serving = Serving::start(Era::Bitmap, ProxyMode::Nftables).await;
+    let web = endpoints(&serving, "web").await;
+    assert_eq!(web.len(), 2, "{web:?}");
+    create(&serving, "outside", json!({"clusterIP": "10.96.0.7"}), &web).await;
+    create(&serving, "doors", json!({"clusterIP": "10.96.0.8", "type": "NodePort"}), &web).await;
+    let old = [Target::tcp("10.96.0.7", 80), Target::udp("10.96.0.7", 80), Target::tcp("10.96.0.8", 80)];
+    let new = [Target::tcp("10.200.0.7", 80), Target::tcp("10.200.0.8", 80)];
+    let probe = serving.probe(&old).await;
+    let operation = serving.apply("").await;
+    let trial = serving.probe(&new).await;
+    for service in ["outside", "doors", "kubernetes"] {
+        let copied = endpoints(&serving, &shadow(&serving, service).await).await;
+        assert_eq!(copied, endpoints(&serving, service).await, "{service}");
+    }
+    serving.netsurgeon("renumber verify").expect(0);
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
+
+    let path = format!("{SLICES}/outside-by-hand");
+    serving.cluster.api.merge(&path, &json!({"endpoints": [web[1]]})).await;
+    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-mend shadow-follows default/outside"]);
+    let hold = shadow(&serving, "outside").await;
+    assert_eq!(endpoints(&serving, &hold).await, web, "a dry run writes nothing");
+    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/outside"]);
+    assert_eq!(endpoints(&serving, &hold).await, [web[1].clone()]);
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
+    // Deleted by somebody, the shadow comes back, and its endpoints with it: in the meantime nothing answers.
+    serving.assert_unbroken(&probe.stop(), &old);
+    serving.assert_unbroken(&trial.stop(), &new);
+    serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{hold}")).await;
+    let events = told(&guard(&serving, "", 0));
+    assert_eq!(
+        events.last().map(String::as_str),
+        Some("mended shadow-follows default/outside"),
+        "{events:?}"
+    );
+    assert_eq!(endpoints(&serving, &hold).await, [web[1].clone()]);
+
+    let probe = serving.probe(&old).await;
+    // The flag is the last thing on the way back where there are bitmaps.
+    let back = format!("operation rollback {operation} --yes --linger 1");
+    serving.netsurgeon(&back).expect(6);
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon(&format!("{back} --confirm flags")).expect(0);
+    serving.assert_unbroken(&probe.stop(), &old);
+    assert_eq!(endpoints(&serving, "outside").await, [web[1].clone()], "what is theirs stays");
+    gone(&serving).await;
+    serving.assert_clean();
+}
