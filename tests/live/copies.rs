@@ -14,7 +14,7 @@ use super::serving::{DEADLINE, Serving};
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
 /// Makes a Service whose endpoints people look after.
-async fn create(serving: &Serving, name: &str, more: Value, endpoints: &[Value]) {
+pub async fn create(serving: &Serving, name: &str, more: Value, endpoints: &[Value]) {
     let port = |protocol: &str, port: u16| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": port});
     let mut spec = json!({"ports": [port("TCP", 80), port("UDP", 80)]});
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -29,12 +29,17 @@ async fn create(serving: &Serving, name: &str, more: Value, endpoints: &[Value])
     serving.cluster.api.create(&slice).await;
 }
 
+/// Gives such a Service other endpoints.
+pub async fn change(serving: &Serving, name: &str, endpoints: &[Value]) {
+    serving.cluster.api.merge(&format!("{SLICES}/{name}-by-hand"), &json!({"endpoints": endpoints})).await;
+}
+
 async fn slices(serving: &Serving, selector: &str) -> Vec<Value> {
     serving.cluster.api.list(&format!("{SLICES}?labelSelector={selector}")).await
 }
 
 /// The endpoints of a Service.
-async fn endpoints(serving: &Serving, service: &str) -> Vec<Value> {
+pub async fn endpoints(serving: &Serving, service: &str) -> Vec<Value> {
     let slices = slices(serving, &format!("kubernetes.io/service-name={service}")).await;
     slices.iter().flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default()).collect()
 }
@@ -77,8 +82,7 @@ async fn of_a_data_plane_that_holds_by_shadows_alone() {
     serving.netsurgeon("renumber verify").expect(0);
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
 
-    let path = format!("{SLICES}/outside-by-hand");
-    serving.cluster.api.merge(&path, &json!({"endpoints": [web[1]]})).await;
+    change(&serving, "outside", &[web[1].clone()]).await;
     assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-mend shadow-follows default/outside"]);
     let hold = shadow(&serving, "outside").await;
     assert_eq!(endpoints(&serving, &hold).await, web, "a dry run writes nothing");

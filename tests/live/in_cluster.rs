@@ -8,6 +8,7 @@ use http::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::copies;
 use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
 use super::rig::process::wait_until;
@@ -211,6 +212,8 @@ async fn it_guards_with_the_rights_and_the_files_of_its_manifests() {
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
     serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
+    let web = copies::endpoints(&serving, "web").await;
+    copies::create(&serving, "by-hand", json!({"type": "NodePort", "clusterIP": "10.96.2.10"}), &web).await;
     let spec = install(&serving).await;
     refused_what_it_does_not_need(&serving).await;
     let mut one = Pod::start(&serving, &spec, "one").await;
@@ -263,19 +266,22 @@ async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     let change = json!({"spec": {"selector": {"app": "web", "tier": "a"}}});
     serving.cluster.api.merge("/api/v1/namespaces/default/services/np", &change).await;
     one.says("mended shadow-follows default/np", 1).await;
-    assert_eq!((one.mends(), two.mends()), (2, 0));
+    let web = copies::endpoints(serving, "web").await;
+    copies::change(serving, "by-hand", web.get(..1).expect("an endpoint")).await;
+    one.says("mended shadow-follows default/by-hand", 1).await;
+    assert_eq!((one.mends(), two.mends()), (3, 0));
 
     let pages = [one.page().await, two.page().await];
     for (page, leads) in pages.iter().zip([1_u64, 0]) {
         let count = |series: &str| page.get::<u64>(&format!("netsurgeon_guard_{series}"));
         assert_eq!(count("lease_held"), leads);
-        for code in ["hold-put-back", "shadow-follows"] {
-            assert_eq!(count(&format!("mends_total{{code=\"{code}\"}}")), leads, "{code}");
+        for (code, times) in [("hold-put-back", 1), ("shadow-follows", 2)] {
+            assert_eq!(count(&format!("mends_total{{code=\"{code}\"}}")), leads * times, "{code}");
         }
-        assert_eq!(count("held_services"), SERVICES as u64 + 3, "and `web`, `np`, `kubernetes`");
+        assert_eq!(count("held_services"), SERVICES as u64 + 4, "and `web`, `np`, `by-hand`, `kubernetes`");
         assert!(page.get::<f64>("netsurgeon_guard_last_look_seconds") < DEADLINE.as_secs_f64());
     }
-    assert_eq!(pages[0].get::<u64>("netsurgeon_writes_total"), 2, "the hold, and the record of the shadow");
+    assert_eq!(pages[0].get::<u64>("netsurgeon_writes_total"), 3, "the hold, and the records of the shadows");
     assert_eq!(pages[1].get::<u64>("netsurgeon_writes_total"), 0, "who watches writes nothing");
 
     // What it cannot put right it names, and so does who watches.
@@ -288,7 +294,7 @@ async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     }
     serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": ["10.96.1.8"]}})).await;
     one.shows(found, |count| count == 0).await;
-    assert_eq!((one.mends(), two.mends()), (2, 0));
+    assert_eq!((one.mends(), two.mends()), (3, 0));
 }
 
 /// Killed, frozen, ended in good order: another takes over each time, and one that comes back only watches.
