@@ -23,7 +23,7 @@ fn told(output: &Output) -> (Option<i32>, Value, String) {
 
 async fn mirror(cluster: &Cluster, number: usize, range: &str) {
     let words = ["kube-apiserver".to_string(), format!("--service-cluster-ip-range={range}")];
-    cluster.mirror_api_server(number, &words).await;
+    cluster.mirror("kube-apiserver", number, &words).await;
 }
 
 #[tokio::test]

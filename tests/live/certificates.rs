@@ -128,7 +128,7 @@ impl Hosts {
         for (number, folder) in self.manifests.iter().enumerate() {
             let words = format!("controlplane set-range --to {to} --yes --manifests {}", folder.display());
             serving.netsurgeon(&words).expect(0);
-            serving.cluster.obey_manifest(number).await;
+            serving.cluster.obey_manifests(number).await;
             serving.netsurgeon("controlplane wait --timeout 120").expect(0);
             every_node_leads_to_both(serving).await;
             let others = if number + 1 < self.manifests.len() { 3 } else { 0 };
@@ -252,7 +252,10 @@ async fn and_back_by_netsurgeon_alone() {
     println!("connections to {OLD}: {}", old.stop());
     serving.wait_for_one_range().await;
     serving.assert_clean();
-    for manifest in hosts.manifests.iter().map(|folder| folder.join("kube-apiserver.yaml")) {
+    let mut manifests: Vec<PathBuf> =
+        hosts.manifests.iter().map(|folder| folder.join("kube-apiserver.yaml")).collect();
+    manifests.push(hosts.manifests[0].join("kube-controller-manager.yaml"));
+    for manifest in manifests {
         let text = std::fs::read_to_string(manifest).unwrap();
         assert!(
             text.contains("--service-cluster-ip-range=10.96.0.0/16\n") && text.contains("# changed by hand")

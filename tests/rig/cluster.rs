@@ -103,6 +103,8 @@ pub struct Credentials {
 /// A running cluster. On drop everything is killed and removed.
 pub struct Cluster {
     controllers: Option<Process>,
+    /// The manifest of the controllers, if they are a static Pod's.
+    pub controllers_manifest: Option<PathBuf>,
     /// The API servers, in the order of their start.
     pub api_servers: Vec<ApiServer>,
     /// The etcd below them.
@@ -145,6 +147,7 @@ impl Cluster {
         let api = Api::new(client_of(&url, &credentials, true).await.expect("our own kubeconfig is good"));
         let mut cluster = Self {
             controllers: None,
+            controllers_manifest: None,
             api_servers,
             etcd,
             api,
@@ -300,18 +303,24 @@ impl Cluster {
     /// Starts the controllers, or starts them anew.
     pub fn start_controllers(&mut self) {
         self.stop_controllers();
+        self.controllers = Some(start_controllers(&self.controller_options()));
+    }
+
+    /// What the controllers are started with.
+    pub fn controller_options(&self) -> ControllerOptions<'_> {
         let as_themselves = self.options.controllers_as_themselves;
         let own = as_themselves.then(|| self.kubeconfig_as(0, "system:kube-controller-manager", None));
-        self.controllers = Some(start_controllers(&ControllerOptions {
+        ControllerOptions {
             version: self.options.era.version(),
-            kubeconfig: own.as_deref().unwrap_or(&self.kubeconfig),
+            kubeconfig: own.unwrap_or_else(|| self.kubeconfig.clone()),
             as_themselves,
             service_account_key: &self.credentials.service_account.key,
             authority: &self.credentials.authority.certificate,
             service_cidrs: &self.options.service_cidrs,
-            flags: &self.options.era.flags(),
+            flags: self.options.era.flags(),
+            manifest: self.controllers_manifest.as_deref(),
             log: self.workspace.join("kube-controller-manager.log"),
-        }));
+        }
     }
 
     /// Ends the controllers.

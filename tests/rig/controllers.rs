@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::apiserver::KubernetesVersion;
 use super::process::Process;
+use super::static_pods::command_in;
 
 /// The controllers that run. No nodes, no clouds, no workloads: nobody would carry them out.
 const CONTROLLERS: [&str; 7] = [
@@ -23,32 +24,45 @@ const MORE_CONTROLLERS: [&str; 3] =
 /// What the controllers are started with.
 pub struct ControllerOptions<'a> {
     pub version: KubernetesVersion,
-    pub kubeconfig: &'a Path,
+    pub kubeconfig: PathBuf,
     /// The private key of service account tokens.
     pub service_account_key: &'a Path,
     pub authority: &'a Path,
     pub service_cidrs: &'a str,
-    pub flags: &'a [String],
+    pub flags: Vec<String>,
     /// Whether each uses a service account of its own, as kubeadm has it, and not the kubeconfig's user.
     pub as_themselves: bool,
+    /// The manifest whose command they are started with, if it is a static Pod's.
+    pub manifest: Option<&'a Path>,
     pub log: PathBuf,
+}
+
+impl ControllerOptions<'_> {
+    /// The program's name, and its flags.
+    pub fn command(&self) -> Vec<String> {
+        if let Some(manifest) = self.manifest {
+            return command_in(manifest);
+        }
+        let more: &[&str] = if self.as_themselves { &MORE_CONTROLLERS } else { &[] };
+        let mut command = vec![
+            "kube-controller-manager".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--service-account-private-key-file={}", self.service_account_key.display()),
+            format!("--root-ca-file={}", self.authority.display()),
+            format!("--use-service-account-credentials={}", self.as_themselves),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+            format!("--controllers={}", [&CONTROLLERS[..], more].concat().join(",")),
+            format!("--service-cluster-ip-range={}", self.service_cidrs),
+        ];
+        command.extend(self.flags.iter().cloned());
+        command
+    }
 }
 
 /// Starts the controllers. They have no moment of being ready that anybody could wait for: wait for what
 /// they make. They serve no port.
 pub fn start(options: &ControllerOptions<'_>) -> Process {
-    let more: &[&str] = if options.as_themselves { &MORE_CONTROLLERS } else { &[] };
-    let mut arguments = vec![
-        "kube-controller-manager".to_owned(),
-        format!("--kubeconfig={}", options.kubeconfig.display()),
-        format!("--service-account-private-key-file={}", options.service_account_key.display()),
-        format!("--root-ca-file={}", options.authority.display()),
-        format!("--use-service-account-credentials={}", options.as_themselves),
-        "--leader-elect=false".to_owned(),
-        "--secure-port=0".to_owned(),
-        format!("--controllers={}", [&CONTROLLERS[..], more].concat().join(",")),
-        format!("--service-cluster-ip-range={}", options.service_cidrs),
-    ];
-    arguments.extend(options.flags.iter().cloned());
-    Process::start("kube-controller-manager", &options.version.program(), &arguments, &options.log)
+    let program = options.version.program();
+    Process::start("kube-controller-manager", &program, &options.command(), &options.log)
 }

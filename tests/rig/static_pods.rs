@@ -1,5 +1,5 @@
-//! The part of a kubelet that runs static Pods: an API server is started with what stands in its manifest, and the API has
-//! a mirror of its Pod.
+//! The part of a kubelet that runs static Pods: API servers and controllers are started with what stands in their
+//! manifests, and the API has mirrors of their Pods.
 
 use std::fs::{create_dir_all, read_to_string, write};
 use std::path::{Path, PathBuf};
@@ -9,74 +9,91 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 
 const PODS: &str = "/api/v1/namespaces/kube-system/pods";
-/// The file, as kubeadm calls it.
-const FILE: &str = "kube-apiserver.yaml";
+const API_SERVER: &str = "kube-apiserver";
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 impl Cluster {
-    /// Gives each API server a host of its own, on which its manifest is, as kubeadm writes it: from now on it is started
-    /// with what stands there. Returns the folders of manifests.
+    /// Gives each API server a host of its own, on which its manifest is, as kubeadm writes it, and the controllers the
+    /// first of these: from now on they are started with what stands there. Returns the folders of manifests.
     pub async fn write_manifests(&mut self) -> Vec<PathBuf> {
         let mut folders = Vec::new();
         for number in 0..self.api_servers.len() {
             let folder = self.directory().join(format!("host-{number}/manifests"));
             create_dir_all(&folder).expect("a folder");
             let server = &mut self.api_servers[number];
-            let text = manifest(&server.command(), server.options.version.text());
-            write(folder.join(FILE), text).expect("a manifest");
-            server.options.manifest = Some(folder.join(FILE));
-            self.mirror_api_server(number, &self.api_servers[number].command()).await;
+            let version = server.options.version.text();
+            let file = folder.join(format!("{API_SERVER}.yaml"));
+            write(&file, manifest(API_SERVER, &server.command(), version)).expect("a manifest");
+            server.options.manifest = Some(file);
+            if number == 0 {
+                let file = folder.join(format!("{CONTROLLER_MANAGER}.yaml"));
+                let text = manifest(CONTROLLER_MANAGER, &self.controller_options().command(), version);
+                write(&file, text).expect("a manifest");
+                self.controllers_manifest = Some(file);
+            }
+            self.mirror_host(number).await;
             folders.push(folder);
         }
         folders
     }
 
-    /// Does what a kubelet does when a manifest has changed: ends the API server, starts it with what stands there now, and
-    /// makes its mirror anew.
-    pub async fn obey_manifest(&mut self, number: usize) {
+    /// Does what a kubelet does when manifests have changed: ends what they are of, starts it with what stands there now,
+    /// and makes the mirrors anew.
+    pub async fn obey_manifests(&mut self, number: usize) {
         self.restart_api_server(number).await;
-        self.mirror_api_server(number, &self.api_servers[number].command()).await;
+        if number == 0 {
+            self.start_controllers();
+        }
+        self.mirror_host(number).await;
+    }
+
+    async fn mirror_host(&self, number: usize) {
+        self.mirror(API_SERVER, number, &self.api_servers[number].command()).await;
+        if number == 0 {
+            self.mirror(CONTROLLER_MANAGER, number, &self.controller_options().command()).await;
+        }
     }
 
     /// Writes the Pod that the kubelet of a control-plane host would, and that its container runs.
-    pub async fn mirror_api_server(&self, number: usize, command: &[String]) {
-        let name = format!("kube-apiserver-cp-{number}");
+    pub async fn mirror(&self, component: &str, number: usize, command: &[String]) {
+        let name = format!("{component}-cp-{number}");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": name, "namespace": "kube-system", "labels": {"component": "kube-apiserver"},
+                "name": name, "namespace": "kube-system", "labels": {"component": component},
                 "annotations": {"kubernetes.io/config.mirror": "hash"},
             },
             "spec": {"nodeName": format!("cp-{number}"), "hostNetwork": true, "containers": [
-                {"name": "kube-apiserver", "image": "x", "command": command},
+                {"name": component, "image": "x", "command": command},
             ]},
         });
         if self.api.find(&format!("{PODS}/{name}")).await.is_some() {
             self.api.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await;
         }
         self.api.create(&pod).await;
-        let container = json!({"name": "kube-apiserver", "state": {"running": {}}, "ready": true, "restartCount": 0,
+        let container = json!({"name": component, "state": {"running": {}}, "ready": true, "restartCount": 0,
             "image": "x", "imageID": "x"});
         let status = json!({"status": {"phase": "Running", "containerStatuses": [container]}});
         self.api.merge(&format!("{PODS}/{name}/status"), &status).await;
     }
 }
 
-fn manifest(command: &[String], version: &str) -> String {
+fn manifest(component: &str, command: &[String], version: &str) -> String {
     let words: Vec<String> = command.iter().map(|word| format!("    - {word}\n")).collect();
     format!(
         "apiVersion: v1
 kind: Pod
 metadata:
   labels:
-    component: kube-apiserver
+    component: {component}
     tier: control-plane
-  name: kube-apiserver
+  name: {component}
   namespace: kube-system
 spec:
   containers:
   - command:
-{}    image: registry.k8s.io/kube-apiserver:{version}
-    name: kube-apiserver   # changed by hand in spring
+{}    image: registry.k8s.io/{component}:{version}
+    name: {component}   # changed by hand in spring
   hostNetwork: true
 status: {{}}
 ",

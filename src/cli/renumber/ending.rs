@@ -207,8 +207,8 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     print(context, &ongoing, &report)?;
     if let Some(first) = report.stuck.first() {
         let text = format!(
-            "{} could not be undone and were left alone; the first is `{}`: {}",
-            counted(report.stuck.len(), "step", "steps"),
+            "{} left alone and not undone; the first is `{}`: {}",
+            counted(report.stuck.len(), "step was", "steps were"),
             first.step,
             first.reason
         );
