@@ -6,6 +6,7 @@ mod approving;
 mod connecting;
 mod gone;
 mod kubelets;
+mod node_local_dns;
 mod renewing;
 mod sweeping;
 mod turning;
@@ -264,7 +265,7 @@ impl Session {
         way: Way,
     ) -> Result<Arrival, Failure> {
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
-        let approver = self.approver(context, args, work);
+        let approver = self.approver(context, args, work, last_move(work, journal));
         let boxed = self.world(args, &ongoing.operation, work, &approver);
         let world = boxed.as_ref();
         let renewed = renew(&context.output, &self.store, world, work, journal, lock).await;
@@ -397,6 +398,12 @@ pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Fa
 }
 
 /// Words that something failed after steps were carried out, none of which failed.
+/// When the last Service moved, in seconds since 1970.
+fn last_move(work: &Renumbering, journal: &Journal) -> Option<i64> {
+    let flips = work.moves.iter().filter_map(|candidate| journal.find(&candidate.step("flip")));
+    flips.filter_map(|record| record.history.last().map(|(_, time)| *time)).max()
+}
+
 fn left_open(failure: Failure, operation: &str, way: Way) -> Failure {
     failure
         .kind(Kind::Stuck)

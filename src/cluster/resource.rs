@@ -24,6 +24,7 @@ const KINDS: &[Row] = &[
     ("v1", "Pod", "pods", true),
     ("v1", "ResourceQuota", "resourcequotas", true),
     ("v1", "Service", "services", true),
+    ("apps/v1", "DaemonSet", "daemonsets", true),
     ("apps/v1", "Deployment", "deployments", true),
     ("coordination.k8s.io/v1", "Lease", "leases", true),
     ("crd.projectcalico.org/v1", "BGPConfiguration", "bgpconfigurations", false),

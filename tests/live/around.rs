@@ -1,5 +1,6 @@
 //! What else of a cluster knows its Service range or the address of its DNS: kubeadm's ConfigMaps, kubelets, Calico's
-//! routers. It follows, and comes back, whatever others write into it meanwhile.
+//! routers, NodeLocal DNSCache. It follows, and comes back, whatever others write into it meanwhile; or it is seen to be
+//! done what its operator has to do.
 
 use serde_json::{Value, json};
 
@@ -10,6 +11,7 @@ use super::rig::proxy::ProxyMode;
 use super::serving::{DEADLINE, Serving};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+const CACHE: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/node-local-dns";
 const ROUTER: &str = "/apis/crd.projectcalico.org/v1/bgpconfigurations/default";
 
 const CLUSTER: &str = "# the storage team's
@@ -89,6 +91,8 @@ async fn it_follows_and_comes_back() {
     };
     let bytes = stored(&serving).await;
 
+    create_cache(&serving).await;
+
     let operation = serving.apply("").await;
     assert_eq!(
         entry(&serving, "kubeadm-config", "ClusterConfiguration").await,
@@ -120,7 +124,7 @@ async fn it_follows_and_comes_back() {
     // What somebody adds meanwhile stays, and what somebody else wrote is no reason to stop.
     let more = json!([range("10.96.0.0/16"), range("192.0.2.0/24"), range("10.200.0.0/16")]);
     serving.cluster.api.merge(ROUTER, &json!({"spec": {"serviceClusterIPs": more}})).await;
-    to_the_end(&serving, &kubelets);
+    to_the_end(&serving, &kubelets).await;
     assert_eq!(announced(&serving).await, json!([range("192.0.2.0/24"), range("10.200.0.0/16")]));
     serving.assert_clean();
 }
@@ -138,7 +142,7 @@ async fn a_record_that_is_gone_holds_up_nothing() {
     assert!(paused.err.contains("--confirm flags"), "{}", paused.err);
     serving.restart_with("10.96.0.0/16").await;
     let stuck = serving.netsurgeon(&format!("{rollback} --confirm flags")).expect(5);
-    assert!(stuck.err.contains("1 step could not be undone"), "{}", stuck.err);
+    assert!(stuck.err.contains("1 step was left alone and not undone"), "{}", stuck.err);
     assert!(stuck.err.contains("`record/kubelet-config-10.96.0.10`"), "{}", stuck.err);
     assert_eq!(entry(&serving, "kubeadm-config", "ClusterConfiguration").await, CLUSTER);
     serving.wait_for_one_range().await;
@@ -153,8 +157,9 @@ fn set_dns(serving: &Serving, kubelet: &Kubelet, to: &str) {
 }
 
 /// It is seen by itself what kubelets say.
-fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
+async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
     let words = "renumber retire --yes --confirm soak --confirm certificates-after";
+    node_local_dns(serving, words).await;
     let paused = serving.netsurgeon(words).expect(6);
     assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-1`, `node-2`"), "{}", paused.err);
     set_dns(serving, &kubelets[0], "10.200.0.10");
@@ -163,4 +168,60 @@ fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
     set_dns(serving, &kubelets[1], "10.200.0.10");
     let done = serving.netsurgeon(words).expect(0);
     assert!(done.err.contains("cluster-dns: seen to be done: none of 2 kubelets"), "{}", done.err);
+}
+
+fn cache(local: &str) -> Value {
+    let labels = json!({"k8s-app": "node-local-dns"});
+    let container =
+        json!({"name": "node-cache", "image": "x", "args": ["-localip", local, "-conf", "/etc/Corefile"]});
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "kube-system", "name": "node-local-dns"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    })
+}
+
+fn corefile(local: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": "node-local-dns"},
+        "data": {"Corefile": format!("cluster.local:53 {{\n    bind 169.254.20.10 {local}\n}}\n")},
+    })
+}
+
+/// NodeLocal DNSCache, and a Pod of it as its controller makes them.
+async fn create_cache(serving: &Serving) {
+    let api = &serving.cluster.api;
+    api.create(&cache("169.254.20.10,10.96.0.10")).await;
+    api.create(&corefile("10.96.0.10")).await;
+    let status = json!({"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1});
+    api.merge(&format!("{CACHE}/status"), &json!({"status": status})).await;
+    create_cache_pod(serving).await;
+}
+
+async fn create_cache_pod(serving: &Serving) {
+    let metadata = json!({"namespace": "kube-system", "name": "node-local-dns-1", "labels": {"k8s-app": "node-local-dns"}});
+    let spec = json!({"nodeName": "node-1", "containers": [{"name": "node-cache", "image": "x"}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    serving.cluster.api.create(&pod).await;
+}
+
+/// Its operator does one thing after the other, and it is seen what is missing.
+async fn node_local_dns(serving: &Serving, words: &str) {
+    let api = &serving.cluster.api;
+    let missing = |reason: &str| {
+        let paused = serving.netsurgeon(words).expect(6);
+        assert!(paused.err.contains(reason), "{}", paused.err);
+    };
+    missing("DaemonSet `kube-system/node-local-dns` still has `10.96.0.10` among its arguments");
+    let arguments = cache("169.254.20.10,10.200.0.10")["spec"].clone();
+    api.merge(CACHE, &json!({"spec": arguments})).await;
+    missing("the Corefile in ConfigMap `kube-system/node-local-dns` still has `10.96.0.10`");
+    api.merge(&format!("{CONFIG_MAPS}/node-local-dns"), &json!({"data": corefile("10.200.0.10")["data"]}))
+        .await;
+    missing("1 of 1 Pods of DaemonSet `kube-system/node-local-dns` were made before the Services moved");
+    let pod = "/api/v1/namespaces/kube-system/pods/node-local-dns-1";
+    api.delete(&format!("{pod}?gracePeriodSeconds=0")).await;
+    create_cache_pod(serving).await;
 }

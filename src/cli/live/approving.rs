@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use async_trait::async_trait;
 
-use super::kubelets;
+use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
 use crate::cli::controlplane::{Places, not_yet};
 use crate::cli::output::{Output, counted};
@@ -22,6 +22,8 @@ pub(super) struct Confirmations<'a> {
     /// `None` while nobody is to ask the API.
     pub(super) cluster: Option<&'a Cluster>,
     pub(super) work: &'a Renumbering,
+    /// When the last Service moved, in seconds since 1970; `None` if none has.
+    pub(super) moved: Option<i64>,
 }
 
 #[async_trait]
@@ -59,6 +61,7 @@ impl Confirmations<'_> {
                 Some(self.every_certificate(&[old, new], None).await)
             }
             ("cluster-dns", _) if !back => Some(self.every_kubelet().await),
+            ("node-local-dns", _) if !back => Some(self.every_cache().await),
             ("certificates-after", Some((old, new))) => {
                 let seen = self.every_certificate(&[new], Some(old)).await;
                 Some(
@@ -79,6 +82,14 @@ impl Confirmations<'_> {
             None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
             Some(first) => Err(format!("{}: {}", first.subject, first.message)),
         }
+    }
+
+    /// Looks at NodeLocal DNSCache and its Pods.
+    async fn every_cache(&self) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let moved = self.moved.ok_or("no Service has moved yet")?;
+        let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
+        node_local_dns::followed(cluster, &old, moved).await
     }
 
     /// Asks every kubelet. None may tell Pods the old address of the DNS; it may tell them of a cache on its node.

@@ -109,19 +109,20 @@ impl Session {
         }
     }
 
-    /// Returns who says that others have done what they have to.
+    /// Returns who says that others have done what they have to; `moved`: when the last Service moved.
     pub(super) fn approver<'a>(
         &'a self,
         context: &'a Context,
         args: &LiveArgs,
         work: &'a Renumbering,
+        moved: Option<i64>,
     ) -> Confirmations<'a> {
         let cluster = match &self.api {
             Api::Answers(cluster) => Some(cluster.as_ref()),
             Api::Silent(_) => None,
         };
         let given = args.confirm.iter().cloned().collect();
-        Confirmations { output: &context.output, given, cluster, work }
+        Confirmations { output: &context.output, given, cluster, work, moved }
     }
 
     /// Returns what steps and waits act on.
