@@ -7,6 +7,7 @@
 //! main
 //! cli                    one file per command; the only place that prints
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
+//! preflight              whether a cluster is ready, judged by what was seen of it
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
@@ -21,6 +22,7 @@ pub mod freeze;
 pub mod host;
 pub mod ip;
 pub mod operation;
+pub mod preflight;
 pub mod renumber;
 pub mod store;
 pub mod survey;

@@ -15,12 +15,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub(super) use agree::{Places, not_yet};
+pub(super) use seen::in_pods;
 
 use super::failure::Failure;
 use super::{Context, Outcome};
 use crate::ip::{ServiceCidr, as_flag};
 
-const API_SERVER: &str = "kube-apiserver";
+pub(super) const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const FLAG: &str = "service-cluster-ip-range";
 

@@ -25,6 +25,7 @@ mod log;
 mod metrics;
 mod operation;
 mod picture;
+mod preflight;
 mod progress;
 mod ranges;
 mod rehearse;
@@ -87,6 +88,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Rehearse(rehearse::RehearseArgs),
+    Preflight(preflight::PreflightArgs),
     Renumber(renumber::RenumberArgs),
     Operation(operation::OperationArgs),
     Lock(lock::LockArgs),
@@ -192,6 +194,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failure> {
     match command {
         Command::Rehearse(args) => rehearse::run(context, args).await,
+        Command::Preflight(args) => preflight::run(context, args).await,
         Command::Renumber(args) => renumber::run(context, args).await,
         Command::Operation(args) => operation::run(context, args).await,
         Command::Lock(args) => lock::lock(context, args).await,

@@ -43,6 +43,32 @@ impl Cluster {
         }))
     }
 
+    /// Asks whether we may do something (`SelfSubjectAccessReview`): `verb` with `resource` of `group`, which may have a
+    /// subresource (`nodes/proxy`), everywhere or in one namespace.
+    pub async fn may(
+        &self,
+        verb: &str,
+        (group, resource): (&str, &str),
+        namespace: Option<&str>,
+    ) -> Result<bool, ClusterError> {
+        let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": verb, "group": group, "resource": resource, "subresource": part,
+                "namespace": namespace.unwrap_or_default(),
+            }},
+        });
+        let call = Call {
+            verb: Verb::Create,
+            path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_string(),
+            body: Some(&review),
+            subject: "SelfSubjectAccessReview".to_string(),
+        };
+        let answer = self.connection.json(&call).await?;
+        Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
+    }
+
     /// Tells whether the API serves a kind, by its discovery document.
     pub async fn serves(&self, collection: &Collection<'_>) -> Result<bool, ClusterError> {
         let path = collection.group_path()?;

@@ -174,7 +174,9 @@ impl Cluster {
         barrier: &Barrier,
         begun: Instant,
     ) -> Result<Option<Crossed>, BarrierError> {
-        let made = self.create_once_allocated(&manifest(barrier)).await?;
+        let made = self
+            .create_once_allocated(&sentinel(&barrier.operation, &barrier.namespace, barrier.family))
+            .await?;
         let outcome = match Sentinel::of(&made, barrier.family, self.server()) {
             Ok(sentinel) => tokio::select! {
                 crossed = self.cross(barrier, &sentinel, begun) => crossed.map(Some),
@@ -271,14 +273,14 @@ impl Cluster {
 
 /// Returns a Service that no controller acts upon and that every kube-proxy shows: of type LoadBalancer with a
 /// class of nobody's (`pkg/proxy/serviceport.go` asks for the type, the policy and the port alone).
-fn manifest(barrier: &Barrier) -> Value {
+pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
     let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
             "name": format!("netsurgeon-barrier-{unique}"),
-            "namespace": barrier.namespace,
-            "labels": {MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1, OPERATION: barrier.operation},
+            "namespace": namespace,
+            "labels": {MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1, OPERATION: operation},
         },
         "spec": {
             "type": "LoadBalancer",
@@ -286,7 +288,7 @@ fn manifest(barrier: &Barrier) -> Value {
             "externalTrafficPolicy": "Local",
             "allocateLoadBalancerNodePorts": false,
             "ipFamilyPolicy": "SingleStack",
-            "ipFamilies": [barrier.family.to_string()],
+            "ipFamilies": [family.to_string()],
             "ports": [{"port": 1, "protocol": "TCP"}],
         },
     })

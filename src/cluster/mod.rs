@@ -34,7 +34,7 @@ use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 pub use access::User;
-pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode};
+pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode, sentinel};
 pub use dial::dial;
 pub use endpoints::SliceChange;
 pub use error::ClusterError;

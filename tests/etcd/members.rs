@@ -1,13 +1,15 @@
-//! A cluster of three members that loses its leader while it is read and written.
+//! A cluster of three members that loses its leader while it is read and written; what members say of themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
+use etcd_client::{AlarmAction, AlarmType};
+use netsurgeon::preflight::{Verdict, etcd};
+use netsurgeon::store::etcd::{Alarm, EtcdOptions, EtcdStore};
 use netsurgeon::store::{CommitError, KeyRange, ReadStore, WriteStore};
 
 use crate::contract::{create, scan, transaction};
-use crate::rig::etcd::{Etcd, EtcdOptions as Servers};
+use crate::rig::etcd::{Etcd, EtcdOptions as Servers, EtcdVersion};
 
 /// Writes keys one by one, deciding by reading when an answer is lost.
 async fn write(store: &EtcdStore, numbers: std::ops::Range<u32>) {
@@ -53,4 +55,48 @@ async fn the_loss_of_the_leader_is_sat_out() {
     reading.await.expect("the reader");
     let (_, found) = scan(store.as_ref(), &[KeyRange::prefix("/members/")], None).await.expect("a scan");
     assert!(found.len() == 200 && found.iter().all(|entry| entry.version == 1), "each was written once");
+}
+
+/// Whatever endpoint is given, every member is asked; one that is gone is named, and leaves none to spare.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_member_says_how_it_is() {
+    let mut servers = Etcd::start(Servers { members: 3, ..Servers::default() }).await;
+    let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
+    let members = store.members().await.expect("members");
+    assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
+    assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
+    assert_eq!(etcd::versions(&members).seen, "3.6.16");
+    assert_eq!(etcd::alarms(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
+
+    let mut client = servers.client().await.maintenance_client();
+    let mut options = etcd_client::AlarmOptions::new();
+    options.with_member(members[1].id);
+    client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.expect("it is raised");
+    let alarms = store.alarms().await.expect("alarms");
+    assert_eq!(alarms, [(members[1].id, Alarm::NoSpace)]);
+    assert_eq!(etcd::alarms(&members, &alarms).seen, format!("NOSPACE on `{}`", members[1].name));
+
+    servers.kill_member(2);
+    let judged = etcd::members(&store.members().await.expect("two are the quorum"));
+    assert_eq!(judged.verdict, Verdict::Fail);
+    assert!(
+        judged.seen.starts_with("2 of 3 voting members are well, the quorum is 2; `rig-2`: "),
+        "{}",
+        judged.seen
+    );
+}
+
+/// An older one says less.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn debians_says_no_quota() {
+    let servers = Etcd::start(Servers { version: EtcdVersion::Debian, ..Servers::default() }).await;
+    let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
+    let members = store.members().await.expect("members");
+    assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
+    let space = etcd::space(&members);
+    assert!(
+        space.verdict == Verdict::Pass && space.seen.contains("before 3.6 it does not say"),
+        "{}",
+        space.seen
+    );
 }

@@ -189,6 +189,7 @@ fn help_names_every_command() {
     Commands:
       rehearse      Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
                     from the middle
+      preflight     Whether a cluster is ready: pass, warn or fail, why, and what to do
       renumber      Move every Service to another Service range
       operation     List, show, report, resume and undo operations
       lock          Lock deploy pipelines out: the API server refuses what they would change

@@ -44,3 +44,13 @@ fn every_code_is_explained() {
         assert!(section.contains("**Do:**"), "what to do is missing: {section}");
     }
 }
+
+#[test]
+fn every_check_is_explained() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("docs/preflight.md")).expect("docs/preflight.md");
+    let explained: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
+    let named: Vec<&str> = netsurgeon::preflight::RENUMBER.iter().map(|check| check.name).collect();
+    assert_eq!(explained, named);
+}

@@ -107,13 +107,13 @@ async fn a_component_gets_through(serving: &Serving, address: &str) {
 }
 
 /// The hosts of a control plane with two API servers, each with its certificate and its manifest.
-struct Hosts {
-    manifests: Vec<PathBuf>,
+pub struct Hosts {
+    pub manifests: Vec<PathBuf>,
 }
 
 impl Hosts {
     /// Reissues the certificate of each API server, and waits until it is served.
-    fn reissue(&self, serving: &Serving, changes: &str, then: &str) {
+    pub fn reissue(&self, serving: &Serving, changes: &str, then: &str) {
         let folder = serving.cluster.directory().display().to_string();
         for number in 0..self.manifests.len() {
             let own = format!("--cert {folder}/apiserver-{number}.crt --key {folder}/apiserver-{number}.key");
@@ -165,7 +165,7 @@ async fn every_node_leads_to_both(serving: &Serving) {
 }
 
 /// Two API servers that go on serving for a moment when they are asked to end, until no node routes to them any more.
-async fn start(era: Era, mode: ProxyMode) -> (Serving, Hosts) {
+pub async fn start(era: Era, mode: ProxyMode) -> (Serving, Hosts) {
     let mut options = ClusterOptions::new(era);
     options.api_servers = 2;
     options.api_server_flags.push("--shutdown-delay-duration=5s".to_string());

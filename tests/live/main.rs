@@ -32,6 +32,7 @@ mod guard;
 mod in_cluster;
 mod killed;
 mod matrix;
+mod preflight;
 mod promises;
 mod renumber;
 mod repair;

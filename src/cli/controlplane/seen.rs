@@ -19,14 +19,14 @@ const LABELS: [&str; 2] = ["component", "k8s-app"];
 
 /// A flag that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Seen {
-    pub(super) component: &'static str,
+pub(in crate::cli) struct Seen {
+    pub(in crate::cli) component: &'static str,
     /// `manifest`, `process` or `pod`.
     pub(super) source: &'static str,
     /// The file, the process id, or the Pod with its node.
-    pub(super) at: String,
+    pub(in crate::cli) at: String,
     /// The value of the flag, `None` if it is not given.
-    pub(super) range: Option<String>,
+    pub(in crate::cli) range: Option<String>,
     /// Whether it is known to run so; a manifest says nothing of it.
     #[serde(skip)]
     pub(super) runs: bool,
@@ -90,7 +90,7 @@ pub(super) fn in_processes() -> Vec<Seen> {
 }
 
 /// Returns the flags of Pods in the API: of static ones the kubelets keep mirrors there.
-pub(super) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
+pub(in crate::cli) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     let pods = Collection::new("v1", "Pod", Some("kube-system"));
     let mut found: Vec<Seen> = Vec::new();
     for label in LABELS {

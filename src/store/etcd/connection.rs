@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, GetOptions, TlsOptions};
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::EtcdOptions;
@@ -96,6 +97,28 @@ impl Connection {
         let each = within.checked_div(self.endpoint_count()).unwrap_or(within);
         let limits = Limits { patience: within, request: self.options.request_timeout.min(each) };
         self.request_within(limits, Request::Read, send).await
+    }
+
+    /// Sends a request that changes nothing to every endpoint, once.
+    pub(super) async fn every_endpoint<T, F>(
+        &self,
+        within: Duration,
+        send: impl Fn(Client) -> F,
+    ) -> Vec<Result<T, Failure>>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        join_all((0..self.urls.len()).map(|endpoint| self.attempt(endpoint, within, within, &send))).await
+    }
+
+    /// Connects to other endpoints in the same way.
+    pub(super) async fn elsewhere(&self, urls: &[String], within: Duration) -> Result<Self, StoreError> {
+        let options = EtcdOptions {
+            endpoints: urls.to_vec(),
+            connect_timeout: self.options.connect_timeout.min(within),
+            ..self.options.clone()
+        };
+        Self::open(options).await
     }
 
     fn limits(&self, patience: Duration) -> Limits {

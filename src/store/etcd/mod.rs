@@ -11,6 +11,7 @@ mod backup;
 mod connection;
 mod failure;
 mod lease;
+mod members;
 mod options;
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::backup::Backup;
+pub use self::members::{Alarm, Member, MemberStatus};
 pub use self::options::EtcdOptions;
 
 use self::connection::{Connection, Request};

@@ -1,0 +1,156 @@
+//! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
+
+mod renumber;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::live::KubeArgs;
+use super::output::{Output, Tone, table, write_file};
+use super::source::EtcdArgs;
+use super::target::TargetArgs;
+use super::tiers::TierArgs;
+use super::{Context, Outcome};
+use crate::preflight::{Check, Named, RENUMBER, Verdict, any, junit};
+
+/// Whether a cluster is ready: pass, warn or fail, why, and what to do
+#[derive(Debug, Args)]
+pub struct PreflightArgs {
+    #[command(subcommand)]
+    command: PreflightCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PreflightCommand {
+    Renumber(Box<RenumberArgs>),
+}
+
+/// Whether a live cluster is ready to be renumbered
+///
+/// Looks at etcd, at every API server, at what is stored and at what admission would say, side by side, and writes
+/// nothing: etcd is only read, and the API server is asked what would come of a change (a dry run). Exit status 0 if all
+/// is as it should be, 3 if something fails or could not be seen; a warning counts with `--strict`. docs/preflight.md
+/// says of every check what it looks at.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon preflight renumber --to 10.200.0.0/16                       # on a control-plane host
+  netsurgeon preflight renumber --to 10.200.0.0/16 --skip certificates   # before they are reissued
+  netsurgeon preflight renumber --to 10.200.0.0/16 --strict --junit preflight.xml
+  netsurgeon preflight renumber --to 10.200.0.0/16 -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+struct RenumberArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    tiers: TierArgs,
+    #[command(flatten)]
+    asked: AskedArgs,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// What to look at, and how to say it.
+#[derive(Debug, Args)]
+struct AskedArgs {
+    /// Carry out these checks alone, separated by commas
+    #[arg(long, value_name = "CHECK", value_delimiter = ',', conflicts_with = "skip")]
+    only: Vec<String>,
+    /// Leave these checks out, separated by commas; they are listed as skipped
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Exit status 3 for warnings, too
+    #[arg(long)]
+    strict: bool,
+    /// How long one check may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=600))]
+    within: u64,
+    /// Write the result as JUnit XML, too, for CI
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+/// What `preflight -o json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    version: u8,
+    of: &'a str,
+    checks: &'a [Check],
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Failure> {
+    let (of, asked, checks) = match &args.command {
+        PreflightCommand::Renumber(args) => {
+            args.asked.known(RENUMBER)?;
+            ("renumber", &args.asked, renumber::look(context, args).await?)
+        }
+    };
+    context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;
+    if let Some(path) = &asked.junit {
+        let suite = format!("netsurgeon preflight {of}");
+        write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes())?;
+    }
+    context.output.progress(&summary(&checks));
+    let is_bad = any(&checks, Verdict::Fail)
+        || any(&checks, Verdict::Unknown)
+        || asked.strict && any(&checks, Verdict::Warn);
+    Ok(if is_bad { Outcome::Findings } else { Outcome::Done })
+}
+
+impl AskedArgs {
+    /// Refuses names of no check.
+    fn known(&self, all: &[Named]) -> Result<(), Failure> {
+        let is_known = |name: &&String| all.iter().any(|check| check.name == name.as_str());
+        match self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let names: Vec<&str> = all.iter().map(|check| check.name).collect();
+                Err(Failure::usage(format!("there is no check `{name}`"))
+                    .hint(format!("the checks are {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|one| one == name);
+        if self.only.is_empty() { !is_in(&self.skip) } else { is_in(&self.only) }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.within)
+    }
+}
+
+/// A line for each check; below, what to do where there is something to do.
+fn text(output: &Output, checks: &[Check]) -> String {
+    let verdict = |check: &Check| {
+        let tone = match check.verdict {
+            Verdict::Pass => Tone::Good,
+            Verdict::Warn => Tone::Careful,
+            Verdict::Fail | Verdict::Unknown => Tone::Bad,
+            Verdict::Skipped => Tone::Faint,
+        };
+        output.paint(tone, &check.verdict.to_string())
+    };
+    let rows = checks.iter().map(|check| [check.name.to_string(), verdict(check), check.seen.clone()]);
+    let mut parts = vec![table(["CHECK", "VERDICT", "SEEN"], rows)];
+    let is_open = |check: &&Check| !matches!(check.verdict, Verdict::Pass | Verdict::Skipped);
+    parts.extend(checks.iter().filter(is_open).map(|check| {
+        let todo = if check.todo.is_empty() { "look at it" } else { &check.todo };
+        format!("{} {}: {todo}\n  why: {}\n  {}", verdict(check), check.name, check.why, check.link)
+    }));
+    parts.join("\n\n")
+}
+
+fn summary(checks: &[Check]) -> String {
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let all = [Verdict::Pass, Verdict::Warn, Verdict::Fail, Verdict::Unknown, Verdict::Skipped];
+    let counts = all.into_iter().map(|verdict| (verdict, count(verdict))).filter(|(_, count)| *count > 0);
+    counts.map(|(verdict, count)| format!("{count} {verdict}")).collect::<Vec<_>>().join(", ")
+}

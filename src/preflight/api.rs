@@ -1,0 +1,122 @@
+//! The API servers, by what each of them says.
+
+use std::collections::BTreeSet;
+
+use super::Judged;
+
+/// An API server, as it was met with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Met {
+    /// Where it is.
+    pub at: String,
+    /// Its version, or why it is not ready.
+    pub version: Result<String, String>,
+    /// How far its clock is from ours, in milliseconds, at least; positive if it is ahead. `None`: it did not say.
+    pub skew: Option<i64>,
+}
+
+/// By how much clocks may differ: addresses are given up that are 5 s old (`repairip.go`, v1.36.3), and tests found that 10 s
+/// are too many.
+const MOST_SKEW: i64 = 1000;
+
+/// Each must be ready.
+pub fn servers(met: &[Met]) -> Judged {
+    let ill: Vec<String> =
+        met.iter().filter_map(|one| Some(format!("{}: {}", one.at, one.version.as_ref().err()?))).collect();
+    match ill.first() {
+        None if met.is_empty() => Judged::fail("there is none", "start one"),
+        None => {
+            let places: Vec<&str> = met.iter().map(|one| one.at.as_str()).collect();
+            Judged::pass(format!("{} ready: {}", met.len(), places.join(", ")))
+        }
+        Some(_) => Judged::fail(
+            format!("{} of {} are not ready: {}", ill.len(), met.len(), ill.join("; ")),
+            "bring it back, or end it for good: one that is gone leaves the endpoints of `default/kubernetes` within 15 s",
+        ),
+    }
+}
+
+/// One minor version.
+pub fn versions(met: &[Met]) -> Judged {
+    let versions: BTreeSet<&str> = met.iter().filter_map(|one| one.version.as_deref().ok()).collect();
+    let minors: BTreeSet<Vec<&str>> =
+        versions.iter().map(|version| version.split('.').take(2).collect()).collect();
+    let seen = versions.into_iter().collect::<Vec<_>>().join(", ");
+    match minors.len() {
+        0 => Judged::unknown("no API server says its version", ""),
+        1 => Judged::pass(seen),
+        _ => Judged::fail(seen, "end the upgrade of the control plane first"),
+    }
+}
+
+/// Not more than a second apart from this machine's.
+pub fn clocks(met: &[Met]) -> Judged {
+    let silent: Vec<&str> = met.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();
+    if !silent.is_empty() || met.is_empty() {
+        return Judged::unknown(
+            format!("not every API server says its time: {}", silent.join(", ")),
+            "each is asked for what would come of making a ConfigMap in `kube-system` (a dry run)",
+        );
+    }
+    let off = |one: &Met| {
+        one.skew.filter(|skew| skew.abs() > MOST_SKEW).map(|skew| format!("{}: {} ms", one.at, skew))
+    };
+    let wrong: Vec<String> = met.iter().filter_map(off).collect();
+    if wrong.is_empty() {
+        let most = met.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();
+        return Judged::pass(format!(
+            "each API server's time is within {most} ms of ours, and a second's rounding"
+        ));
+    }
+    Judged::fail(
+        format!("clocks are off from ours: {}", wrong.join(", ")),
+        "set this machine's clock, or theirs (NTP): addresses are dated by ours",
+    )
+}
+
+/// The least by which a clock must be off that said a whole second between two moments of ours, all in milliseconds.
+pub fn skew(before: i64, said: i64, after: i64) -> i64 {
+    let latest = said.saturating_add(999);
+    if said > after {
+        said.saturating_sub(after)
+    } else if latest < before {
+        latest.saturating_sub(before)
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn met(version: &str, skew: i64) -> Met {
+        Met { at: "192.0.2.10:6443".into(), version: Ok(version.into()), skew: Some(skew) }
+    }
+
+    #[test]
+    fn each_must_be_ready_and_of_one_version() {
+        let down = Met { version: Err("etcd failed".into()), ..met("", 0) };
+        assert_eq!(servers(&[met("v1.36.3", 0)]).verdict, Verdict::Pass);
+        assert_eq!(servers(&[met("v1.36.3", 0), down]).verdict, Verdict::Fail);
+        assert_eq!(servers(&[]).verdict, Verdict::Fail);
+        assert_eq!(versions(&[met("v1.36.3", 0), met("v1.36.1", 0)]).verdict, Verdict::Pass);
+        assert_eq!(versions(&[met("v1.36.3", 0), met("v1.35.9", 0)]).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn clocks_may_be_a_second_apart() {
+        assert_eq!(clocks(&[met("v1", 900)]).verdict, Verdict::Pass);
+        assert_eq!(clocks(&[met("v1", 0), met("v1", -1001)]).verdict, Verdict::Fail);
+        assert_eq!(clocks(&[Met { skew: None, ..met("v1", 0) }]).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_whole_second_may_have_been_any_moment_of_it() {
+        assert_eq!(skew(10_500, 10_000, 10_600), 0);
+        assert_eq!(skew(10_999, 10_000, 11_200), 0);
+        assert_eq!(skew(10_500, 13_000, 10_600), 2400);
+        assert_eq!(skew(10_500, 8_000, 10_600), -1501);
+    }
+}

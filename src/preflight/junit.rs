@@ -1,0 +1,85 @@
+//! The checks as JUnit XML, which CI systems show: a failure is a failure, what was not seen an error, what was not looked at
+//! skipped. A warning is said in the output of a test that passes, or a failure where warnings count.
+
+use std::fmt::Write as _;
+
+use super::{Check, Verdict};
+
+/// Returns the file. `strict`: whether warnings are failures.
+pub fn file(suite: &str, checks: &[Check], strict: bool) -> String {
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let warned = if strict { count(Verdict::Warn) } else { 0 };
+    let failures = count(Verdict::Fail).saturating_add(warned);
+    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    // Writing to a String does not fail.
+    let _ = writeln!(
+        text,
+        "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" errors=\"{}\" skipped=\"{}\">",
+        escape(suite),
+        checks.len(),
+        count(Verdict::Unknown),
+        count(Verdict::Skipped),
+    );
+    for check in checks {
+        let (name, seen) = (escape(check.name), escape(&check.seen));
+        let _ = write!(text, "  <testcase classname=\"{}\" name=\"{name}\">", escape(suite));
+        let more = escape(&format!("{}\nwhy: {}\n{}", check.todo, check.why, check.link));
+        let _ = match check.verdict {
+            Verdict::Pass => write!(text, "<system-out>{seen}</system-out>"),
+            Verdict::Warn if !strict => write!(text, "<system-out>warning: {seen}\n{more}</system-out>"),
+            Verdict::Warn | Verdict::Fail => write!(text, "<failure message=\"{seen}\">{more}</failure>"),
+            Verdict::Unknown => write!(text, "<error message=\"{seen}\">{more}</error>"),
+            Verdict::Skipped => write!(text, "<skipped/>"),
+        };
+        text.push_str("</testcase>\n");
+    }
+    text.push_str("</testsuite>\n");
+    text
+}
+
+/// XML 1.0 has no control characters but tab, line feed and carriage return (section 2.2).
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => escaped.push(letter),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::{Judged, RENUMBER};
+
+    #[test]
+    fn every_verdict_has_its_element() {
+        let [one, two, three, four, five, ..] = RENUMBER else { panic!("there are some") };
+        let checks = [
+            Check::of(one, Judged::pass("3 < 5 \u{1b}[31m")),
+            Check::of(two, Judged::warn("almost \"full\"", "make room")),
+            Check::of(three, Judged::fail("down", "bring it back")),
+            Check::of(four, Judged::unknown("no answer", "")),
+            Check::skipped(five),
+        ];
+        let text = file("preflight renumber", &checks, false);
+        assert!(text.contains("tests=\"5\" failures=\"1\" errors=\"1\" skipped=\"1\""), "{text}");
+        for part in [
+            "3 &lt; 5 \u{fffd}[31m",
+            "warning: almost &quot;full&quot;",
+            "<failure message=\"down\">",
+            "<error",
+            "<skipped/>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(file("x", &checks, true).contains("failures=\"2\""));
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether a cluster is ready for what is about to be done: named checks, each with a verdict, what was seen, why it
+//! matters, and what to do about it. Pure: what is judged was read elsewhere, by what cannot write.
+
+pub mod api;
+pub mod etcd;
+pub mod junit;
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A check, before it is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// Its name.
+    pub name: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+}
+
+const fn named(name: &'static str, why: &'static str) -> Named {
+    Named { name, why }
+}
+
+/// What is looked at before a renumbering, in the order in which it is shown: first what everything else stands on.
+pub const RENUMBER: &[Named] = &[
+    named("etcd-members", "every write needs a quorum, and who loses one member more must not lose it"),
+    named("etcd-alarms", "an etcd that has raised an alarm takes no writes, or cannot be trusted with them"),
+    named(
+        "etcd-space",
+        "a renumbering writes each Service and its records several times over, and a full etcd stops",
+    ),
+    named("etcd-versions", "members of different minor versions are in the middle of an upgrade"),
+    named(
+        "api-servers",
+        "each must be ready: a flip waits until every one of them has seen what was written",
+    ),
+    named(
+        "api-versions",
+        "API servers of different minor versions may store and repair addresses in different ways",
+    ),
+    named("api-flags", "API servers with different Service ranges overwrite each other's allocations"),
+    named(
+        "clocks",
+        "addresses are dated ahead of now, and an API server whose clock is ahead takes them for old",
+    ),
+    named(
+        "allocations",
+        "what is wrong now is wrong afterwards, and harder to tell apart from what a move did",
+    ),
+    named("plan", "a move that cannot be planned cannot be carried out"),
+    named(
+        "certificates",
+        "clients reach the API servers at the first address of the new range, and verify it",
+    ),
+    named("policies", "what admission refuses now it refuses in the middle of a move"),
+    named("rights", "a right that is missing is found missing in the middle of a move"),
+];
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Pass,
+    /// It works, and something should be done about it.
+    Warn,
+    /// It must be mended first.
+    Fail,
+    /// It could not be seen.
+    Unknown,
+    /// Nobody looked, because somebody asked not to.
+    Skipped,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+            Self::Unknown => "unknown",
+            Self::Skipped => "skipped",
+        })
+    }
+}
+
+/// What was seen, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// How it came out.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub seen: String,
+    /// What to do; empty if there is nothing to do.
+    pub todo: String,
+}
+
+impl Judged {
+    /// Everything is as it should be.
+    pub fn pass(seen: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Pass, seen: seen.into(), todo: String::new() }
+    }
+
+    /// It works, and something should be done about it.
+    pub fn warn(seen: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Warn, seen: seen.into(), todo: todo.into() }
+    }
+
+    /// It must be mended first.
+    pub fn fail(seen: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, seen: seen.into(), todo: todo.into() }
+    }
+
+    /// It could not be seen.
+    pub fn unknown(seen: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Unknown, seen: seen.into(), todo: todo.into() }
+    }
+}
+
+/// A check that was carried out, or skipped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// How it came out.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub seen: String,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do; left out if there is nothing to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub todo: String,
+    /// Where it is described.
+    pub link: String,
+}
+
+impl Check {
+    /// Returns the check as it came out.
+    pub fn of(named: &Named, judged: Judged) -> Self {
+        let Judged { verdict, seen, todo } = judged;
+        let link = format!("docs/preflight.md#{}", named.name);
+        Self { name: named.name, verdict, seen, why: named.why, todo, link }
+    }
+
+    /// Returns the check as one that nobody carried out.
+    pub fn skipped(named: &Named) -> Self {
+        let seen = "not looked at".to_string();
+        Self::of(named, Judged { verdict: Verdict::Skipped, seen, todo: String::new() })
+    }
+}
+
+/// Whether one of them came out so.
+pub fn any(checks: &[Check], verdict: Verdict) -> bool {
+    checks.iter().any(|check| check.verdict == verdict)
+}

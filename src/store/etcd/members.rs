@@ -1,0 +1,120 @@
+//! What the members of an etcd say of themselves: each is asked, whichever of them the endpoints are.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use etcd_client::{AlarmAction, AlarmType, Client, StatusResponse};
+use futures_util::future::join_all;
+
+use super::EtcdStore;
+use super::connection::{Connection, Request};
+use crate::store::StoreError;
+
+/// How long one member may take to say how it is: far longer than one that is well.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A member of an etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: u64,
+    /// Its name; empty if it has never started.
+    pub name: String,
+    /// Whether it has no vote.
+    pub is_learner: bool,
+    /// What it says, or why it says nothing.
+    pub status: Result<MemberStatus, String>,
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// As in `3.6.16`.
+    pub version: String,
+    /// Size of its database, in bytes.
+    pub size: u64,
+    /// How large it may become, in bytes; `None` before 3.6, which does not say it.
+    pub quota: Option<u64>,
+    /// Id of the member that it takes for the leader, 0 for none.
+    pub leader: u64,
+    /// What it complains of.
+    pub errors: Vec<String>,
+}
+
+/// What an etcd has raised an alarm for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alarm {
+    /// A database has reached its quota: nothing is written any more.
+    NoSpace,
+    /// Members differ in what they store.
+    Corrupt,
+}
+
+impl EtcdStore {
+    /// Lists the members, and asks each how it is.
+    pub async fn members(&self) -> Result<Vec<Member>, StoreError> {
+        let send = |client: Client| async move { client.cluster_client().member_list().await };
+        let answer = self.connection.request(Request::Read, send).await;
+        let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
+        let status = |client: Client| async move { client.maintenance_client().status().await };
+        let own = self.connection.every_endpoint(PATIENCE, status).await;
+        // A member may be reached by an endpoint of ours alone, and not where it says that it is.
+        let known: HashMap<u64, MemberStatus> = own
+            .into_iter()
+            .flatten()
+            .filter_map(|answer| Some((answer.header()?.member_id(), status_of(&answer))))
+            .collect();
+        let asked = answer.members().iter().map(async |member| Member {
+            id: member.id(),
+            name: member.name().to_string(),
+            is_learner: member.is_learner(),
+            status: match known.get(&member.id()) {
+                Some(status) => Ok(status.clone()),
+                None => ask(&self.connection, member.client_urls()).await,
+            },
+        });
+        Ok(join_all(asked).await)
+    }
+
+    /// Lists the alarms, with the ids of their members.
+    pub async fn alarms(&self) -> Result<Vec<(u64, Alarm)>, StoreError> {
+        let send = |client: Client| async move {
+            client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
+        };
+        let answer = self.connection.request(Request::Read, send).await;
+        let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
+        let kind = |kind| match kind {
+            AlarmType::None => None,
+            AlarmType::Nospace => Some(Alarm::NoSpace),
+            AlarmType::Corrupt => Some(Alarm::Corrupt),
+        };
+        Ok(answer
+            .alarms()
+            .iter()
+            .filter_map(|alarm| Some((alarm.member_id(), kind(alarm.alarm())?)))
+            .collect())
+    }
+}
+
+async fn ask(connection: &Connection, urls: &[String]) -> Result<MemberStatus, String> {
+    if urls.is_empty() {
+        return Err("it has never started".to_string());
+    }
+    let there = connection.elsewhere(urls, PATIENCE).await.map_err(|error| error.to_string())?;
+    let status = |client: Client| async move { client.maintenance_client().status().await };
+    let mut answers = there.every_endpoint(PATIENCE, status).await.into_iter();
+    match answers.find_map(Result::ok) {
+        Some(answer) => Ok(status_of(&answer)),
+        None => Err(format!("it does not answer at {}", urls.join(", "))),
+    }
+}
+
+fn status_of(answer: &StatusResponse) -> MemberStatus {
+    MemberStatus {
+        version: answer.version().to_string(),
+        size: u64::try_from(answer.db_size()).unwrap_or_default(),
+        quota: u64::try_from(answer.db_size_quota()).ok().filter(|quota| *quota > 0),
+        leader: answer.leader(),
+        errors: answer.errors().to_vec(),
+    }
+}

@@ -1,0 +1,133 @@
+//! `netsurgeon preflight renumber` on a cluster that is ready, and on the same one with one thing after the other broken.
+
+use serde_json::{Value, json};
+
+use super::certificates;
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::serving::{DEADLINE, NEW_RANGE, Serving, run};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+
+/// Carries out checks; returns the exit status, and each check.
+fn look(serving: &Serving, words: &str) -> (i32, Vec<Value>) {
+    let ran = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} -o json {words}"));
+    let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
+    (ran.code, shown["checks"].as_array().expect("checks").clone())
+}
+
+/// One check alone, which must fail for a reason.
+fn fails(serving: &Serving, name: &str, reason: &str) {
+    let (code, checks) = look(serving, &format!("--only {name}"));
+    assert_eq!(code, 3);
+    let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
+    assert_eq!(found["verdict"], "fail", "{found}");
+    assert!(found["seen"].as_str().unwrap().contains(reason), "{found}");
+    assert!(!found["todo"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
+    assert!(checks.iter().filter(|check| check["verdict"] == "skipped").count() == checks.len() - 1);
+}
+
+#[tokio::test]
+async fn a_cluster_is_ready_or_it_says_what_is_missing() {
+    let (mut serving, hosts) = certificates::start(Era::Objects, ProxyMode::Nftables).await;
+    fails(&serving, "certificates", "does not carry `10.200.0.1`");
+    hosts.reissue(&serving, &format!("--for-cidr {NEW_RANGE}"), &format!("--cidr {NEW_RANGE}"));
+    let keys = async |serving: &Serving| {
+        let mut keys = serving.cluster.etcd.keys("/registry/services/specs/").await;
+        keys.extend(serving.cluster.etcd.keys("/registry/ipaddresses/").await);
+        keys.extend(serving.cluster.etcd.keys("/registry/servicecidrs/").await);
+        keys.extend(serving.cluster.etcd.keys("/netsurgeon/").await);
+        keys
+    };
+    let before = keys(&serving).await;
+    let report = serving.cluster.directory().join("preflight.xml");
+    let (code, checks) = look(&serving, &format!("--strict --junit {}", report.display()));
+    let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
+    assert!(code == 0 && bad.is_empty(), "{bad:?}");
+    assert_eq!(keys(&serving).await, before, "nothing was written");
+    let report = std::fs::read_to_string(report).expect("a file");
+    assert!(report.contains(&format!("tests=\"{}\" failures=\"0\" errors=\"0\"", checks.len())), "{report}");
+    let shown = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE}")).expect(0);
+    assert!(shown.err.contains(&format!("{} pass", checks.len())), "{}", shown.err);
+
+    with_other_flags(&serving).await;
+    with_a_policy(&serving).await;
+    without_rights(&serving).await;
+    let overlapping = serving.netsurgeon("preflight renumber --to 10.96.0.0/15 --only plan").expect(3);
+    assert!(overlapping.out.contains("overlaps"), "{}", overlapping.out);
+    let unknown = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} --only flags")).expect(2);
+    assert!(unknown.err.contains("the checks are etcd-members, "), "{}", unknown.err);
+
+    serving.cluster.pause_api_server(1);
+    let (code, checks) = look(&serving, "--only api-servers,allocations --within 60");
+    serving.cluster.resume_api_server(1);
+    let of = |name: &str| checks.iter().find(|check| check["name"] == name).expect("it is listed").clone();
+    assert_eq!((code, &of("allocations")["verdict"]), (3, &json!("pass")), "the others go on");
+    assert_eq!(of("api-servers")["verdict"], "fail", "{}", of("api-servers"));
+}
+
+async fn with_other_flags(serving: &Serving) {
+    let own = serving.cluster.api_servers[1].command();
+    let other: Vec<String> = own.iter().map(|word| word.replace("10.96.0.0/16", "10.97.0.0/16")).collect();
+    serving.cluster.mirror("kube-apiserver", 1, &other).await;
+    fails(serving, "api-flags", "`10.97.0.0/16`");
+    serving.cluster.mirror("kube-apiserver", 1, &own).await;
+}
+
+/// Somebody forbids external IPs.
+async fn with_a_policy(serving: &Serving) {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]});
+    let expression = "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-external-ips"},
+        "spec": {
+            "failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": expression, "message": "external IPs are forbidden here"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-external-ips"}, "spec": {"policyName": "no-external-ips", "validationActions": ["Deny"]},
+    });
+    serving.cluster.api.create(&policy).await;
+    serving.cluster.api.create(&binding).await;
+    let verdict = |words: &str| {
+        let (_, checks) = look(serving, &format!("--only policies {words}"));
+        checks.iter().find(|check| check["name"] == "policies").expect("it is listed").clone()
+    };
+    wait_until("the policy is in force", DEADLINE, async || {
+        let found = verdict("");
+        if found["verdict"] == "fail" { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+    fails(serving, "policies", "external IPs are forbidden here");
+    assert_eq!(verdict("--hold shadow")["verdict"], "pass", "shadows need none");
+    serving.cluster.api.delete(&format!("{BINDINGS}/no-external-ips")).await;
+    serving.cluster.api.delete(&format!("{POLICIES}/no-external-ips")).await;
+}
+
+async fn without_rights(serving: &Serving) {
+    let words = format!("preflight renumber --to {NEW_RANGE} --only rights");
+    let refused = |reason: &str| {
+        let mut command = serving.command(&words);
+        command.env("KUBECONFIG", serving.cluster.kubeconfig_as(0, "nobody", None));
+        let refused = run(&words, command).expect(3);
+        assert!(refused.out.contains(reason), "{}", refused.out);
+    };
+    refused("the API cannot be used: the user may not get Namespace `kube-system`");
+    let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]});
+    let group = "rbac.authorization.k8s.io";
+    let (version, metadata) = (format!("{group}/v1"), json!({"name": "nobody"}));
+    let api = &serving.cluster.api;
+    api.create(&json!({"apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}))
+        .await;
+    let subject = json!({"apiGroup": group, "kind": "User", "name": "nobody"});
+    api.create(&json!({
+        "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata, "subjects": [subject],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "nobody"},
+    }))
+    .await;
+    refused("missing: get services, list services");
+}
