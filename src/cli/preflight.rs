@@ -88,7 +88,7 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
     let (of, asked, checks) = match &args.command {
         PreflightCommand::Renumber(args) => {
             args.asked.known(RENUMBER)?;
-            ("renumber", &args.asked, renumber::look(context, args).await?)
+            ("renumber", &args.asked, renumber::look(args).await?)
         }
     };
     context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;

@@ -146,8 +146,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
     lines.extend(work.unread.iter().map(|unread| {
         format!("Not read, so to be brought into step by hand if it records the range or the DNS: {unread}")
     }));
-    let has_copies = |candidate: &&Move| candidate.shadow.as_ref().is_some_and(|shadow| shadow.has_copies());
-    let copied = work.moves.iter().filter(has_copies).count();
+    let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {
         lines.push(format!(
             "{} no selector: the shadows get copies of the endpoints, which `netsurgeon renumber guard` keeps in step; let it run \

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::connection::{Call, Connection, Verb};
 use super::error::excerpt;
-use super::{Cluster, ClusterError, Collection, ObjectRef, get};
+use super::{Cluster, ClusterError, ObjectRef, get};
 
 /// Where an API server says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,8 +44,7 @@ impl Cluster {
     /// each enters itself, and is taken out when it stops or is not heard of for 15 s
     /// (`pkg/controlplane/reconcilers/lease.go` and `instance.go`, v1.36.3).
     pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
-        let slices = Collection::new("discovery.k8s.io/v1", "EndpointSlice", Some("default"));
-        let slices = self.list(&slices, Some("kubernetes.io/service-name=kubernetes")).await?;
+        let slices = self.slices("default", "kubernetes").await?;
         let mut servers: Vec<ApiServer> = slices.iter().flat_map(of_slice).collect();
         servers.sort_unstable();
         servers.dedup();

@@ -1,8 +1,6 @@
 //! The API servers, by what each of them says.
 
-use std::collections::BTreeSet;
-
-use super::Judged;
+use super::{Judged, one_minor};
 
 /// An API server, as it was met with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,15 +36,8 @@ pub fn servers(met: &[Met]) -> Judged {
 
 /// One minor version.
 pub fn versions(met: &[Met]) -> Judged {
-    let versions: BTreeSet<&str> = met.iter().filter_map(|one| one.version.as_deref().ok()).collect();
-    let minors: BTreeSet<Vec<&str>> =
-        versions.iter().map(|version| version.split('.').take(2).collect()).collect();
-    let seen = versions.into_iter().collect::<Vec<_>>().join(", ");
-    match minors.len() {
-        0 => Judged::unknown("no API server says its version", ""),
-        1 => Judged::pass(seen),
-        _ => Judged::fail(seen, "end the upgrade of the control plane first"),
-    }
+    let versions = met.iter().filter_map(|one| one.version.as_deref().ok());
+    one_minor("API server", versions, "end the upgrade of the control plane first")
 }
 
 /// Not more than a second apart from this machine's.

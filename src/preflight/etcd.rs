@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Judged;
+use super::{Judged, one_minor};
 use crate::store::etcd::{Alarm, Member, MemberStatus};
 
 /// What an etcd may grow to unless it is told otherwise (`DefaultQuotaBytes`, server/storage/quota.go, v3.6.16).
@@ -112,15 +112,11 @@ pub fn space(members: &[Member]) -> Judged {
 
 /// One minor version.
 pub fn versions(members: &[Member]) -> Judged {
-    let versions: BTreeSet<&str> = statuses(members).map(|status| status.version.as_str()).collect();
-    let minor = |version: &&str| version.split('.').take(2).collect::<Vec<_>>().join(".");
-    let minors: BTreeSet<String> = versions.iter().map(minor).collect();
-    let seen = versions.into_iter().collect::<Vec<_>>().join(", ");
-    match minors.len() {
-        0 => Judged::unknown("no member says its version", ""),
-        1 => Judged::pass(seen),
-        _ => Judged::fail(seen, "end the upgrade of etcd first"),
-    }
+    one_minor(
+        "member",
+        statuses(members).map(|status| status.version.as_str()),
+        "end the upgrade of etcd first",
+    )
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub mod api;
 pub mod etcd;
 pub mod junit;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -148,6 +149,19 @@ impl Check {
     pub fn skipped(named: &Named) -> Self {
         let seen = "not looked at".to_string();
         Self::of(named, Judged { verdict: Verdict::Skipped, seen, todo: String::new() })
+    }
+}
+
+/// Judges the versions of what must be of one minor version, as in `3.6.16` or `v1.36.3`.
+fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, todo: &str) -> Judged {
+    let versions: BTreeSet<&str> = versions.collect();
+    let minors: BTreeSet<Vec<&str>> =
+        versions.iter().map(|version| version.split('.').take(2).collect()).collect();
+    let seen = versions.into_iter().collect::<Vec<_>>().join(", ");
+    match minors.len() {
+        0 => Judged::unknown(format!("no {who} says its version"), ""),
+        1 => Judged::pass(seen),
+        _ => Judged::fail(seen, todo),
     }
 }
 

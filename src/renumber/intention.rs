@@ -192,6 +192,11 @@ impl Move {
         }
     }
 
+    /// Whether its shadows have copies of the Service's endpoints.
+    pub fn has_copies(&self) -> bool {
+        self.shadow.as_ref().is_some_and(|shadow| shadow.has_copies())
+    }
+
     /// Returns the id of one of its steps, by the step's name: `flip`, `retire`, ...
     pub fn step(&self, name: &str) -> StepId {
         StepId(format!("{name}/{}", self.id()))

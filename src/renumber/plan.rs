@@ -66,7 +66,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let family = options.to.family();
     let (leaving, skipped) = split(survey, family, &options.to);
     let arranged = tier::arrange(survey, options.tiers.as_ref(), leaving)?;
-    let (data_plane, gap, no_external_ip) = routing(survey, options)?;
+    let overlaps = overlaps(survey, &options.to);
+    let (data_plane, gap, no_external_ip) = routing(survey, options, !overlaps.is_empty())?;
     let taken = in_use(survey, &options.to);
     let mut moves = make_moves(survey, options, &arranged.services, no_external_ip, &taken)?;
     arranged.name_tiers(&mut moves);
@@ -86,7 +87,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         api_version: survey.ip_address_version.clone().unwrap_or_else(|| "networking.k8s.io/v1".to_string()),
         bitmap: bitmap_change(survey, &options.to)?,
         records: record_changes(survey, &options.to, &moves),
-        overlaps: overlaps(survey, &options.to),
+        overlaps,
         unread: unread(survey),
         node_local_dns: survey.has_node_local_dns,
         data_plane,
@@ -131,8 +132,8 @@ type Routes = (Option<String>, Option<String>, Option<&'static str>);
 const ANNOUNCED: &str = "Calico announces ClusterIPs to routers, and an external IP would be reached from outside only by way \
                          of nodes that run an endpoint";
 
-fn routing(survey: &Survey, options: &PlanOptions) -> Result<Routes, PlanError> {
-    let announced = (!overlaps(survey, &options.to).is_empty()).then_some(ANNOUNCED);
+fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result<Routes, PlanError> {
+    let announced = is_announced.then_some(ANNOUNCED);
     match judge(survey, options.proxy_config.as_deref()) {
         DataPlane::KubeProxy { about, no_external_ip } if options.accept_gap => {
             Ok((Some(about), no_external_ip.or(announced).map(str::to_string), None))

@@ -1,4 +1,4 @@
-//! What is looked at before a renumbering. Each check reads for itself, and all of them side by side.
+//! What is looked at before a renumbering: side by side, and what several checks look at is read once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::RenumberArgs;
 use crate::certs::Certificate;
-use crate::cli::Context;
 use crate::cli::controlplane::{API_SERVER, in_pods};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
@@ -34,10 +34,14 @@ struct Looking {
     cluster: Read<Cluster>,
     layout: Layout,
     options: PlanOptions,
+    members: OnceCell<Read<Vec<Member>>>,
+    met: OnceCell<Read<Vec<Met>>>,
+    survey: OnceCell<Read<Survey>>,
+    plan: OnceCell<Read<Plan<Renumbering>>>,
 }
 
 /// Carries the checks out.
-pub(super) async fn look(_context: &Context, args: &RenumberArgs) -> Result<Vec<Check>, Failure> {
+pub(super) async fn look(args: &RenumberArgs) -> Result<Vec<Check>, Failure> {
     let options = args.target.resolve(&args.tiers)?;
     let (store, cluster) = tokio::join!(args.etcd.connect(), args.kube.connect());
     let mut looking = Looking {
@@ -45,6 +49,10 @@ pub(super) async fn look(_context: &Context, args: &RenumberArgs) -> Result<Vec<
         cluster: cluster.map_err(|failure| unusable("the API", &failure)),
         layout: args.etcd.layout(),
         options,
+        members: OnceCell::new(),
+        met: OnceCell::new(),
+        survey: OnceCell::new(),
+        plan: OnceCell::new(),
     };
     looking.of_one_cluster().await;
     let asked = &args.asked;
@@ -72,16 +80,16 @@ fn unread(error: impl std::fmt::Display) -> Judged {
 impl Looking {
     async fn judge(&self, name: &str) -> Judged {
         let outcome = match name {
-            "etcd-members" => self.members().await.map(|found| etcd::members(&found)),
+            "etcd-members" => self.members().await.map(|found| etcd::members(found)),
             "etcd-alarms" => self.alarms().await,
-            "etcd-space" => self.members().await.map(|found| etcd::space(&found)),
-            "etcd-versions" => self.members().await.map(|found| etcd::versions(&found)),
-            "api-servers" => self.met().await.map(|met| api::servers(&met)),
-            "api-versions" => self.met().await.map(|met| api::versions(&met)),
+            "etcd-space" => self.members().await.map(|found| etcd::space(found)),
+            "etcd-versions" => self.members().await.map(|found| etcd::versions(found)),
+            "api-servers" => self.met().await.map(|met| api::servers(met)),
+            "api-versions" => self.met().await.map(|met| api::versions(met)),
             "api-flags" => self.flags().await,
-            "clocks" => self.met().await.map(|met| api::clocks(&met)),
-            "allocations" => self.survey().await.map(|survey| allocations(&survey)),
-            "plan" => self.planned().await.map(|(_, plan)| planned(&plan)),
+            "clocks" => self.met().await.map(|met| api::clocks(met)),
+            "allocations" => self.survey().await.map(allocations),
+            "plan" => self.plan().await.map(planned),
             "certificates" => self.certificates().await,
             "policies" => self.policies().await,
             "rights" => self.rights().await,
@@ -110,31 +118,34 @@ impl Looking {
         self.cluster.as_ref().map_err(Clone::clone)
     }
 
-    async fn members(&self) -> Read<Vec<Member>> {
-        self.store()?.members().await.map_err(unread)
+    async fn members(&self) -> Read<&Vec<Member>> {
+        let members = self.members.get_or_init(async || self.store()?.members().await.map_err(unread)).await;
+        members.as_ref().map_err(Clone::clone)
     }
 
     async fn alarms(&self) -> Read<Judged> {
         let raised = self.store()?.alarms().await.map_err(unread)?;
-        Ok(etcd::alarms(&self.members().await?, &raised))
+        Ok(etcd::alarms(self.members().await?, &raised))
     }
 
-    async fn survey(&self) -> Read<Survey> {
-        let survey = Survey::read(self.store()?, &self.layout, None).await;
-        survey.map_err(|error| {
-            Judged::fail(error.to_string(), "give the prefix of the API server: `--etcd-prefix`")
-        })
+    async fn survey(&self) -> Read<&Survey> {
+        let read = async || {
+            let survey = Survey::read(self.store()?, &self.layout, None).await;
+            survey.map_err(|error| {
+                Judged::fail(error.to_string(), "give the prefix of the API server: `--etcd-prefix`")
+            })
+        };
+        self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    async fn planned(&self) -> Read<(Survey, Plan<Renumbering>)> {
-        let survey = self.survey().await?;
-        match plan(&survey, &self.options) {
-            Ok(plan) => Ok((survey, plan)),
-            Err(error) => {
+    async fn plan(&self) -> Read<&Plan<Renumbering>> {
+        let planned = async || {
+            plan(self.survey().await?, &self.options).map_err(|error| {
                 let failure = Failure::from(error);
-                Err(Judged::fail(format!("{:#}", failure.error), failure.hints.join("; ")))
-            }
-        }
+                Judged::fail(format!("{:#}", failure.error), failure.hints.join("; "))
+            })
+        };
+        self.plan.get_or_init(planned).await.as_ref().map_err(Clone::clone)
     }
 
     async fn servers(&self) -> Read<Vec<ApiServer>> {
@@ -142,9 +153,12 @@ impl Looking {
         self.cluster()?.api_servers().await.map_err(judged)
     }
 
-    async fn met(&self) -> Read<Vec<Met>> {
-        let cluster = self.cluster()?;
-        Ok(join_all(self.servers().await?.into_iter().map(|server| meet(cluster, server))).await)
+    async fn met(&self) -> Read<&Vec<Met>> {
+        let asked = async || {
+            let cluster = self.cluster()?;
+            Ok(join_all(self.servers().await?.into_iter().map(|server| meet(cluster, server))).await)
+        };
+        self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
 
     /// The ranges in the flags of API servers, as their Pods have them.
@@ -207,10 +221,9 @@ impl Looking {
 
     /// What the plan would have the API server make, and Services as they will be, looked at by admission.
     async fn policies(&self) -> Read<Judged> {
-        let (survey, plan) = self.planned().await?;
-        let cluster = self.cluster()?;
+        let (plan, cluster) = (self.plan().await?, self.cluster()?);
         let mut refused = Vec::new();
-        for manifest in trials(&survey, &plan.work) {
+        for manifest in trials(&plan.work) {
             match cluster.try_create(&manifest).await {
                 Ok(_) | Err(ClusterError::AlreadyExists { .. }) => {}
                 Err(error) => refused.push(error.to_string()),
@@ -314,10 +327,7 @@ fn allocations(survey: &Survey) -> Judged {
 fn planned(plan: &Plan<Renumbering>) -> Judged {
     let work = &plan.work;
     let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
-    let copied = work
-        .moves
-        .iter()
-        .filter(|candidate| candidate.shadow.as_ref().is_some_and(|shadow| shadow.has_copies()));
+    let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
     let seen = format!(
         "{} to {}, {} held by shadows{}",
         counted(work.moves.len(), "Service moves", "Services move"),
@@ -346,7 +356,7 @@ fn planned(plan: &Plan<Renumbering>) -> Judged {
 }
 
 /// What admission is asked about: the new range, a Service held by an external IP, a shadow, and a barrier's sentinel.
-fn trials(survey: &Survey, work: &Renumbering) -> Vec<Value> {
+fn trials(work: &Renumbering) -> Vec<Value> {
     let service = |name: &str, namespace: &str, spec: Value| {
         let labels = json!({MANAGED_BY.0: MANAGED_BY.1});
         let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
@@ -354,7 +364,7 @@ fn trials(survey: &Survey, work: &Renumbering) -> Vec<Value> {
     };
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
     let mut trials = vec![sentinel("preflight", "kube-system", work.family)];
-    if survey.era.era != Era::Bitmap {
+    if work.era != Era::Bitmap {
         trials.push(json!({
             "apiVersion": work.api_version, "kind": "ServiceCIDR", "metadata": {"name": "netsurgeon-preflight"},
             "spec": {"cidrs": [work.to.to_string()]},

@@ -314,7 +314,7 @@ impl Guarding<'_> {
             if let Some(held) = Lock::holder(self.locks, &self.cluster).await? {
                 self.voice.say_once("busy", ("", ""), &held.claim.to_string())?;
                 // Endpoints change whoever has the lock, and nobody else copies them once a batch is through.
-                if ongoing.plan.work.moves.iter().any(has_copies) {
+                if ongoing.plan.work.moves.iter().any(Move::has_copies) {
                     let copies = self.watch(ongoing).await?.copies;
                     self.follow_all(ongoing, copies.iter()).await?;
                 }
@@ -376,8 +376,4 @@ impl Guarding<'_> {
 
 fn is_over(ongoing: &Ongoing) -> bool {
     matches!(ongoing.summary.status.as_str(), "done" | "rolled-back" | "removing")
-}
-
-fn has_copies(candidate: &Move) -> bool {
-    candidate.shadow.as_ref().is_some_and(|shadow| shadow.has_copies())
 }
