@@ -9,6 +9,7 @@
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! preflight              whether a cluster is ready, judged by what was seen of it
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
+//! encryption             values encrypted at rest: opened and sealed with the API server's own configuration
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
 //! ip                     ranges, offsets, first address, old→new map
@@ -18,6 +19,7 @@
 pub mod certs;
 pub mod cli;
 pub mod cluster;
+pub mod encryption;
 pub mod freeze;
 pub mod host;
 pub mod ip;

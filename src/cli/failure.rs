@@ -192,6 +192,10 @@ fn store_hint(error: &StoreError) -> Option<String> {
         }
         StoreError::FutureRevision { .. } => "leave `--at-revision` out to read the newest revision",
         StoreError::Server { .. } => "the log of that etcd member says more",
+        StoreError::Sealed { .. } => {
+            "give the file that the API servers have in `--encryption-provider-config` now, the same on each of them; \
+             nothing was written"
+        }
         StoreError::Io { source, .. } => match source.kind() {
             std::io::ErrorKind::NotFound => "check the path",
             std::io::ErrorKind::PermissionDenied => "etcd's files belong to root: run this as root",
@@ -239,12 +243,17 @@ impl From<CommitError> for Failure {
     }
 }
 
+/// Nobody but the plug-in has the key, so the objects are stored under another one for the time of the work.
+const WITHOUT_KMS: &str = "only the KMS plug-in opens it. For the time of a move, have these resources stored under a key in \
+     the file, or in the clear: docs/encryption.md, \"A KMS\"";
+
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
         let hint = match &error {
+            WireError::Encrypted { provider, .. } if provider == "kms" => Some(WITHOUT_KMS),
             WireError::Encrypted { .. } => Some(
-                "the cluster encrypts this resource at rest, and netsurgeon has no key to it: read it through \
-                 the API server",
+                "the cluster encrypts this resource at rest: give the file that the API server has in \
+                 `--encryption-provider-config` with `--encryption-config`",
             ),
             WireError::Cbor => Some("read it through the API server"),
             WireError::Unrecognised { .. } => {

@@ -29,6 +29,7 @@ use super::gates::{Gatekeeper, Gates};
 use super::metrics::{Counted, Metrics};
 use super::output::Output;
 use super::source::EtcdArgs;
+use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, ClusterOptions, Reach};
 use crate::operation::{
     self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, Report, Stop,
@@ -37,7 +38,6 @@ use crate::operation::{
 use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
-use crate::store::etcd::EtcdStore;
 use crate::store::{ReadStore, Revision};
 
 /// Between two attempts to connect.
@@ -151,7 +151,7 @@ impl LiveArgs {
 /// A live cluster: its etcd and its API, which were found to be the same cluster's.
 pub struct Session {
     /// The etcd.
-    pub store: Arc<EtcdStore>,
+    pub store: Arc<LiveEtcd>,
     /// The API.
     api: Api,
     /// The uid of the namespace `kube-system`.

@@ -9,14 +9,14 @@ use super::failure::{Failure, Kind};
 use super::output::{Output, Tone, counted, table};
 use super::progress::Spinner;
 use super::renumber::reasons;
-use super::source::open_snapshot;
+use super::source::{StoredArgs, open_snapshot};
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
 use crate::renumber::rehearse::{Rollback, scope};
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
-use crate::survey::{Era, Finding, Layout, Severity, Survey};
+use crate::survey::{Era, Finding, Severity, Survey};
 
 /// As many moves as a newcomer wants to read.
 const SHOWN_MOVES: usize = 8;
@@ -47,9 +47,8 @@ pub struct RehearseArgs {
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
-    /// Where the API server keeps its objects, as in its own flag
-    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
-    etcd_prefix: String,
+    #[command(flatten)]
+    stored: StoredArgs,
 }
 
 /// What `rehearse -o json` prints.
@@ -74,8 +73,8 @@ struct TierSize<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Failure> {
     let mut options = args.target.resolve(&args.tiers)?;
-    let layout = Layout::new(&args.etcd_prefix);
-    let store = open_snapshot(context, &args.snapshot, &scope(&layout))?;
+    let layout = args.stored.layout();
+    let store = open_snapshot(context, &args.snapshot, &scope(&layout), &args.stored)?;
     if args.tiers.needs_survey() {
         let survey = Survey::read(store.as_ref(), &layout, None).await?;
         args.tiers.settle(context, &survey, &mut options)?;

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use zeroize::Zeroizing;
 
 use super::Context;
-use super::failure::Failure;
+use super::failure::{Failure, Kind};
+use crate::encryption::Keyring;
 use crate::store::etcd::{EtcdOptions, EtcdStore};
+use crate::store::seal::{Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore, Revision};
 use crate::survey::{Layout, Survey};
@@ -45,10 +48,26 @@ pub struct EtcdArgs {
     /// How long to try to reach an endpoint, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=600))]
     pub etcd_timeout: u64,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "documented at its type")]
+    pub stored: StoredArgs,
+}
+
+/// How the API server stores its objects: as in two of its own flags.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "etcd")]
+pub struct StoredArgs {
     /// Where the API server keeps its objects, as in its own flag
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub etcd_prefix: String,
+    /// The file that the API server has in `--encryption-provider-config`, where it encrypts what is read here. Its keys are
+    /// held in memory, and nowhere else
+    #[arg(long, value_name = "FILE")]
+    pub encryption_config: Option<PathBuf>,
 }
+
+/// A live etcd, its values opened and sealed where the cluster encrypts them.
+pub type LiveEtcd = Sealed<EtcdStore>;
 
 /// What to read: a snapshot file or a live etcd.
 #[derive(Debug, Clone, Default, Args)]
@@ -64,15 +83,6 @@ pub struct SourceArgs {
     pub etcd: EtcdArgs,
 }
 
-/// What to open.
-#[derive(Debug, Clone)]
-pub enum Source {
-    /// A file.
-    Snapshot(PathBuf),
-    /// A live etcd.
-    Etcd(Box<EtcdOptions>),
-}
-
 /// An open store, to be read.
 pub struct Opened {
     /// The store.
@@ -86,8 +96,10 @@ pub struct Opened {
 impl SourceArgs {
     /// Resolves and opens. `scope` is what will be read, for a snapshot's index.
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
-        let source = self.resolve(Path::new("/"))?;
-        let store = source.open(context, scope).await?;
+        let store: Arc<dyn ReadStore> = match &self.snapshot {
+            Some(path) => open_snapshot(context, path, scope, &self.etcd.stored)?,
+            None => self.etcd.connect().await?,
+        };
         Ok(Opened { store, layout: self.etcd.layout(), at: self.at_revision.map(Revision) })
     }
 
@@ -103,34 +115,17 @@ impl SourceArgs {
         annotation: Option<&str>,
     ) -> Result<(Survey, String), Failure> {
         let layout = self.etcd.layout();
-        let store: Arc<dyn ReadStore> = match self.resolve(Path::new("/"))? {
+        let store: Arc<dyn ReadStore> = match &self.snapshot {
             // Nothing is made of the survey before the last read of it has found the checksum right.
-            Source::Snapshot(path) => {
-                mention_checksum(context, SnapshotStore::open_ahead(&path, &layout.surveyed())?)
+            Some(path) => {
+                let store = mention_checksum(context, SnapshotStore::open_ahead(path, &layout.surveyed())?);
+                Arc::new(Sealed::new(store, self.etcd.stored.seal()?))
             }
-            live @ Source::Etcd(_) => live.open(context, &[]).await?,
+            None => self.etcd.connect().await?,
         };
         let at = self.at_revision.map(Revision);
         let survey = Survey::read_annotated(store.as_ref(), &layout, at, annotation).await?;
         Ok((survey, store.describe()))
-    }
-
-    /// Tells what to read; `root` is where the host's files are.
-    fn resolve(&self, root: &Path) -> Result<Source, Failure> {
-        match &self.snapshot {
-            Some(path) => Ok(Source::Snapshot(path.clone())),
-            None => Ok(Source::Etcd(Box::new(self.etcd.resolve(root)?))),
-        }
-    }
-}
-
-impl Source {
-    /// Opens the file or connects, and says so when a file cannot be checked.
-    pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Arc<dyn ReadStore>, Failure> {
-        match self {
-            Self::Snapshot(path) => Ok(open_snapshot(context, path, scope)?),
-            Self::Etcd(options) => Ok(Arc::new(EtcdStore::connect(options.as_ref().clone()).await?)),
-        }
     }
 }
 
@@ -139,29 +134,53 @@ pub fn open_snapshot(
     context: &Context,
     path: &Path,
     scope: &[KeyRange],
-) -> Result<Arc<SnapshotStore>, Failure> {
-    Ok(mention_checksum(context, SnapshotStore::open(path, scope)?))
+    stored: &StoredArgs,
+) -> Result<Arc<dyn ReadStore>, Failure> {
+    let seal = stored.seal()?;
+    Ok(Arc::new(Sealed::new(mention_checksum(context, SnapshotStore::open(path, scope)?), seal)))
 }
 
-fn mention_checksum(context: &Context, store: SnapshotStore) -> Arc<SnapshotStore> {
+fn mention_checksum(context: &Context, store: SnapshotStore) -> SnapshotStore {
     if !store.has_checksum() {
         context.output.note(&format!(
             "`{}` has no checksum (it is a raw database): a changed byte inside a value cannot be noticed",
             store.path().display()
         ));
     }
-    Arc::new(store)
+    store
 }
 
-impl EtcdArgs {
+impl StoredArgs {
     /// Returns where the API server keeps what.
     pub fn layout(&self) -> Layout {
         Layout::new(&self.etcd_prefix)
     }
 
+    /// Reads the keys; none without a configuration.
+    fn seal(&self) -> Result<Option<Arc<dyn Seal>>, Failure> {
+        let Some(path) = &self.encryption_config else { return Ok(None) };
+        let unusable = |error: anyhow::Error| {
+            let context = format!("cannot use the encryption configuration `{}`", path.display());
+            Failure::new(Kind::Refused, error.context(context)).hint(
+                "give the file that the API server has in `--encryption-provider-config`; it belongs to root",
+            )
+        };
+        let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?);
+        let keyring = Keyring::parse(&text, self.layout().prefix(), rand::fill);
+        Ok(Some(Arc::new(keyring.map_err(|error| unusable(error.into()))?)))
+    }
+}
+
+impl EtcdArgs {
+    /// Returns where the API server keeps what.
+    pub fn layout(&self) -> Layout {
+        self.stored.layout()
+    }
+
     /// Connects to the live etcd, to read and write.
-    pub async fn connect(&self) -> Result<Arc<EtcdStore>, Failure> {
-        Ok(Arc::new(EtcdStore::connect(self.resolve(Path::new("/"))?).await?))
+    pub async fn connect(&self) -> Result<Arc<LiveEtcd>, Failure> {
+        let (options, seal) = (self.resolve(Path::new("/"))?, self.stored.seal()?);
+        Ok(Arc::new(Sealed::new(EtcdStore::connect(options).await?, seal)))
     }
 
     /// Completes what was typed with what kubeadm left on this host.

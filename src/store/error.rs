@@ -65,6 +65,14 @@ pub enum StoreError {
         /// The server's words.
         reason: String,
     },
+    /// A value that is encrypted at rest cannot be opened, or not be sealed.
+    #[error("the encryption configuration is not that of `{key}`: {reason}")]
+    Sealed {
+        /// The key.
+        key: String,
+        /// Why.
+        reason: String,
+    },
     /// A file could not be opened or mapped.
     #[error("cannot read `{path}`: {source}", path = path.display())]
     Io {

@@ -9,12 +9,14 @@
 //! Four stores keep this contract (`tests/it/store_contract.rs` holds them to it):
 //! [`etcd`] a live cluster, [`snapshot`] a file (read only), [`memory`] a complete store for tests, and
 //! [`overlay`] which reads through another store and keeps writes to itself: that is what a dry run is.
+//! [`seal`] stands before any of them where values are encrypted at rest.
 //! Stores whose clock runs by itself have keys that end by themselves, too: [`lease`].
 
 pub mod etcd;
 pub mod lease;
 pub mod memory;
 pub mod overlay;
+pub mod seal;
 pub mod snapshot;
 
 mod error;

@@ -5,12 +5,15 @@
 //! steps of a live run; what API server, operators and controllers would do meanwhile is simulated.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use netsurgeon::encryption::Keyring;
 use netsurgeon::operation::{Executor, Journal, Plan, Silent, Summary, SystemAmbient};
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Move, PlanOptions, Renumbering, plan};
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
+use netsurgeon::store::seal::{Seal, Sealed};
 use netsurgeon::survey::audit::audit;
 use netsurgeon::survey::{Layout, Severity, Survey};
 use serde_json::{Value, json};
@@ -30,7 +33,7 @@ const CONTROLLERS: Duration = Duration::from_mins(1);
 
 /// How far the plan is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
+pub(crate) enum Until {
     /// All Services have moved, and all old addresses are held.
     Held,
     /// The old addresses are gone.
@@ -61,18 +64,25 @@ async fn json_storage() {
 
 async fn held_and_retired(options: &ClusterOptions) {
     for until in [Until::Held, Until::Retired] {
-        edited(options.clone(), until).await;
+        edited(options.clone(), until, || {}).await;
     }
 }
 
-async fn edited(options: ClusterOptions, until: Until) {
+/// Carries a move out beneath an API server; `meanwhile` is done while none runs, before. Returns the cluster as it is then,
+/// and the plan.
+pub(crate) async fn edited(
+    options: ClusterOptions,
+    until: Until,
+    meanwhile: impl FnOnce(),
+) -> (Cluster, Plan<Renumbering>) {
     let era = options.era;
     let mut cluster = Cluster::start(options).await;
     furnish(&cluster).await;
     let before = event_names(&cluster).await;
     cluster.stop_controllers();
     cluster.stop_api_servers();
-    let plan = carry_out(&cluster.etcd, until).await;
+    meanwhile();
+    let plan = carry_out(&cluster, until).await;
     let log_before = log(&cluster).len();
     cluster.set_service_cidrs(TO);
     cluster.start_api_servers().await;
@@ -94,6 +104,7 @@ async fn edited(options: ClusterOptions, until: Until) {
         let bad = ["panic", "unable to decode", "decode error", "failed to decode", "invalid wire"];
         assert!(!bad.iter().any(|word| line.contains(word)), "{context}: {line}");
     }
+    (cluster, plan)
 }
 
 async fn furnish(cluster: &Cluster) {
@@ -124,14 +135,26 @@ pub(crate) async fn store_of(etcd: &Etcd) -> EtcdStore {
     EtcdStore::connect(options).await.expect("a connection")
 }
 
+/// The same for a cluster, which may encrypt: with the file that its API servers have.
+pub(crate) async fn opened(cluster: &Cluster) -> Sealed<EtcdStore> {
+    let flags = &cluster.api_servers[0].options.flags;
+    let file = flags.iter().find_map(|flag| flag.strip_prefix("--encryption-provider-config="));
+    let seal = file.map(|file| {
+        let text = std::fs::read_to_string(file).expect("a file");
+        let keyring = Keyring::parse(&text, "/registry", rand::fill).expect("a configuration");
+        Arc::new(keyring) as Arc<dyn Seal>
+    });
+    Sealed::new(store_of(&cluster.etcd).await, seal)
+}
+
 pub(crate) fn options() -> PlanOptions {
     let to = TO.parse().expect("a range");
     PlanOptions { batch_size: 7, ..PlanOptions::new(to) }
 }
 
 /// Carries the renumbering out in etcd.
-async fn carry_out(etcd: &Etcd, until: Until) -> Plan<Renumbering> {
-    let store = store_of(etcd).await;
+async fn carry_out(cluster: &Cluster, until: Until) -> Plan<Renumbering> {
+    let store = opened(cluster).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
     let plan = plan(&survey, &options()).expect("a plan");
     let text = serde_json::to_vec(&plan).expect("a plan serialises");
@@ -210,7 +233,7 @@ async fn close_old_range(cluster: &Cluster, plan: &Plan<Renumbering>) {
 }
 
 async fn assert_no_findings(cluster: &Cluster, context: &str) {
-    let store = store_of(&cluster.etcd).await;
+    let store = opened(cluster).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
     let findings = audit(&survey);
     let errors: Vec<_> = findings.iter().filter(|finding| finding.severity == Severity::Error).collect();

@@ -19,6 +19,7 @@ mod api_room;
 mod certificates;
 mod commands;
 mod edited;
+mod encrypted;
 mod eras;
 mod flags;
 mod high_availability;

@@ -117,16 +117,16 @@ type Sides = (Arc<dyn ReadStore>, Arc<dyn ReadStore>);
 
 async fn open(context: &Context, args: &DiffArgs, range: &KeyRange) -> Result<Sides, Failure> {
     let scope = std::slice::from_ref(range);
-    let revisions = args.from_revision.is_some();
+    let (revisions, stored) = (args.from_revision.is_some(), &args.etcd.stored);
     match (&args.old, &args.new) {
         (Some(old), Some(new)) => {
-            Ok((open_snapshot(context, old, scope)?, open_snapshot(context, new, scope)?))
+            Ok((open_snapshot(context, old, scope, stored)?, open_snapshot(context, new, scope, stored)?))
         }
         (Some(file), _) if revisions => {
-            let store = open_snapshot(context, file, scope)?;
+            let store = open_snapshot(context, file, scope, stored)?;
             Ok((store.clone(), store))
         }
-        (Some(file), _) => Ok((open_snapshot(context, file, scope)?, args.etcd.connect().await?)),
+        (Some(file), _) => Ok((open_snapshot(context, file, scope, stored)?, args.etcd.connect().await?)),
         _ if revisions => {
             let store = args.etcd.connect().await?;
             Ok((store.clone(), store))

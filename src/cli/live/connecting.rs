@@ -13,11 +13,11 @@ use crate::cli::failure::Failure;
 use crate::cli::gates::Gates;
 use crate::cli::metrics::Metrics;
 use crate::cli::output::{Output, counted};
+use crate::cli::source::LiveEtcd;
 use crate::operation::World;
 use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use crate::renumber::without_api::WithoutApi;
-use crate::store::etcd::EtcdStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::Survey;
 
@@ -161,7 +161,7 @@ async fn metrics(args: &LiveArgs) -> Result<Option<Metrics>, Failure> {
 
 /// Returns the addresses of the API servers that have a lease: each renews its own, which ends 15 s after its death
 /// (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
-async fn alive(store: &EtcdStore, args: &LiveArgs) -> Result<Vec<String>, Failure> {
+async fn alive(store: &LiveEtcd, args: &LiveArgs) -> Result<Vec<String>, Failure> {
     let prefix = args.etcd.layout().api_server_leases();
     let mut found = Vec::new();
     let mut visit = |record: Record<'_>| {

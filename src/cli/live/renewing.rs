@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
+use crate::cli::source::LiveEtcd;
 use crate::operation::{Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World, settle};
 use crate::renumber::Renumbering;
 use crate::renumber::handed::{handed, seen};
 use crate::renumber::reserved::{reserve_again, reserved};
 use crate::store::ReadStore as _;
-use crate::store::etcd::EtcdStore;
 use crate::survey::{Layout, Survey};
 
 /// How often is tried to change a bitmap that others change, too.
@@ -19,7 +19,7 @@ const MOST_LOOKS: u32 = 20;
 /// Brings back what API servers have taken back meanwhile. Does nothing where nothing was under way.
 pub(super) async fn renew(
     output: &Output,
-    store: &EtcdStore,
+    store: &LiveEtcd,
     world: &dyn World,
     work: &Renumbering,
     journal: &mut Journal,
@@ -31,7 +31,7 @@ pub(super) async fn renew(
 
 async fn renew_bits(
     output: &Output,
-    store: &EtcdStore,
+    store: &LiveEtcd,
     work: &Renumbering,
     journal: &mut Journal,
     lock: &Lock,
@@ -64,7 +64,7 @@ async fn renew_bits(
 /// every API server has seen it.
 async fn renew_addresses(
     output: &Output,
-    store: &EtcdStore,
+    store: &LiveEtcd,
     world: &dyn World,
     work: &Renumbering,
     journal: &mut Journal,
@@ -99,7 +99,7 @@ async fn renew_addresses(
 
 /// Puts something right that no step's state depends on; says whether that was done.
 async fn is_mended(
-    store: &EtcdStore,
+    store: &LiveEtcd,
     journal: &mut Journal,
     lock: &Lock,
     mend: &Mend,

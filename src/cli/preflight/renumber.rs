@@ -15,13 +15,14 @@ use crate::certs::Certificate;
 use crate::cli::controlplane::{API_SERVER, in_pods};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
+use crate::cli::source::LiveEtcd;
 use crate::cluster::{ApiServer, Cluster, ClusterError, MANAGED_BY, sentinel, served};
 use crate::operation::Plan;
 use crate::preflight::api::{self, Met, skew};
 use crate::preflight::{Check, Judged, RENUMBER, etcd};
 use crate::renumber::hold::Hold;
 use crate::renumber::{PlanOptions, Renumbering, plan};
-use crate::store::etcd::{EtcdStore, Member};
+use crate::store::etcd::Member;
 use crate::survey::audit::audit;
 use crate::survey::{Era, Layout, Severity, Survey};
 
@@ -30,7 +31,7 @@ type Read<T> = Result<T, Judged>;
 
 /// What the checks look at.
 struct Looking {
-    store: Read<Arc<EtcdStore>>,
+    store: Read<Arc<LiveEtcd>>,
     cluster: Read<Cluster>,
     layout: Layout,
     options: PlanOptions,
@@ -110,7 +111,7 @@ impl Looking {
         }
     }
 
-    fn store(&self) -> Read<&EtcdStore> {
+    fn store(&self) -> Read<&LiveEtcd> {
         self.store.as_deref().map_err(Clone::clone)
     }
 
@@ -119,12 +120,13 @@ impl Looking {
     }
 
     async fn members(&self) -> Read<&Vec<Member>> {
-        let members = self.members.get_or_init(async || self.store()?.members().await.map_err(unread)).await;
+        let members =
+            self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
         members.as_ref().map_err(Clone::clone)
     }
 
     async fn alarms(&self) -> Read<Judged> {
-        let raised = self.store()?.alarms().await.map_err(unread)?;
+        let raised = self.store()?.bare().alarms().await.map_err(unread)?;
         Ok(etcd::alarms(self.members().await?, &raised))
     }
 

@@ -124,7 +124,7 @@ async fn begin(
     refuse_beside_another(session).await?;
     refuse_changed(&plan, &Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?)?;
     let snapshot = match &args.snapshot_to {
-        Some(path) => Some(session.store.save_snapshot(path).await?),
+        Some(path) => Some(session.store.bare().save_snapshot(path).await?),
         None => None,
     };
     if let Some(backup) = &snapshot {

@@ -19,13 +19,13 @@ use crate::cli::live::{KubeArgs, Ongoing, open_operation, unfinished};
 use crate::cli::log::Kind;
 use crate::cli::metrics::{Counted, Metrics};
 use crate::cli::source::EtcdArgs;
+use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome};
 use crate::cluster::Cluster;
 use crate::operation::{Journal, Lock, Mend, Mended, SystemAmbient, mend};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::store::WriteStore;
-use crate::store::etcd::EtcdStore;
 use crate::survey::Survey;
 
 /// How often one pass looks again because things moved, or because a mend has a second part.
@@ -95,7 +95,7 @@ struct Guarding<'a> {
     args: &'a GuardArgs,
     store: &'a dyn WriteStore,
     /// The same etcd, for its leases.
-    locks: &'a EtcdStore,
+    locks: &'a LiveEtcd,
     cluster: String,
     /// The API, once it was needed.
     api: Option<Cluster>,

@@ -14,8 +14,8 @@ use self::probe::ProbeArgs;
 use super::flows::{self, FlowArgs};
 use crate::cli::failure::Failure;
 use crate::cli::source::EtcdArgs;
+use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome, findings};
-use crate::store::etcd::EtcdStore;
 
 /// Show how far a renumbering has come
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ struct StandingArgs {
 
 impl StandingArgs {
     /// Looks at that renumbering, or at the one of this id.
-    async fn look(&self, store: &Arc<EtcdStore>, operation: Option<&str>) -> Result<Look, Failure> {
+    async fn look(&self, store: &Arc<LiveEtcd>, operation: Option<&str>) -> Result<Look, Failure> {
         let operation = operation.or(self.operation.as_deref());
         Look::take(store, &self.etcd.layout(), operation, (&self.probe, &self.flows)).await
     }

@@ -10,11 +10,11 @@ use crate::cli::failure::Failure;
 use crate::cli::live::open_operation;
 use crate::cli::output::counted;
 use crate::cli::renumber::flows::FlowArgs;
+use crate::cli::source::LiveEtcd;
 use crate::cli::tally::{Phases, stage_now};
 use crate::operation::{Journal, Lock};
 use crate::renumber::users::Used;
 use crate::renumber::{Move, Renumbering, current, verify};
-use crate::store::etcd::EtcdStore;
 use crate::survey::{Finding, Layout, Survey};
 
 /// What is seen; printed with `-o json`.
@@ -78,7 +78,7 @@ impl Display for TierLook {
 impl Look {
     /// Looks at an operation, or at the one that is under way.
     pub(super) async fn take(
-        store: &Arc<EtcdStore>,
+        store: &Arc<LiveEtcd>,
         layout: &Layout,
         operation: Option<&str>,
         (probe, flows): (&ProbeArgs, &FlowArgs),

@@ -1,0 +1,127 @@
+//! One key and what it does: AES-CBC with PKCS #7 padding, AES-GCM, and NaCl's secretbox.
+//!
+//! What is stored is the nonce and then the ciphertext. AES-GCM authenticates the etcd key too, so that a value that was
+//! copied to another key does not open; the others do not (`pkg/storage/value/encrypt/{aes/aes.go, secretbox/secretbox.go}`
+//! of `k8s.io/apiserver` v0.36.3; `authenticatedDataString` in `pkg/storage/etcd3/store.go`).
+
+use aes::cipher::block_padding::Pkcs7;
+use aes::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
+use aes::{Aes128, Aes192, Aes256};
+use aes_gcm::aead::{Aead, KeyInit, Payload};
+use aes_gcm::aes::cipher::consts::U12;
+use aes_gcm::{AesGcm, Nonce};
+use crypto_secretbox::XSalsa20Poly1305;
+use crypto_secretbox::aead::{Aead as SecretboxAead, KeyInit as SecretboxInit};
+
+use super::Fill;
+
+/// Bytes of an AES block, and so of a CBC initialisation vector.
+const BLOCK: usize = 16;
+/// Bytes of a GCM nonce.
+const GCM_NONCE: usize = 12;
+/// Bytes of a secretbox nonce.
+const SECRETBOX_NONCE: usize = 24;
+
+/// AES with a key of one of its three lengths.
+pub(super) enum Aes {
+    Short(Box<Aes128>),
+    Middle(Box<Aes192>),
+    Long(Box<Aes256>),
+}
+
+impl Aes {
+    /// Takes 16, 24 or 32 bytes.
+    fn new(key: &[u8]) -> Option<Self> {
+        match key.len() {
+            16 => Aes128::new_from_slice(key).ok().map(|cipher| Self::Short(Box::new(cipher))),
+            24 => Aes192::new_from_slice(key).ok().map(|cipher| Self::Middle(Box::new(cipher))),
+            32 => Aes256::new_from_slice(key).ok().map(|cipher| Self::Long(Box::new(cipher))),
+            _ => None,
+        }
+    }
+}
+
+/// Does the same with a key of whichever length.
+macro_rules! with_aes {
+    ($aes:expr, $cipher:ident => $done:expr) => {
+        match $aes {
+            Aes::Short($cipher) => $done,
+            Aes::Middle($cipher) => $done,
+            Aes::Long($cipher) => $done,
+        }
+    };
+}
+
+/// A key, ready to be used.
+pub(super) enum Cipher {
+    Cbc(Aes),
+    Gcm(Aes),
+    Secretbox(Box<XSalsa20Poly1305>),
+}
+
+impl Cipher {
+    /// AES-CBC; 16, 24 or 32 bytes of key.
+    pub(super) fn cbc(key: &[u8]) -> Option<Self> {
+        Aes::new(key).map(Self::Cbc)
+    }
+
+    /// AES-GCM; 16, 24 or 32 bytes of key.
+    pub(super) fn gcm(key: &[u8]) -> Option<Self> {
+        Aes::new(key).map(Self::Gcm)
+    }
+
+    /// secretbox; 32 bytes of key.
+    pub(super) fn secretbox(key: &[u8]) -> Option<Self> {
+        let cipher = <XSalsa20Poly1305 as SecretboxInit>::new_from_slice(key).ok()?;
+        Some(Self::Secretbox(Box::new(cipher)))
+    }
+
+    /// Opens what follows the key's name in a stored value; `None` if this key does not open it.
+    pub(super) fn open(&self, etcd_key: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Cbc(aes) => {
+                let (vector, sealed) = stored.split_at_checked(BLOCK)?;
+                let vector = vector.try_into().ok()?;
+                with_aes!(aes, cipher => cbc::Decryptor::inner_iv_init(cipher.as_ref().clone(), &vector)
+                    .decrypt_padded_vec::<Pkcs7>(sealed).ok())
+            }
+            Self::Gcm(aes) => {
+                let (nonce, sealed) = stored.split_at_checked(GCM_NONCE)?;
+                let nonce: Nonce<U12> = nonce.try_into().ok()?;
+                let payload = Payload { msg: sealed, aad: etcd_key };
+                with_aes!(aes, cipher => AesGcm::<_, U12>::from(cipher.as_ref().clone()).decrypt(&nonce, payload).ok())
+            }
+            Self::Secretbox(cipher) => {
+                let (nonce, sealed) = stored.split_at_checked(SECRETBOX_NONCE)?;
+                SecretboxAead::decrypt(cipher.as_ref(), nonce.into(), sealed).ok()
+            }
+        }
+    }
+
+    /// Seals an object: nonce and ciphertext. `None` for what is too long for a cipher, gigabytes.
+    pub(super) fn seal(&self, etcd_key: &[u8], plain: &[u8], fill: Fill) -> Option<Vec<u8>> {
+        Some(match self {
+            Self::Cbc(aes) => {
+                let mut vector = [0; BLOCK];
+                fill(&mut vector);
+                let sealed = with_aes!(aes, cipher => cbc::Encryptor::inner_iv_init(cipher.as_ref().clone(), &vector.into())
+                    .encrypt_padded_vec::<Pkcs7>(plain));
+                [vector.as_slice(), &sealed].concat()
+            }
+            Self::Gcm(aes) => {
+                let mut nonce = [0; GCM_NONCE];
+                fill(&mut nonce);
+                let payload = Payload { msg: plain, aad: etcd_key };
+                let sealed = with_aes!(aes, cipher => AesGcm::<_, U12>::from(cipher.as_ref().clone())
+                    .encrypt(&nonce.into(), payload));
+                [nonce.as_slice(), &sealed.ok()?].concat()
+            }
+            Self::Secretbox(cipher) => {
+                let mut nonce = [0; SECRETBOX_NONCE];
+                fill(&mut nonce);
+                let sealed = SecretboxAead::encrypt(cipher.as_ref(), &nonce.into(), plain);
+                [nonce.as_slice(), &sealed.ok()?].concat()
+            }
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Reading the API server's `EncryptionConfiguration` (`apiserver.config.k8s.io/v1`;
+//! `pkg/apis/apiserver/types_encryption.go` and `validation/validation_encryption.go` of `k8s.io/apiserver` v0.36.3).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::cipher::Cipher;
+use super::{Provider, Resource};
+
+/// Why a configuration cannot be used. Never has any part of a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// It is no YAML, or has not the shape of such a configuration.
+    #[error("it is no EncryptionConfiguration: {0}")]
+    Shape(String),
+    /// A key cannot be used.
+    #[error("the key `{name}` of the provider `{provider}` {reason}")]
+    Key {
+        /// As in `aescbc`.
+        provider: &'static str,
+        /// The key's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Configuration {
+    kind: String,
+    resources: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    resources: Vec<String>,
+    providers: Vec<Choice>,
+}
+
+/// One of them is given.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Choice {
+    aescbc: Option<Keys>,
+    aesgcm: Option<Keys>,
+    secretbox: Option<Keys>,
+    identity: Option<Nothing>,
+    kms: Option<Plugin>,
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+struct Plugin {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Keys {
+    keys: Vec<Key>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    name: String,
+    secret: Secret,
+}
+
+/// A key as it stands in the file, wiped when it is dropped.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+struct Secret(Zeroizing<String>);
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+}
+
+/// Reads a configuration. Providers of one resource in several entries follow each other in their order.
+pub(super) fn parse(text: &str) -> Result<Vec<(Resource, Vec<Provider>)>, ConfigError> {
+    let read: Configuration = serde_saphyr::from_str(text).map_err(|error| shape(&error))?;
+    // Its name before Kubernetes 1.13.
+    if !["EncryptionConfiguration", "EncryptionConfig"].contains(&read.kind.as_str()) {
+        return Err(ConfigError::Shape(format!("its kind is `{}`", read.kind)));
+    }
+    let mut all: Vec<(Resource, Vec<Provider>)> = Vec::new();
+    for entry in &read.resources {
+        if entry.resources.is_empty() || entry.providers.is_empty() {
+            return Err(ConfigError::Shape("an entry has no resources, or no providers".to_string()));
+        }
+        for resource in entry.resources.iter().map(|text| Resource::parse(text)) {
+            let providers: Vec<Provider> = entry.providers.iter().map(provider).collect::<Result<_, _>>()?;
+            match all.iter_mut().find(|(known, _)| *known == resource) {
+                Some((_, known)) => known.extend(providers),
+                None => all.push((resource, providers)),
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err(ConfigError::Shape("it names no resources".to_string()));
+    }
+    Ok(all)
+}
+
+/// The parser's words without the text that it read, which may be a key.
+fn shape(error: &serde_saphyr::Error) -> ConfigError {
+    let at = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+    ConfigError::Shape(format!("something else is written{}", at.unwrap_or_default()))
+}
+
+fn provider(choice: &Choice) -> Result<Provider, ConfigError> {
+    let Choice { aescbc, aesgcm, secretbox, identity, kms } = choice;
+    match (aescbc, aesgcm, secretbox, identity, kms) {
+        (Some(given), None, None, None, None) => keys("aescbc", "k8s:enc:aescbc:v1:", given, Cipher::cbc),
+        (None, Some(given), None, None, None) => keys("aesgcm", "k8s:enc:aesgcm:v1:", given, Cipher::gcm),
+        (None, None, Some(given), None, None) => {
+            keys("secretbox", "k8s:enc:secretbox:v1:", given, Cipher::secretbox)
+        }
+        (None, None, None, Some(Nothing {}), None) => Ok(Provider::Identity),
+        (None, None, None, None, Some(plugin)) => Ok(Provider::Kms(plugin.name.clone())),
+        _ => Err(ConfigError::Shape("a provider is none, or more than one".to_string())),
+    }
+}
+
+fn keys(
+    provider: &'static str,
+    prefix: &'static str,
+    given: &Keys,
+    cipher: fn(&[u8]) -> Option<Cipher>,
+) -> Result<Provider, ConfigError> {
+    if given.keys.is_empty() {
+        return Err(ConfigError::Shape(format!("the provider `{provider}` has no keys")));
+    }
+    let usable = |key: &Key| {
+        let wrong = |reason: String| ConfigError::Key { provider, name: key.name.clone(), reason };
+        if key.name.is_empty() {
+            return Err(wrong("has no name".to_string()));
+        }
+        let secret = STANDARD.decode(key.secret.0.as_bytes());
+        let secret = Zeroizing::new(secret.map_err(|_| wrong("has a secret that is no base64".to_string()))?);
+        let length = secret.len();
+        let cipher = cipher(&secret)
+            .ok_or_else(|| wrong(format!("has {length} bytes, which that provider does not take")))?;
+        Ok((key.name.clone(), cipher))
+    };
+    Ok(Provider::Keys { prefix, keys: given.keys.iter().map(usable).collect::<Result<_, _>>()? })
+}

@@ -1,0 +1,153 @@
+//! Encryption at rest as the API server does it: values are opened, and sealed again under the first provider that its
+//! `EncryptionConfiguration` names for their resource.
+//!
+//! Pure: bytes in and bytes out; the source of nonces is passed in. Keys are wiped from memory when they are dropped, and no
+//! text of this room has any part of one. What a KMS holds the key of is left as it is stored: nobody else can open it.
+//!
+//! Sources: `staging/src/k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go` and
+//! `pkg/storage/value/transformer.go` beside it, Kubernetes v1.36.3.
+
+mod cipher;
+mod config;
+mod resource;
+
+pub use config::ConfigError;
+pub use resource::Resource;
+
+use crate::store::seal::{Seal, SealError};
+use cipher::Cipher;
+
+/// What every value that is encrypted at rest begins with.
+const SEALED: &[u8] = b"k8s:enc:";
+
+/// Fills a buffer with random bytes that nobody can foretell.
+pub type Fill = fn(&mut [u8]);
+
+/// A way in which values of some resources are stored.
+enum Provider {
+    /// Under one of these keys, named; the first one seals. The prefix is as in `k8s:enc:aescbc:v1:`.
+    Keys { prefix: &'static str, keys: Vec<(String, Cipher)> },
+    /// In the clear.
+    Identity,
+    /// Under a key that only a plug-in has; its name.
+    Kms(String),
+}
+
+/// The providers of the API server's configuration, by resource, in its order.
+pub struct Keyring {
+    providers: Vec<(Resource, Vec<Provider>)>,
+    etcd_prefix: String,
+    fill: Fill,
+}
+
+impl Keyring {
+    /// Reads an `EncryptionConfiguration` (YAML or JSON); `etcd_prefix` is the API server's flag of that name, without a slash
+    /// at its end.
+    ///
+    /// Fails, as the API server would, when the text is no such configuration, and when a key is not of a length that its
+    /// provider takes.
+    pub fn parse(text: &str, etcd_prefix: &str, fill: Fill) -> Result<Self, ConfigError> {
+        let providers = config::parse(text)?;
+        Ok(Self { providers, etcd_prefix: etcd_prefix.to_string(), fill })
+    }
+
+    /// The providers for a key's resource: those of the resource by name, else of its whole group, else of everything
+    /// (`transformerFromOverrides`). `None` where the configuration says nothing, and so for everything that is no resource,
+    /// such as a RangeAllocation, which is stored in the clear whatever the configuration says.
+    fn of(&self, key: &[u8]) -> Option<&[Provider]> {
+        let resource = Resource::of(key, &self.etcd_prefix)?;
+        let patterns = [resource.clone(), resource.whole_group(), Resource::everything()];
+        let found =
+            patterns.iter().find_map(|wanted| self.providers.iter().find(|(named, _)| named == wanted))?;
+        Some(&found.1)
+    }
+
+    /// Tries every key of that provider and name, as the API server does: two may have one name.
+    fn open_with<'p>(
+        candidates: impl Iterator<Item = &'p Provider>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, SealError> {
+        let mut tried = None;
+        for provider in candidates {
+            let Provider::Keys { prefix, keys } = provider else { continue };
+            let Some(rest) = value.strip_prefix(prefix.as_bytes()) else { continue };
+            for (name, cipher) in keys {
+                let Some(sealed) =
+                    rest.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b":"))
+                else {
+                    continue;
+                };
+                if let Some(plain) = cipher.open(key, sealed).filter(|plain| is_object(plain)) {
+                    return Ok(Some(plain));
+                }
+                tried = Some(name);
+            }
+        }
+        match tried {
+            None => Ok(None),
+            Some(name) => Err(SealError(format!(
+                "the key `{name}` of the encryption configuration does not open it: another secret has that name"
+            ))),
+        }
+    }
+}
+
+/// Whether bytes begin as an object does. CBC tells nobody that a key was wrong.
+fn is_object(plain: &[u8]) -> bool {
+    [b"k8s\0".as_slice(), b"{", &[0xd9, 0xd9, 0xf7]].iter().any(|beginning| plain.starts_with(beginning))
+}
+
+impl Seal for Keyring {
+    fn open(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, SealError> {
+        let providers = self.of(key);
+        if !value.starts_with(SEALED) {
+            return match providers {
+                Some(providers) if !providers.iter().any(|one| matches!(one, Provider::Identity)) => {
+                    Err(SealError(
+                        "it is stored in the clear, and the encryption configuration has no `identity` for it: an API \
+                         server with this configuration could not read it"
+                            .to_string(),
+                    ))
+                }
+                _ => Ok(None),
+            };
+        }
+        match providers {
+            Some(providers) => Self::open_with(providers.iter(), key, value),
+            // What resource a key is of is not known for all: whoever's key opens it has it right.
+            None => Self::open_with(self.providers.iter().flat_map(|(_, providers)| providers), key, value),
+        }
+    }
+
+    fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError> {
+        let Some(first) = self.of(key).and_then(<[Provider]>::first) else { return Ok(None) };
+        match first {
+            Provider::Identity => Ok(None),
+            Provider::Kms(name) => Err(SealError(format!(
+                "the API server seals it with the KMS plug-in `{name}`, whose keys nobody else has"
+            ))),
+            Provider::Keys { prefix, keys } => {
+                let Some((name, cipher)) = keys.first() else { return Ok(None) };
+                let mut sealed = format!("{prefix}{name}:").into_bytes();
+                let ciphertext = cipher.seal(key, plain, self.fill);
+                sealed
+                    .extend(ciphertext.ok_or_else(|| SealError("it is too long to be sealed".to_string()))?);
+                Ok(Some(sealed))
+            }
+        }
+    }
+
+    fn seals_as(&self, key: &[u8]) -> String {
+        match self.of(key).and_then(<[Provider]>::first) {
+            Some(Provider::Keys { prefix, keys }) => {
+                let name = keys.first().map_or("", |(name, _)| name.as_str());
+                format!("{prefix}{name}:")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What stands between a value as it is stored and what it says, where a cluster encrypts at rest; and the store that opens
+//! values as they are read and seals them as they are written.
+//!
+//! Whoever uses a [`Sealed`] store sees objects, keys and revisions as if nothing were encrypted. Without a [`Seal`] it changes
+//! nothing. A value that the seal has no key to passes as it is stored.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::lease::{Granted, LeaseId, LeaseStore};
+use super::{
+    Action, CommitError, Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Transaction, Visitor,
+    WriteStore,
+};
+
+/// Why a value cannot be opened or sealed; says nothing of keys or contents.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SealError(pub String);
+
+/// Opens and seals values.
+pub trait Seal: Send + Sync {
+    /// Returns what the value of a key says; `None` if it is as it is stored: in the clear, or sealed by what this has no key
+    /// to. Fails when a key that should open it does not, and when it should not be in the clear.
+    fn open(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
+
+    /// Returns how a value of a key is to be stored; `None` if as it is. Fails when it must be sealed by what this has no key to.
+    fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
+
+    /// Returns what a value of this key begins with once it is sealed; empty if it is stored as it is.
+    fn seals_as(&self, key: &[u8]) -> String;
+}
+
+/// A store whose values are opened and sealed. See the module's text.
+pub struct Sealed<S> {
+    store: S,
+    seal: Option<Arc<dyn Seal>>,
+}
+
+impl<S> Sealed<S> {
+    /// Returns the store with a seal, or as it is.
+    pub fn new(store: S, seal: Option<Arc<dyn Seal>>) -> Self {
+        Self { store, seal }
+    }
+
+    /// The store itself, which knows nothing of seals: for what is not about values.
+    pub fn bare(&self) -> &S {
+        &self.store
+    }
+
+    /// The seal.
+    pub fn seal(&self) -> Option<&dyn Seal> {
+        self.seal.as_deref()
+    }
+
+    fn opened(&self, entry: Option<Entry>) -> Result<Option<Entry>, StoreError> {
+        let Some(seal) = &self.seal else { return Ok(entry) };
+        let opened = |mut entry: Entry| {
+            if let Some(plain) = open(seal.as_ref(), entry.key.as_bytes(), &entry.value)? {
+                entry.value = plain;
+            }
+            Ok(entry)
+        };
+        entry.map(opened).transpose()
+    }
+}
+
+fn open(seal: &dyn Seal, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    seal.open(key, value).map_err(|error| sealed(key, error))
+}
+
+fn sealed(key: &[u8], error: SealError) -> StoreError {
+    StoreError::Sealed { key: String::from_utf8_lossy(key).into_owned(), reason: error.0 }
+}
+
+#[async_trait]
+impl<S: ReadStore> ReadStore for Sealed<S> {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.store.revision().await
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        self.opened(self.store.get(key).await?)
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
+        let found = self.store.get_many(keys).await?;
+        found.into_iter().map(|entry| self.opened(entry)).collect()
+    }
+
+    async fn scan(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError> {
+        let Some(seal) = &self.seal else { return self.store.scan(ranges, at, visitor).await };
+        let mut failed = None;
+        let mut opening = |record: Record<'_>| match open(seal.as_ref(), record.key, record.value) {
+            Ok(None) => visitor(record),
+            Ok(Some(plain)) => visitor(Record { value: &plain, ..record }),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        let revision = self.store.scan(ranges, at, &mut opening).await?;
+        failed.map_or(Ok(revision), Err)
+    }
+
+    fn count_hint(&self, range: &KeyRange) -> Option<usize> {
+        self.store.count_hint(range)
+    }
+}
+
+#[async_trait]
+impl<S: WriteStore> WriteStore for Sealed<S> {
+    async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
+        let mut transaction = Cow::Borrowed(transaction);
+        if let Some(seal) = &self.seal {
+            for change in &mut transaction.to_mut().changes {
+                let Action::Put(value) = &mut change.action else { continue };
+                let key = change.key.as_bytes();
+                if let Some(stored) = seal.seal(key, value).map_err(|error| sealed(key, error))? {
+                    *value = stored;
+                }
+            }
+        }
+        self.store.commit(&transaction).await
+    }
+}
+
+#[async_trait]
+impl<S: LeaseStore> LeaseStore for Sealed<S> {
+    async fn grant(&self, ttl: Duration) -> Result<Granted, StoreError> {
+        self.store.grant(ttl).await
+    }
+
+    /// A key with a lease is somebody's sign of life, never an object: nothing seals it.
+    async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError> {
+        self.store.create(key, value, lease).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId, within: Duration) -> Result<bool, StoreError> {
+        self.store.keep_alive(lease, within).await
+    }
+
+    async fn time_left(&self, lease: LeaseId) -> Result<Option<Duration>, StoreError> {
+        self.store.time_left(lease).await
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.store.revoke(lease).await
+    }
+}
