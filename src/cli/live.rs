@@ -8,6 +8,7 @@ mod gone;
 mod kubelets;
 mod node_local_dns;
 mod renewing;
+mod sealing;
 mod sweeping;
 mod turning;
 mod watchers;

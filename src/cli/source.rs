@@ -62,7 +62,7 @@ pub struct StoredArgs {
     pub etcd_prefix: String,
     /// The file that the API server has in `--encryption-provider-config`, where it encrypts what is read here. Its keys are
     /// held in memory, and nowhere else
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
 }
 

@@ -30,8 +30,8 @@ use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
 use crate::ip::Family;
 
 /// Tells sentinels from shadows, which are ours too.
-const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
-const OPERATION: &str = "netsurgeon.io/operation";
+pub(super) const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
+pub(super) const OPERATION: &str = "netsurgeon.io/operation";
 
 /// A sentinel that is older was left behind by a process that was killed: no barrier takes so long.
 const LEFT_BEHIND: Duration = Duration::from_hours(1);

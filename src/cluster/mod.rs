@@ -26,6 +26,7 @@ mod probe;
 mod resource;
 mod served;
 mod server;
+mod trial;
 
 use std::sync::Arc;
 

@@ -137,16 +137,6 @@ impl Seal for Keyring {
             }
         }
     }
-
-    fn seals_as(&self, key: &[u8]) -> String {
-        match self.of(key).and_then(<[Provider]>::first) {
-            Some(Provider::Keys { prefix, keys }) => {
-                let name = keys.first().map_or("", |(name, _)| name.as_str());
-                format!("{prefix}{name}:")
-            }
-            _ => String::new(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -56,7 +56,6 @@ fn what_is_sealed_is_opened_again_by_each_provider_and_length_of_key() {
         let sealed = ring.seal(SERVICE, PLAIN).unwrap().expect("it is sealed");
         let beginning = format!("k8s:enc:{name}:v1:k:");
         assert!(sealed.starts_with(beginning.as_bytes()), "{name}");
-        assert_eq!(ring.seals_as(SERVICE), beginning);
         assert!(!sealed.windows(6).any(|part| part == b"object"), "{name}: nothing of it can be read");
         assert_eq!(ring.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN), "{name}, {length}");
         let elsewhere = ring.open(b"/registry/services/specs/default/other", &sealed);
@@ -93,12 +92,14 @@ fn of_two_keys_with_one_name_the_one_that_opens_is_taken() {
 fn names_come_before_groups_and_groups_before_everything() {
     let [name, group, all] = ["name", "group", "all"].map(|key| provider("secretbox", &[(key, 9, 32)]));
     let ring = good(&[("services", &[&name]), ("'*.'", &[&group]), ("'*.*'", &[&all])]);
-    let sealer = |key: &str| ring.seals_as(key.as_bytes());
-    assert_eq!(sealer("/registry/services/specs/a/b"), "k8s:enc:secretbox:v1:name:");
-    assert_eq!(sealer("/registry/configmaps/a/b"), "k8s:enc:secretbox:v1:group:");
-    assert_eq!(sealer("/registry/ipaddresses/10.96.0.1"), "k8s:enc:secretbox:v1:all:");
+    let sealed_under = |key: &str, name: &str| {
+        let sealed = ring.seal(key.as_bytes(), PLAIN).unwrap().expect("it is sealed");
+        assert!(sealed.starts_with(format!("k8s:enc:secretbox:v1:{name}:").as_bytes()), "{key}: {name}");
+    };
+    sealed_under("/registry/services/specs/a/b", "name");
+    sealed_under("/registry/configmaps/a/b", "group");
+    sealed_under("/registry/ipaddresses/10.96.0.1", "all");
     for clear in ["/registry/ranges/serviceips", "/netsurgeon/a/lock"] {
-        assert_eq!(sealer(clear), "", "{clear}");
         assert_eq!(ring.seal(clear.as_bytes(), PLAIN).unwrap(), None);
         assert_eq!(ring.open(clear.as_bytes(), PLAIN).unwrap(), None);
     }

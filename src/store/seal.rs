@@ -30,9 +30,6 @@ pub trait Seal: Send + Sync {
 
     /// Returns how a value of a key is to be stored; `None` if as it is. Fails when it must be sealed by what this has no key to.
     fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
-
-    /// Returns what a value of this key begins with once it is sealed; empty if it is stored as it is.
-    fn seals_as(&self, key: &[u8]) -> String;
 }
 
 /// A store whose values are opened and sealed. See the module's text.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use netsurgeon::store::lease::LeaseStore;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
+use netsurgeon::store::seal::{Seal, SealError, Sealed};
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{KeyRange, ReadStore, Revision, StoreError};
 
@@ -129,4 +130,31 @@ async fn memory_forgets_what_is_compacted_and_no_more() {
     }
     let outcome = compacted.compact(Revision(3));
     assert!(matches!(outcome, Err(StoreError::Compacted { .. })), "{outcome:?}");
+}
+
+/// Turns every byte round.
+struct Turned;
+
+impl Seal for Turned {
+    fn open(&self, _: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, SealError> {
+        Ok(Some(value.iter().map(|byte| !byte).collect()))
+    }
+
+    fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError> {
+        self.open(key, plain)
+    }
+}
+
+#[tokio::test]
+async fn a_sealed_store_keeps_the_contract_and_the_store_below_sees_no_plain_value() {
+    let sealed = Sealed::new(MemoryStore::new(), Some(Arc::new(Turned)));
+    contract::check_writes(&sealed).await;
+    let (above, below) =
+        (contract::everything(&sealed, None).await, contract::everything(sealed.bare(), None).await);
+    assert!(!above.is_empty() && above.len() == below.len());
+    for (above, below) in above.iter().zip(&below) {
+        assert_eq!((&above.key, above.mod_revision), (&below.key, below.mod_revision));
+        assert_eq!(Turned.open(b"", &below.value).unwrap().as_ref(), Some(&above.value));
+    }
+    contract::check_writes(&Sealed::new(MemoryStore::new(), None)).await;
 }

@@ -24,6 +24,7 @@ mod cluster_ip;
 mod copies;
 mod cut;
 mod disturbed;
+mod encrypted;
 mod external_ip;
 mod families;
 mod frozen;

@@ -127,6 +127,10 @@ pub fn command(cluster: &Cluster, words: &str) -> Command {
     command.env_clear().current_dir("/").args(words.split_whitespace());
     command.env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoints().join(","));
     command.env("KUBECONFIG", cluster.kubeconfig());
+    let mut flags = cluster.api_servers[0].options.flags.iter();
+    if let Some(file) = flags.find_map(|flag| flag.strip_prefix("--encryption-provider-config=")) {
+        command.env("NETSURGEON_ENCRYPTION_CONFIG", file);
+    }
     if let Some(tls) = cluster.etcd.tls() {
         command.env("ETCDCTL_CACERT", &tls.authority);
         command.env("ETCDCTL_CERT", &tls.client.certificate).env("ETCDCTL_KEY", &tls.client.key);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::approving::{Confirmations, carried_by_all};
 use super::kubelets;
+use super::sealing::same_seal;
 use super::{Api, LiveArgs, Session};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
@@ -41,6 +42,7 @@ impl Session {
             return Err(Failure::refused(text)
                 .hint("check `--etcd-endpoints`, `--etcd-prefix`, `--kubeconfig` and `--context`"));
         }
+        same_seal(&store, &cluster, &args.etcd.layout()).await?;
         let metrics = metrics(args).await?;
         let api = Api::Answers(Box::new(cluster));
         Ok(Self { store, api, id: served, metrics, gates: Gates::default() })

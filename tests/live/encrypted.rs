@@ -1,0 +1,101 @@
+//! A cluster that encrypts everything at rest, and stores JSON: the whole way and back under traffic, and what is refused
+//! before anything is written.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::rig::cluster::{ClusterOptions, Era};
+use super::rig::proxy::ProxyMode;
+use super::rig::workspace::Workspace;
+use super::serving::{NEW_RANGE, Serving, run};
+
+/// An API server's configuration for everything: keys of AES-GCM, by name and what their secret is made of.
+fn configuration(keys: &[(&str, u8)]) -> String {
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|(name, fill)| json!({"name": name, "secret": STANDARD.encode([*fill; 32])}))
+        .collect();
+    let entry = json!({"resources": ["*.*"], "providers": [{"aesgcm": {"keys": keys}}]});
+    json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [entry]})
+        .to_string()
+}
+
+#[tokio::test]
+async fn there_and_back_while_everything_is_encrypted() {
+    let files = Workspace::create("keys");
+    let file = files.write("encryption.json", configuration(&[("one", 1)]));
+    let mut options = ClusterOptions::new(Era::Objects);
+    options.api_server_flags = vec![
+        format!("--encryption-provider-config={}", file.display()),
+        "--storage-media-type=application/json".to_owned(),
+    ];
+    let mut serving = Serving::start_on(options, ProxyMode::Iptables).await;
+    let cluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nnetworking:\n  serviceSubnet: 10.96.0.0/16 # ours\n";
+    let metadata = json!({"name": "kubeadm-config", "namespace": "kube-system"});
+    let data = json!({"ClusterConfiguration": cluster});
+    serving
+        .cluster
+        .api
+        .create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}))
+        .await;
+    refused(&serving, &files).await;
+
+    let old = Serving::targets();
+    let probe = serving.probe(&old).await;
+    serving.apply("").await;
+    assert_eq!(serving.cluster_ip("web").await, "10.200.0.5");
+    let config = "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
+    let changed = serving.cluster.api.get(config).await;
+    let expected = cluster.replace("10.96.0.0/16", NEW_RANGE);
+    assert_eq!(changed["data"]["ClusterConfiguration"], expected.as_str());
+    for prefix in ["/registry/services/specs/", "/registry/ipaddresses/", "/registry/configmaps/"] {
+        for key in serving.cluster.etcd.keys(prefix).await {
+            let value = serving.cluster.etcd.get(&key).await.expect("it is there");
+            assert!(value.starts_with(b"k8s:enc:aesgcm:v1:one:"), "{key}");
+        }
+    }
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    let report = probe.stop();
+    serving.assert_unbroken(&report, &old);
+    assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+    assert_eq!(serving.cluster.api.get(config).await["data"]["ClusterConfiguration"], cluster);
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
+
+/// Nothing is written with another file, or none, and it is said why.
+async fn refused(serving: &Serving, files: &Workspace) {
+    let words = serving.apply_words();
+    let with = |text: Option<&str>| {
+        let mut command = serving.command(&words);
+        match text {
+            Some(text) => command.env("NETSURGEON_ENCRYPTION_CONFIG", files.write("other.json", text)),
+            None => command.env_remove("NETSURGEON_ENCRYPTION_CONFIG"),
+        };
+        run(&words, command).expect(1).err
+    };
+    let before = serving.cluster.etcd.keys("/registry/services/").await;
+    let other_secret = with(Some(&configuration(&[("one", 2)])));
+    assert!(
+        other_secret.contains("the key `one` of the encryption configuration does not open"),
+        "{other_secret}"
+    );
+    let without = with(None);
+    assert!(
+        without.contains("provider `aesgcm`, key `one`") && without.contains("--encryption-config"),
+        "{without}"
+    );
+    let too_early = with(Some(&configuration(&[("two", 2), ("one", 1)])));
+    assert!(too_early.contains("stores Services under the key `one` of `aesgcm`"), "{too_early}");
+    assert!(too_early.contains("under the key `two` of `aesgcm`"), "{too_early}");
+    let kms = configuration(&[("one", 1)]).replace(
+        "[{\"aesgcm\"",
+        "[{\"kms\":{\"name\":\"vault\",\"apiVersion\":\"v2\",\"endpoint\":\"unix:///k\"}},{\"aesgcm\"",
+    );
+    let plugin = with(Some(&kms));
+    assert!(plugin.contains("KMS plug-in `vault`"), "{plugin}");
+    assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
+    assert_eq!(serving.cluster.etcd.keys("/registry/services/").await, before);
+}
