@@ -252,14 +252,14 @@ impl From<WireError> for Failure {
         let hint = match &error {
             WireError::Encrypted { provider, .. } if provider == "kms" => Some(WITHOUT_KMS),
             WireError::Encrypted { .. } => Some(
-                "the cluster encrypts this resource at rest: give the file that the API server has in \
-                 `--encryption-provider-config` with `--encryption-config`",
+                "the cluster encrypts this resource at rest: commands that read etcd or a snapshot open it with the API \
+                 server's own file (`--encryption-provider-config` there): `--encryption-config FILE`",
             ),
-            WireError::Cbor => Some("read it through the API server"),
+            WireError::CborUnchanged => Some("change it through the API server"),
             WireError::Unrecognised { .. } => {
                 Some("is the value complete, and is its input form right (`--input raw|base64|hex`)?")
             }
-            WireError::Protobuf { .. } | WireError::Json { .. } => {
+            WireError::Protobuf { .. } | WireError::Json { .. } | WireError::Cbor { .. } => {
                 Some("the value is damaged: compare it with the same key in an older snapshot")
             }
             WireError::Yaml { .. } | WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,

@@ -34,7 +34,7 @@ impl<'a> StoredAddress<'a> {
         let (type_meta, opened) = open(value, IpAddressObject::NAME)?;
         let mut address = match opened {
             Opened::Protobuf(raw) => Self::walk(raw)?,
-            Opened::Json(text) => Self::from(IpAddressObject::from_json(text)?),
+            Opened::Json(text) => Self::from(IpAddressObject::from_json(&text)?),
         };
         address.api_version = type_meta.api_version;
         Ok(address)

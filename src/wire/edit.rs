@@ -6,13 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::WireError;
 use super::bitmap::Bitmap;
 use super::envelope::{self, Envelope};
 use super::field::{Field, FieldKind, Segment, Value};
 use super::json;
 use super::protobuf::{self, Content};
 use super::yaml::{Part, Yaml, YamlError};
+use super::{WireError, cbor};
 
 /// One field's change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,7 +241,7 @@ pub fn read(value: &[u8], field: &Field) -> Result<Value, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { raw, .. } => read_protobuf(raw, field),
         Envelope::Json(text) => read_json(text, field),
-        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Cbor => read_json(&cbor::to_json(value)?, field),
         Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
     }
 }
@@ -251,7 +251,7 @@ fn write(value: &[u8], field: &Field, new: &Value) -> Result<Vec<u8>, WireError>
     match Envelope::of(value)? {
         Envelope::Protobuf { raw, .. } => envelope::with_raw(value, &write_protobuf(raw, &field.path, new)?),
         Envelope::Json(text) => write_json(text, field, new).map(String::into_bytes),
-        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Cbor => Err(WireError::CborUnchanged),
         Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
     }
 }

@@ -10,6 +10,7 @@
 
 mod address;
 pub mod bitmap;
+mod cbor;
 pub mod edit;
 pub mod envelope;
 pub mod field;
@@ -68,9 +69,15 @@ pub enum WireError {
         /// The name of the key.
         key: String,
     },
-    /// The value is in CBOR, which is recognised but not read.
-    #[error("the value is stored as CBOR, which netsurgeon does not read")]
-    Cbor,
+    /// The CBOR ends too early, or has not the shape that an API server gives it.
+    #[error("broken CBOR: {reason}")]
+    Cbor {
+        /// The parser's words.
+        reason: String,
+    },
+    /// The value is to be changed, and is in CBOR, which is read and not changed.
+    #[error("the value is stored as CBOR, which netsurgeon reads and does not change")]
+    CborUnchanged,
     /// The value begins like nothing an API server stores.
     #[error("the value is no Kubernetes object: it begins with `{beginning}`")]
     Unrecognised {

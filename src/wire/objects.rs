@@ -8,7 +8,7 @@ use prost::Message;
 use serde::de::DeserializeOwned;
 
 use super::envelope::{self, Envelope, TypeMeta};
-use super::{WireError, generated, json};
+use super::{WireError, cbor, generated, json};
 use crate::ip::Family;
 
 pub use generated::{
@@ -57,11 +57,11 @@ kinds! {
 
 /// Reads a stored value as this kind.
 ///
-/// Fails when the value is of another kind, broken, encrypted or CBOR. Fields beyond those of `proto/` are
+/// Fails when the value is of another kind, broken, or encrypted. Fields beyond those of `proto/` are
 /// skipped.
 pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     match open(value, K::NAME)?.1 {
-        Opened::Json(text) => K::from_json(text),
+        Opened::Json(text) => K::from_json(&text),
         Opened::Protobuf(raw) => {
             K::decode(raw).map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })
         }
@@ -76,7 +76,7 @@ pub fn type_of(value: &[u8]) -> Result<TypeMeta<'_>, WireError> {
 /// An object without its envelope.
 pub(super) enum Opened<'a> {
     Protobuf(&'a [u8]),
-    Json(&'a str),
+    Json(Cow<'a, str>),
 }
 
 /// Takes the envelope off an object that should be of this kind.
@@ -91,15 +91,18 @@ pub(super) fn open<'a>(value: &'a [u8], kind: &'static str) -> Result<(TypeMeta<
 fn recognise(value: &[u8]) -> Result<(TypeMeta<'_>, Opened<'_>), WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => Ok((type_meta, Opened::Protobuf(raw))),
-        Envelope::Json(text) => {
-            let part = |name: &str| -> Result<Cow<'_, str>, WireError> {
-                Ok(json::get(text, &[name])?.unwrap_or_default().trim_matches('"').into())
-            };
-            Ok((TypeMeta { api_version: part("apiVersion")?, kind: part("kind")? }, Opened::Json(text)))
-        }
-        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Json(text) => of_json(text.into()),
+        Envelope::Cbor => of_json(cbor::to_json(value)?.into()),
         Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
     }
+}
+
+fn of_json(text: Cow<'_, str>) -> Result<(TypeMeta<'_>, Opened<'_>), WireError> {
+    let part = |name: &str| -> Result<String, WireError> {
+        Ok(json::get(&text, &[name])?.unwrap_or_default().trim_matches('"').to_string())
+    };
+    let type_meta = TypeMeta { api_version: part("apiVersion")?.into(), kind: part("kind")?.into() };
+    Ok((type_meta, Opened::Json(text)))
 }
 
 /// How a new object is to be stored.

@@ -85,7 +85,7 @@ impl StoredService {
     pub fn decode(value: &[u8]) -> Result<Self, WireError> {
         match open(value, Service::NAME)?.1 {
             Opened::Protobuf(raw) => Self::walk(raw),
-            Opened::Json(text) => Ok(Self::from(Service::from_json(text)?)),
+            Opened::Json(text) => Ok(Self::from(Service::from_json(&text)?)),
         }
     }
 
@@ -95,7 +95,7 @@ impl StoredService {
         let raw = match open(value, Service::NAME)?.1 {
             Opened::Protobuf(raw) => raw,
             Opened::Json(text) => {
-                let found = json::get(text, &["metadata", "annotations", key])?;
+                let found = json::get(&text, &["metadata", "annotations", key])?;
                 let broken = |e: serde_json::Error| WireError::Json { reason: e.to_string() };
                 return found.map(|quoted| serde_json::from_str(quoted).map_err(broken)).transpose();
             }

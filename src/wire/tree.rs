@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::envelope::Envelope;
 use super::protobuf::{self, Content};
 use super::schema::{self, FieldType, Fields};
-use super::{WireError, json};
+use super::{WireError, cbor, json};
 
 /// The annotation in which `kubectl apply` keeps a copy of the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -36,15 +36,16 @@ pub fn of(value: &[u8]) -> Result<Json, WireError> {
             redact(&mut tree);
             Ok(tree)
         }
-        Envelope::Json(text) => {
-            let mut tree =
-                serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })?;
-            redact(&mut tree);
-            Ok(tree)
-        }
-        Envelope::Cbor => Err(WireError::Cbor),
+        Envelope::Json(text) => of_json(text),
+        Envelope::Cbor => of_json(&cbor::to_json(value)?),
         Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
     }
+}
+
+fn of_json(text: &str) -> Result<Json, WireError> {
+    let mut tree = serde_json::from_str(text).map_err(|e| WireError::Json { reason: e.to_string() })?;
+    redact(&mut tree);
+    Ok(tree)
 }
 
 fn message(bytes: &[u8], fields: Option<Fields>, depth: usize) -> Result<Json, WireError> {

@@ -10,14 +10,14 @@ use super::rig::etcd::EtcdOptions;
 const BITMAP: &str = "/registry/ranges/serviceips";
 
 /// A run of the binary.
-struct Run {
+pub(crate) struct Run {
     code: i32,
     out: String,
     err: String,
 }
 
 impl Run {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
     }
 }
@@ -43,7 +43,7 @@ fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
     run
 }
 
-fn ok(cluster: &Cluster, arguments: &[&str]) -> Run {
+pub(crate) fn ok(cluster: &Cluster, arguments: &[&str]) -> Run {
     let run = netsurgeon(cluster, arguments);
     assert_eq!(run.code, 0, "netsurgeon {}: {}{}", arguments.join(" "), run.out, run.err);
     run

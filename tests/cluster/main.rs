@@ -16,6 +16,7 @@
 mod rig;
 
 mod api_room;
+mod cbor;
 mod certificates;
 mod commands;
 mod edited;

@@ -48,6 +48,7 @@ const OWNED: &[(&str, &str)] = &[
     ("rcgen", "certs"),
     ("pkcs8::", "certs"),
     ("webpki::", "certs"),
+    ("minicbor", "wire"),
     ("aes::", "encryption"),
     ("aes_gcm::", "encryption"),
     ("cbc::", "encryption"),

@@ -62,13 +62,13 @@ fn values_that_cannot_be_decoded_are_told_apart() {
     assert_snapshot!(decode("", b"k8s:enc:aescbc:v1:key1:\x01\x02"), @r"
     --- stderr
     error: the value is encrypted (provider `aescbc`, key `key1`)
-    hint: the cluster encrypts this resource at rest, and netsurgeon has no key to it: read it through the API server
+    hint: the cluster encrypts this resource at rest: commands that read etcd or a snapshot open it with the API server's own file (`--encryption-provider-config` there): `--encryption-config FILE`
     --- exit status 1
     ");
-    assert_snapshot!(decode("", b"\xd9\xd9\xf7\xa0"), @r"
+    assert_snapshot!(decode("", b"\xd9\xd9\xf7\xa1"), @r"
     --- stderr
-    error: the value is stored as CBOR, which netsurgeon does not read
-    hint: read it through the API server
+    error: broken CBOR: end of input bytes
+    hint: the value is damaged: compare it with the same key in an older snapshot
     --- exit status 1
     ");
     assert_snapshot!(decode("", b"hello"), @r"
