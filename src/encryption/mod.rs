@@ -87,7 +87,7 @@ impl Keyring {
         match tried {
             None => Ok(None),
             Some(name) => Err(SealError(format!(
-                "the key `{name}` of the encryption configuration does not open it: another secret has that name"
+                "its key `{name}` does not open it, so the API server has another secret under that name"
             ))),
         }
     }
@@ -125,7 +125,7 @@ impl Seal for Keyring {
         match first {
             Provider::Identity => Ok(None),
             Provider::Kms(name) => Err(SealError(format!(
-                "the API server seals it with the KMS plug-in `{name}`, whose keys nobody else has"
+                "the API server seals it with the KMS plug-in `{name}`, whose keys nobody else has (docs/encryption.md, \"A KMS\")"
             ))),
             Provider::Keys { prefix, keys } => {
                 let Some((name, cipher)) = keys.first() else { return Ok(None) };

@@ -26,14 +26,12 @@ fn provider(name: &str, keys: &[(&str, u8, usize)]) -> String {
 
 /// A configuration with entries of resources and providers.
 fn keyring(entries: &[(&str, &[&str])]) -> Result<Keyring, ConfigError> {
-    let mut text =
-        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n".to_string();
-    for (resources, providers) in entries {
-        text += &format!("- resources: [{resources}]\n  providers:\n");
-        for provider in *providers {
-            text += &format!("  - {provider}\n");
-        }
-    }
+    let entry = |(resources, providers): &(&str, &[&str])| {
+        let providers: Vec<String> = providers.iter().map(|provider| format!("  - {provider}\n")).collect();
+        format!("- resources: [{resources}]\n  providers:\n{}", providers.concat())
+    };
+    let entries: Vec<String> = entries.iter().map(entry).collect();
+    let text = format!("kind: EncryptionConfiguration\nresources:\n{}", entries.concat());
     Keyring::parse(&text, "/registry", ones)
 }
 
@@ -85,7 +83,7 @@ fn of_two_keys_with_one_name_the_one_that_opens_is_taken() {
     let both = good(&[("services", &[&first, &second])]);
     assert_eq!(both.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN));
     let wrong = good(&[("services", &[&first])]).open(SERVICE, &sealed).unwrap_err();
-    assert!(wrong.to_string().contains("the key `k`"), "{wrong}");
+    assert!(wrong.to_string().contains("its key `k`"), "{wrong}");
 }
 
 #[test]

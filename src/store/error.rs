@@ -66,7 +66,7 @@ pub enum StoreError {
         reason: String,
     },
     /// A value that is encrypted at rest cannot be opened, or not be sealed.
-    #[error("the encryption configuration is not that of `{key}`: {reason}")]
+    #[error("the encryption configuration given does not do for `{key}`: {reason}")]
     Sealed {
         /// The key.
         key: String,

@@ -113,7 +113,7 @@ mod tests {
             let error = to_json(value).unwrap_err().to_string();
             assert!(error.to_lowercase().contains(&reason.to_lowercase()), "{error}: {reason}");
         }
-        let deep = [b"\xd9\xd9\xf7".as_slice(), &[0x81; 100_000], b"\x00"].concat();
+        let deep = [b"\xd9\xd9\xf7".as_slice(), &vec![0x81; 100_000], b"\x00"].concat();
         assert!(to_json(&deep).unwrap_err().to_string().contains("deep"));
         // A length beyond the value costs nothing.
         assert!(to_json(b"\xd9\xd9\xf7\x9b\xff\xff\xff\xff\xff\xff\xff\xff").is_err());

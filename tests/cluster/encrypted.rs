@@ -49,7 +49,7 @@ fn folder(text: &str) -> (tempfile::TempDir, PathBuf) {
 async fn renumbered(era: Era, before: &str, now: &str, until: Until, seal: &str) {
     let (_folder, file) = folder(before);
     let rotate = || std::fs::write(&file, now).expect("a file");
-    let (cluster, plan) = edited(encrypting(era, &file), until, rotate).await;
+    let (cluster, plan) = Box::pin(edited(encrypting(era, &file), until, rotate)).await;
     let mut addresses = 0;
     for moved in &plan.work.moves {
         let key = format!("/registry/services/specs/{}/{}", moved.namespace, moved.name);
@@ -100,7 +100,7 @@ async fn another_provider_from_now_on() {
 #[tokio::test]
 async fn no_longer_encrypted_in_the_bitmap_era() {
     let key = keys("secretbox", 32, &["gone"]);
-    let before = configuration(&["services"], &[key.clone()]);
+    let before = configuration(&["services"], std::slice::from_ref(&key));
     let now = configuration(&["services"], &[identity(), key]);
     renumbered(Era::Bitmap, &before, &now, Until::Retired, "k8s\0").await;
 }
