@@ -2,8 +2,10 @@
 //! matters, and what to do about it. Pure: what is judged was read elsewhere, by what cannot write.
 
 pub mod api;
+pub mod backup;
 pub mod etcd;
 pub mod junit;
+pub mod stored;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,6 +34,10 @@ pub const RENUMBER: &[Named] = &[
         "a renumbering writes each Service and its records several times over, and a full etcd stops",
     ),
     named("etcd-versions", "members of different minor versions are in the middle of an upgrade"),
+    named("etcd-leader", "a leader that moves by itself will move again while Services are written"),
+    named("room", "etcd stops when it is full, and a host that tracks no more connections drops new ones"),
+    named("encryption", "Services are edited in etcd as they are stored there, which must be readable"),
+    named("backup", "a snapshot is the last way back, where it is of this cluster, whole and recent"),
     named(
         "api-servers",
         "each must be ready: a flip waits until every one of them has seen what was written",

@@ -4,6 +4,7 @@ mod etcd;
 mod objects;
 mod servers;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -30,6 +31,7 @@ struct Looking {
     cluster: Read<Cluster>,
     layout: Layout,
     options: PlanOptions,
+    backup: Option<PathBuf>,
     members: OnceCell<Read<Vec<Member>>>,
     met: OnceCell<Read<Vec<Met>>>,
     survey: OnceCell<Read<Survey>>,
@@ -45,6 +47,7 @@ pub(super) async fn look(args: &RenumberArgs) -> Result<Vec<Check>, Failure> {
         cluster: cluster.map_err(|failure| unusable("the API", &failure)),
         layout: args.etcd.layout(),
         options,
+        backup: args.backup.clone(),
         members: OnceCell::new(),
         met: OnceCell::new(),
         survey: OnceCell::new(),
@@ -84,6 +87,10 @@ impl Looking {
             "etcd-alarms" => self.alarms().await,
             "etcd-space" => self.members().await.map(|found| members::space(found)),
             "etcd-versions" => self.members().await.map(|found| members::versions(found)),
+            "etcd-leader" => self.leader().await,
+            "room" => self.room().await,
+            "encryption" => self.stored().await,
+            "backup" => self.backup().await,
             "api-servers" => self.met().await.map(|met| api::servers(met)),
             "api-versions" => self.met().await.map(|met| api::versions(met)),
             "api-flags" => self.flags().await,
