@@ -2,10 +2,15 @@
 //! matters, and what to do about it. Pure: what is judged was read elsewhere, by what cannot write.
 
 pub mod api;
+pub mod around;
 pub mod backup;
 pub mod etcd;
+pub mod flags;
 pub mod junit;
+pub mod nodes;
+pub mod pinned;
 pub mod stored;
+pub mod webhooks;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,7 +51,16 @@ pub const RENUMBER: &[Named] = &[
         "api-versions",
         "API servers of different minor versions may store and repair addresses in different ways",
     ),
+    named("versions-tested", "API servers repair addresses in ways that changed between versions"),
     named("api-flags", "API servers with different Service ranges overwrite each other's allocations"),
+    named(
+        "api-gates",
+        "API servers with different gates keep, repair and validate Services in different ways",
+    ),
+    named(
+        "etcd-overrides",
+        "what is kept in another etcd, or under another prefix, is not where netsurgeon writes",
+    ),
     named(
         "clocks",
         "addresses are dated ahead of now, and an API server whose clock is ahead takes them for old",
@@ -56,6 +70,20 @@ pub const RENUMBER: &[Named] = &[
         "what is wrong now is wrong afterwards, and harder to tell apart from what a move did",
     ),
     named("plan", "a move that cannot be planned cannot be carried out"),
+    named(
+        "kube-proxy",
+        "every batch waits until every kube-proxy has applied it, and they hold the old addresses",
+    ),
+    named("windows", "kube-proxy on Windows was never measured with this protocol"),
+    named("overlaps", "whoever has addresses of the new range already cannot be reached any more"),
+    named("advertised", "routers outside that know the old range alone lead nobody to the new one"),
+    named("kubeadm-config", "`kubeadm upgrade` writes the API servers' flag from it"),
+    named("pinned", "what is applied again with the old address is refused, or deletes the Service"),
+    named("gitops", "what puts Services back as they were works against a move, and takes holds away"),
+    named(
+        "webhooks",
+        "a webhook that does not answer has changes of Services refused in the middle of a move",
+    ),
     named(
         "certificates",
         "clients reach the API servers at the first address of the new range, and verify it",
@@ -168,6 +196,18 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, todo: &str)
         0 => Judged::unknown(format!("no {who} says its version"), ""),
         1 => Judged::pass(seen),
         _ => Judged::fail(seen, todo),
+    }
+}
+
+/// How many of a list are told.
+const FEW: usize = 5;
+
+/// Returns the first of a list, and how many more there are.
+fn first_few(list: &[String]) -> String {
+    let told = list.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
+    match list.len().checked_sub(FEW) {
+        None | Some(0) => told,
+        Some(more) => format!("{told}, and {more} more"),
     }
 }
 

@@ -70,6 +70,8 @@ async fn each_member_says_how_it_is() {
     assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
     assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
     assert_eq!(etcd::versions(&members).seen, "3.6.16");
+    assert_eq!(etcd::room(&members, 100, None).verdict, Verdict::Pass);
+    assert_eq!(etcd::room(&members, 100_000, None).verdict, Verdict::Fail, "some 3 GiB, and the quota is 2");
     assert_eq!(etcd::alarms(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
 
     let mut client = servers.client().await.maintenance_client();

@@ -1,6 +1,7 @@
 //! What is looked at before a renumbering: side by side, and what several checks look at is read once.
 
 mod etcd;
+mod nodes;
 mod objects;
 mod servers;
 
@@ -14,9 +15,10 @@ use tokio::time::timeout;
 use self::objects::{allocations, planned};
 use super::RenumberArgs;
 use crate::cli::failure::Failure;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Collection};
 use crate::operation::Plan;
 use crate::preflight::api::{self, Met};
+use crate::preflight::around::without_etcd;
 use crate::preflight::{Check, Judged, RENUMBER, etcd as members};
 use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::store::etcd::{EtcdStore, Member};
@@ -54,6 +56,7 @@ pub(super) async fn look(args: &RenumberArgs) -> Result<Vec<Check>, Failure> {
         plan: OnceCell::new(),
     };
     looking.of_one_cluster().await;
+    looking.explain().await;
     let asked = &args.asked;
     let checks = RENUMBER.iter().map(async |named| {
         if !asked.wants(named.name) {
@@ -93,10 +96,21 @@ impl Looking {
             "backup" => self.backup().await,
             "api-servers" => self.met().await.map(|met| api::servers(met)),
             "api-versions" => self.met().await.map(|met| api::versions(met)),
+            "versions-tested" => self.tested().await,
             "api-flags" => self.flags().await,
+            "api-gates" => self.gates().await,
+            "etcd-overrides" => self.overrides().await,
             "clocks" => self.met().await.map(|met| api::clocks(met)),
             "allocations" => self.survey().await.map(allocations),
             "plan" => self.plan().await.map(planned),
+            "kube-proxy" => self.proxies().await,
+            "windows" => self.windows().await,
+            "overlaps" => self.overlaps().await,
+            "advertised" => self.announced().await,
+            "kubeadm-config" => self.kubeadm().await,
+            "pinned" => self.pinned().await,
+            "gitops" => self.gitops().await,
+            "webhooks" => self.webhooks().await,
             "certificates" => self.certificates().await,
             "policies" => self.policies().await,
             "rights" => self.rights().await,
@@ -114,6 +128,16 @@ impl Looking {
             let seen = "the kubeconfig is another cluster's than etcd: their namespaces `kube-system` have other uids";
             self.cluster =
                 Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
+        }
+    }
+
+    /// Says why there is no etcd to be reached, where the API tells.
+    async fn explain(&mut self) {
+        let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let nodes = cluster.list(&Collection::new("v1", "Node", None), None).await.unwrap_or_default();
+        if let Some(reason) = without_etcd(&nodes) {
+            let seen = format!("{reason}; {}", judged.seen);
+            self.store = Err(Judged::fail(seen, judged.todo.clone()));
         }
     }
 

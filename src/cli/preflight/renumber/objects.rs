@@ -1,15 +1,19 @@
 //! What is stored, what would come of the plan, and who may carry it out.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Looking, Read, unread};
 use crate::cli::output::counted;
-use crate::cluster::{ClusterError, MANAGED_BY, sentinel};
+use crate::cluster::{ClusterError, Collection, MANAGED_BY, ObjectRef, sentinel};
 use crate::operation::Plan;
-use crate::preflight::Judged;
-use crate::renumber::Renumbering;
+use crate::preflight::webhooks::{self, called, ready};
+use crate::preflight::{Judged, around, pinned};
 use crate::renumber::hold::Hold;
+use crate::renumber::plan::flag as recorded_flag;
+use crate::renumber::{Move, Renumbering};
 use crate::survey::audit::audit;
 use crate::survey::{Era, Severity, Survey};
 
@@ -31,6 +35,87 @@ impl Looking {
             refused.join("; "),
             "exempt whoever runs netsurgeon from that policy, or `--hold shadow` where it is about external IPs",
         ))
+    }
+
+    /// `networking.serviceSubnet` against the flag that the API servers have recorded.
+    pub(super) async fn kubeadm(&self) -> Read<Judged> {
+        let survey = self.survey().await?;
+        let key = survey.layout.kubeadm_config();
+        if let Some(unreadable) = survey.unreadable.iter().find(|one| one.key == key) {
+            return Err(unread(format!("`{key}`: {}", unreadable.reason)));
+        }
+        let subnets = survey.kubeadm.as_ref().map(|kubeadm| kubeadm.service_subnets.as_slice());
+        Ok(around::kubeadm(subnets, &recorded_flag(survey)))
+    }
+
+    /// Services that move, as the API has them: with those who own their fields.
+    pub(super) async fn pinned(&self) -> Read<Judged> {
+        let of = |candidate: &Move| {
+            (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
+        };
+        let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
+        let services = self.list("v1", "Service").await?;
+        Ok(pinned::judge(&services, &moves))
+    }
+
+    pub(super) async fn gitops(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let groups = cluster.groups().await.map_err(unread)?;
+        let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);
+        let has_applications =
+            groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
+        Ok(around::gitops(&groups, has_applications))
+    }
+
+    /// Webhooks, and how many endpoints of their Services are ready.
+    pub(super) async fn webhooks(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let mut found = Vec::new();
+        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+            found.extend(called(kind, &self.list("admissionregistration.k8s.io/v1", kind).await?));
+        }
+        let mut backends = BTreeMap::new();
+        for (namespace, name) in
+            found.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone())
+        {
+            let object = ObjectRef::new("v1", "Service", Some(&namespace), &name);
+            let ready = match cluster.get(&object).await.map_err(unread)? {
+                None => None,
+                Some(_) => Some(ready(&cluster.slices(&namespace, &name).await.map_err(unread)?)),
+            };
+            backends.insert((namespace, name), ready);
+        }
+        let ranges = self.survey().await?.service_ranges();
+        let old: Vec<_> =
+            ranges.into_iter().filter(|range| range.family() == self.options.to.family()).collect();
+        Ok(webhooks::judge(&found, &backends, &old))
+    }
+
+    /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
+    pub(super) async fn announced(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let mut others = Vec::new();
+        for version in ["cilium.io/v2", "cilium.io/v2alpha1"] {
+            let kind = "CiliumBGPAdvertisement";
+            if cluster.serves(&Collection::new(version, kind, None)).await.map_err(unread)? {
+                let found = self.list(version, kind).await?;
+                others.extend(
+                    around::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
+                );
+                break;
+            }
+        }
+        let router = ObjectRef::new("apps/v1", "DaemonSet", Some("kube-system"), "kube-router");
+        let router = cluster.get(&router).await.map_err(unread)?;
+        if router.is_some_and(|router| around::is_announcing(&router)) {
+            others.push("DaemonSet `kube-system/kube-router` (`--advertise-cluster-ip`)".to_string());
+        }
+        let calico = self.plan().await.map(|plan| plan.work.overlaps.len()).unwrap_or_default();
+        Ok(around::announced(calico, &others))
+    }
+
+    pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
+        self.cluster()?.list(&Collection::new(api_version, kind, None), None).await.map_err(unread)
     }
 
     pub(super) async fn rights(&self) -> Read<Judged> {

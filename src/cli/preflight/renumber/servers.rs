@@ -9,11 +9,12 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Looking, Read, unread};
 use crate::certs::Certificate;
-use crate::cli::controlplane::{API_SERVER, in_pods};
+use crate::cli::controlplane::{API_SERVER, flags_in_pods, in_pods};
 use crate::cli::output::counted;
 use crate::cluster::{ApiServer, Cluster, ClusterError, served};
 use crate::preflight::Judged;
-use crate::preflight::api::{Met, skew};
+use crate::preflight::api::{self, Met, skew};
+use crate::preflight::flags::{self, LOOKED_AT, ServerFlags};
 
 impl Looking {
     pub(super) async fn servers(&self) -> Read<Vec<ApiServer>> {
@@ -58,6 +59,33 @@ impl Looking {
             counted(seen.len(), "API server", "API servers"),
             ranges.join(", ")
         )))
+    }
+
+    pub(super) async fn tested(&self) -> Read<Judged> {
+        Ok(api::tested(self.met().await?, self.survey().await?.era.era, &self.options.to))
+    }
+
+    /// What the Pods of API servers have of the flags that are looked at.
+    async fn server_flags(&self) -> Read<Vec<ServerFlags>> {
+        let found = flags_in_pods(self.cluster()?, API_SERVER, &LOOKED_AT).await;
+        let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+        Ok(found.into_iter().map(|(at, flags)| ServerFlags { at, flags }).collect())
+    }
+
+    pub(super) async fn overrides(&self) -> Read<Judged> {
+        let servers = self.servers().await?.len();
+        Ok(flags::storage(&self.server_flags().await?, servers, self.layout.prefix()))
+    }
+
+    /// Each API server tells its gates itself.
+    pub(super) async fn gates(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let asked = self.servers().await?.into_iter().map(async |server| {
+            let gates = async || cluster.dial(server).await?.feature_gates().await;
+            gates().await.map(|gates| (server.to_string(), gates))
+        });
+        let gates: Result<Vec<_>, ClusterError> = join_all(asked).await.into_iter().collect();
+        Ok(flags::alike(&gates.map_err(unread)?, &self.server_flags().await?))
     }
 
     /// Each API server must serve a certificate with the first address of the new range, and of those in use.
