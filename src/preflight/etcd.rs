@@ -176,7 +176,7 @@ pub fn room(members: &[Member], moves: usize, tracked: Option<(u64, u64)>) -> Ju
     let percent = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or(100);
     let mebibytes = more.div_ceil(MEBIBYTE);
     let then = percent(size.saturating_add(more), of);
-    let mut seen = format!("about {mebibytes} MiB will be written to etcd, which is then {then} % full");
+    let mut seen = format!("about {mebibytes} MiB more, etcd is then {then} % full");
     if then >= FULL {
         return Judged::fail(
             seen,
@@ -185,7 +185,7 @@ pub fn room(members: &[Member], moves: usize, tracked: Option<(u64, u64)>) -> Ju
     }
     let Some((count, most)) = tracked.filter(|(_, most)| *most > 0) else { return Judged::pass(seen) };
     let full = percent(count, most);
-    seen = format!("{seen}; {full} % of the connections that this host can track are taken");
+    seen = format!("{seen}; this host tracks {full} % of the connections that it can");
     if full >= FULL {
         return Judged::warn(
             seen,

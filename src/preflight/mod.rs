@@ -12,7 +12,7 @@ pub mod pinned;
 pub mod stored;
 pub mod webhooks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -200,7 +200,7 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, todo: &str)
 }
 
 /// How many of a list are told.
-const FEW: usize = 5;
+const FEW: usize = 3;
 
 /// Returns the first of a list, and how many more there are.
 fn first_few(list: &[String]) -> String {
@@ -211,7 +211,51 @@ fn first_few(list: &[String]) -> String {
     }
 }
 
+/// Tells a reason once where several checks came to nothing for the same one, as without an etcd: the first of them has it.
+pub fn once(mut checks: Vec<Check>) -> Vec<Check> {
+    let mut told: BTreeMap<String, &'static str> = BTreeMap::new();
+    for check in checks.iter_mut().filter(|check| matches!(check.verdict, Verdict::Fail | Verdict::Unknown)) {
+        match told.get(&check.seen) {
+            Some(first) => {
+                check.verdict = Verdict::Unknown;
+                check.seen = format!("not looked at, for the reason that `{first}` has");
+                check.todo = format!("mend `{first}` first");
+            }
+            None => {
+                told.insert(check.seen.clone(), check.name);
+            }
+        }
+    }
+    checks
+}
+
 /// Whether one of them came out so.
 pub fn any(checks: &[Check], verdict: Verdict) -> bool {
     checks.iter().any(|check| check.verdict == verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_once() {
+        let check = |number: usize, judged: Judged| Check::of(&RENUMBER[number], judged);
+        let gone = || Judged::fail("etcd cannot be used", "start it");
+        let checks =
+            once(vec![check(0, gone()), check(1, Judged::pass("fine")), check(2, gone()), check(3, gone())]);
+        let verdicts: Vec<Verdict> = checks.iter().map(|check| check.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Unknown, Verdict::Unknown]);
+        assert_eq!(checks[0].seen, "etcd cannot be used");
+        assert_eq!(checks[3].seen, format!("not looked at, for the reason that `{}` has", RENUMBER[0].name));
+        let twice = once(vec![check(0, Judged::pass("v1")), check(1, Judged::pass("v1"))]);
+        assert!(!any(&twice, Verdict::Unknown), "what passes may look alike");
+    }
+
+    #[test]
+    fn of_a_long_list_the_beginning_is_told() {
+        let list: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
+        assert_eq!(first_few(&list), "1, 2, 3, and 2 more");
+        assert_eq!(first_few(&list[..3]), "1, 2, 3");
+    }
 }

@@ -44,7 +44,7 @@ pub fn proxies(
     if answers.is_empty() {
         return Judged::fail("there are no Nodes", "is this the right cluster?");
     }
-    let seen = format!("{} healthy; {about}", answers.len());
+    let seen = format!("{} healthy: {about}", answers.len());
     match missing {
         None => Judged::pass(seen),
         Some(reason) => Judged::warn(
@@ -102,7 +102,7 @@ mod tests {
             |ill: bool| ("node-1".to_string(), if ill { Err("no answer".to_string()) } else { Ok(()) });
         let judged =
             |answers: &[(String, Result<(), String>)], missing| proxies(Some(answers), "iptables", missing);
-        assert_eq!(judged(&[answer(false)], None).seen, "1 healthy; iptables");
+        assert_eq!(judged(&[answer(false)], None).seen, "1 healthy: iptables");
         assert_eq!(judged(&[answer(false)], None).verdict, Verdict::Pass);
         let ill = judged(&[answer(false), answer(true)], None);
         assert_eq!(ill.verdict, Verdict::Fail);

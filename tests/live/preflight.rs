@@ -136,7 +136,7 @@ fn with_other_backups(serving: &Serving, own: &Path) {
     bytes[middle] ^= 1;
     let broken = serving.cluster.directory().join("broken.db");
     std::fs::write(&broken, bytes).expect("it is written");
-    judged(&broken, "fail", "checksum");
+    judged(&broken, "fail", "its SHA-256 is");
 }
 
 async fn with_other_flags(serving: &Serving) {

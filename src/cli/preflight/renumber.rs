@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, Collection};
 use crate::operation::Plan;
 use crate::preflight::api::{self, Met};
 use crate::preflight::around::without_etcd;
-use crate::preflight::{Check, Judged, RENUMBER, etcd as members};
+use crate::preflight::{Check, Judged, RENUMBER, etcd as members, once};
 use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::store::etcd::{EtcdStore, Member};
 use crate::survey::{Layout, Survey};
@@ -68,7 +68,7 @@ pub(super) async fn look(args: &RenumberArgs) -> Result<Vec<Check>, Failure> {
             || Judged::unknown(format!("no answer within {seconds} s"), "give it longer: `--within SECONDS`");
         Check::of(named, judged.unwrap_or_else(|_| late()))
     });
-    Ok(join_all(checks).await)
+    Ok(once(join_all(checks).await))
 }
 
 fn unusable(what: &str, failure: &Failure) -> Judged {

@@ -29,7 +29,7 @@ async fn without_a_detector(serving: &mut Serving) {
     let before = serving.proxies[0].config["clusterCIDR"].clone();
     start_with(serving, &json!("")).await;
     let found = warns(serving, "kube-proxy", "no local-traffic detector");
-    assert!(found["seen"].as_str().unwrap().starts_with("2 healthy; "), "{found}");
+    assert!(found["seen"].as_str().unwrap().starts_with("2 healthy: "), "{found}");
     start_with(serving, &before).await;
     assert_eq!(verdict(serving, "kube-proxy", "")["verdict"], "pass");
 }
@@ -76,5 +76,8 @@ async fn without_an_etcd(serving: &Serving) {
         "{}",
         refused.out
     );
+    let all = serving.netsurgeon(&words.replace("--only etcd-members ", "")).expect(3);
+    assert_eq!(all.out.matches("a database behind kine").count(), 1, "it is said once: {}", all.out);
+    assert!(all.out.contains("not looked at, for the reason that `etcd-members` has"), "{}", all.out);
     serving.cluster.api.merge(&status, &says(own)).await;
 }

@@ -21,7 +21,9 @@ impl Looking {
         let todo = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
                     fail: `--accept-gap`";
         let (about, no_external_ip) = match judge(survey, given) {
-            DataPlane::KubeProxy { about, no_external_ip } => (about, no_external_ip),
+            DataPlane::KubeProxy { about, no_external_ip } => {
+                (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
+            }
             DataPlane::Unknown(reason) | DataPlane::Unsupported(reason) if self.options.accept_gap => {
                 return Ok(Judged::warn(format!("{reason}; the gap is accepted"), todo));
             }

@@ -184,11 +184,10 @@ pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
     let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
     let seen = format!(
-        "{} to {}, {} held by shadows{}",
+        "{} to {}, {} held by shadows",
         counted(work.moves.len(), "Service moves", "Services move"),
         work.to,
         shadows,
-        work.data_plane.as_ref().map(|about| format!("; {about}")).unwrap_or_default(),
     );
     if let Some(gap) = &work.gap {
         let todo = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
