@@ -15,14 +15,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub(super) use agree::{Places, not_yet};
-pub(super) use seen::in_pods;
+pub(super) use seen::{flags_in_pods, in_pods};
 
 use super::failure::Failure;
 use super::{Context, Outcome};
 use crate::ip::{ServiceCidr, as_flag};
 
 pub(super) const API_SERVER: &str = "kube-apiserver";
-const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+pub(super) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const FLAG: &str = "service-cluster-ip-range";
 
 /// The Service range of API servers, and the DNS address of kubelets: show, change

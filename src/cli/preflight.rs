@@ -40,13 +40,16 @@ enum PreflightCommand {
 Examples:
   netsurgeon preflight renumber --to 10.200.0.0/16                       # on a control-plane host
   netsurgeon preflight renumber --to 10.200.0.0/16 --skip certificates   # before they are reissued
-  netsurgeon preflight renumber --to 10.200.0.0/16 --strict --junit preflight.xml
+  netsurgeon preflight renumber --to 10.200.0.0/16 --backup before.db --strict --junit preflight.xml
   netsurgeon preflight renumber --to 10.200.0.0/16 -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
 struct RenumberArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
+    /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be whole, of this cluster and recent
+    #[arg(long, value_name = "FILE")]
+    backup: Option<PathBuf>,
     #[command(flatten)]
     asked: AskedArgs,
     #[command(flatten)]

@@ -1,5 +1,7 @@
 //! What the API would do, and for whom: changes tried without being made, who we are, what is served.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::connection::{Call, Connection, Verb};
@@ -67,6 +69,15 @@ impl Cluster {
         };
         let answer = self.connection.json(&call).await?;
         Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
+    }
+
+    /// Returns the API groups that are served; the core group has no name and is not among them.
+    pub async fn groups(&self) -> Result<BTreeSet<String>, ClusterError> {
+        let call =
+            Call { verb: Verb::Get, path: "/apis".to_string(), body: None, subject: "`/apis`".to_string() };
+        let found = self.connection.json(&call).await?;
+        let groups = found.get("groups").and_then(Value::as_array).into_iter().flatten();
+        Ok(groups.filter_map(|group| group.get("name")?.as_str()).map(str::to_string).collect())
     }
 
     /// Tells whether the API serves a kind, by its discovery document.

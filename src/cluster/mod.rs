@@ -23,6 +23,7 @@ mod lease;
 mod node;
 mod options;
 mod probe;
+mod proxy;
 mod resource;
 mod served;
 mod server;

@@ -12,7 +12,8 @@ use super::ClusterError;
 /// A kind of object: `apiVersion`, `kind`, the plural in paths, and whether its objects have a namespace.
 ///
 /// Sources: `staging/src/k8s.io/api/*/register.go` and `pkg/registry/*/rest/storage_*.go`, v1.36.3; the same
-/// in v1.32.2, where `networking.k8s.io/v1` has no IPAddress and ServiceCIDR. Calico: `crd.projectcalico.org/v1`.
+/// in v1.32.2, where `networking.k8s.io/v1` has no IPAddress and ServiceCIDR. Calico: `crd.projectcalico.org/v1`; Cilium and Argo CD:
+/// the CustomResourceDefinitions that they install.
 type Row = (&'static str, &'static str, &'static str, bool);
 
 const KINDS: &[Row] = &[
@@ -26,6 +27,9 @@ const KINDS: &[Row] = &[
     ("v1", "Service", "services", true),
     ("apps/v1", "DaemonSet", "daemonsets", true),
     ("apps/v1", "Deployment", "deployments", true),
+    ("argoproj.io/v1alpha1", "Application", "applications", true),
+    ("cilium.io/v2", "CiliumBGPAdvertisement", "ciliumbgpadvertisements", false),
+    ("cilium.io/v2alpha1", "CiliumBGPAdvertisement", "ciliumbgpadvertisements", false),
     ("coordination.k8s.io/v1", "Lease", "leases", true),
     ("crd.projectcalico.org/v1", "BGPConfiguration", "bgpconfigurations", false),
     ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),

@@ -46,6 +46,16 @@ pub struct Unreadable {
     program: String,
 }
 
+/// Returns how many connections this network namespace tracks, and how many it can; `None` where the kernel does not say, as
+/// without the module (`nf_conntrack_count`, `nf_conntrack_max` in `net.netfilter`, Linux 6.12).
+pub fn taken() -> Option<(u64, u64)> {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    read("nf_conntrack_count").zip(read("nf_conntrack_max"))
+}
+
 /// Returns the connections of this network namespace that were begun to one of these addresses. Blocks.
 pub fn flows_to(addresses: &BTreeSet<IpAddr>) -> Result<Vec<Flow>, Unreadable> {
     let table = match File::open(TABLE).and_then(|file| select(file, addresses)) {

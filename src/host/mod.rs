@@ -3,3 +3,4 @@
 pub mod conntrack;
 pub mod process;
 pub mod replace;
+pub mod routes;

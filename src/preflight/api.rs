@@ -1,6 +1,10 @@
 //! The API servers, by what each of them says.
 
+use std::collections::BTreeSet;
+
 use super::{Judged, one_minor};
+use crate::ip::{Family, ServiceCidr};
+use crate::survey::Era;
 
 /// An API server, as it was met with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,63 @@ pub fn servers(met: &[Met]) -> Judged {
 pub fn versions(met: &[Met]) -> Judged {
     let versions = met.iter().filter_map(|one| one.version.as_deref().ok());
     one_minor("API server", versions, "end the upgrade of the control plane first")
+}
+
+/// The minor versions that are taken for tested: measured were 1.32.2 and 1.36.3, and 1.33's way of storing with the code of 1.36.3.
+const TESTED: std::ops::RangeInclusive<u32> = 29..=36;
+const MEASURED: &str = "measured were 1.32.2 and 1.36.3";
+
+/// The minor version and the patch level of `v1.36.3`, whatever comes after it.
+fn level(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.strip_prefix("v1.")?.splitn(2, '.');
+    let minor = parts.next()?.parse().ok()?;
+    let patch = parts.next()?;
+    let end = patch.find(|c: char| !c.is_ascii_digit()).unwrap_or(patch.len());
+    Some((minor, patch.get(..end)?.parse().ok()?))
+}
+
+/// Versions against those that were measured, and patch levels that are known to behave otherwise. `era`: how allocations are kept.
+pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
+    let versions: BTreeSet<&str> = met.iter().filter_map(|one| one.version.as_deref().ok()).collect();
+    let seen = versions.iter().copied().collect::<Vec<_>>().join(", ");
+    if versions.is_empty() {
+        return Judged::unknown("no API server says its version", "");
+    }
+    for version in versions {
+        let Some((minor, patch)) = level(version) else {
+            return Judged::unknown(format!("`{version}` is no version that is known"), "");
+        };
+        if minor < 33 && era != Era::Bitmap {
+            return Judged::fail(
+                format!(
+                    "{seen} with the gate `MultiCIDRServiceAllocator`, which was not on by itself before 1.33"
+                ),
+                "upgrade to 1.33.6 or later first: this was never tested",
+            );
+        }
+        if minor == 33 && patch < 6 {
+            return Judged::warn(
+                format!(
+                    "{seen}: before 1.33.6 the repair loop deletes addresses that are handed over ahead of their Services, and makes \
+                         them again"
+                ),
+                "upgrade to 1.33.6 or later first",
+            );
+        }
+        if minor == 34 && to.family() == Family::V6 && to.prefix_len() <= 64 {
+            return Judged::warn(
+                format!("{seen}: with an IPv6 range of /64, addresses outside of it were reported"),
+                "take a range of /108 to /112",
+            );
+        }
+        if !TESTED.contains(&minor) {
+            return Judged::warn(
+                format!("{seen}: outside of 1.{} to 1.{}; {MEASURED}", TESTED.start(), TESTED.end()),
+                "rehearse it on a test cluster of that version first",
+            );
+        }
+    }
+    Judged::pass(format!("{seen}; {MEASURED}"))
 }
 
 /// Not more than a second apart from this machine's.
@@ -94,6 +155,23 @@ mod tests {
         assert_eq!(servers(&[]).verdict, Verdict::Fail);
         assert_eq!(versions(&[met("v1.36.3", 0), met("v1.36.1", 0)]).verdict, Verdict::Pass);
         assert_eq!(versions(&[met("v1.36.3", 0), met("v1.35.9", 0)]).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn versions_that_behave_otherwise_are_known() {
+        let judged =
+            |version: &str, era: Era, to: &str| tested(&[met(version, 0)], era, &to.parse().unwrap()).verdict;
+        let (to, objects) = ("10.200.0.0/16", Era::Objects);
+        assert_eq!(judged("v1.36.3", objects, to), Verdict::Pass);
+        assert_eq!(judged("v1.32.2+k3s1", Era::Bitmap, to), Verdict::Pass);
+        assert_eq!(judged("v1.32.2", objects, to), Verdict::Fail);
+        assert_eq!(judged("v1.33.5", Era::DualWrite, to), Verdict::Warn);
+        assert_eq!(judged("v1.33.6-gke.100", Era::DualWrite, to), Verdict::Pass);
+        assert_eq!(judged("v1.34.1", objects, "fd00::/64"), Verdict::Warn);
+        assert_eq!(judged("v1.34.1", objects, "fd00::/112"), Verdict::Pass);
+        assert_eq!(judged("v1.37.0-rc.1", objects, to), Verdict::Warn);
+        assert_eq!(judged("v1.28.4", Era::Bitmap, to), Verdict::Warn);
+        assert_eq!(judged("unreleased", objects, to), Verdict::Unknown);
     }
 
     #[test]

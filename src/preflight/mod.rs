@@ -2,10 +2,17 @@
 //! matters, and what to do about it. Pure: what is judged was read elsewhere, by what cannot write.
 
 pub mod api;
+pub mod around;
+pub mod backup;
 pub mod etcd;
+pub mod flags;
 pub mod junit;
+pub mod nodes;
+pub mod pinned;
+pub mod stored;
+pub mod webhooks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -32,6 +39,10 @@ pub const RENUMBER: &[Named] = &[
         "a renumbering writes each Service and its records several times over, and a full etcd stops",
     ),
     named("etcd-versions", "members of different minor versions are in the middle of an upgrade"),
+    named("etcd-leader", "a leader that moves by itself will move again while Services are written"),
+    named("room", "etcd stops when it is full, and a host that tracks no more connections drops new ones"),
+    named("encryption", "Services are edited in etcd as they are stored there, which must be readable"),
+    named("backup", "a snapshot is the last way back, where it is of this cluster, whole and recent"),
     named(
         "api-servers",
         "each must be ready: a flip waits until every one of them has seen what was written",
@@ -40,7 +51,16 @@ pub const RENUMBER: &[Named] = &[
         "api-versions",
         "API servers of different minor versions may store and repair addresses in different ways",
     ),
+    named("versions-tested", "API servers repair addresses in ways that changed between versions"),
     named("api-flags", "API servers with different Service ranges overwrite each other's allocations"),
+    named(
+        "api-gates",
+        "API servers with different gates keep, repair and validate Services in different ways",
+    ),
+    named(
+        "etcd-overrides",
+        "what is kept in another etcd, or under another prefix, is not where netsurgeon writes",
+    ),
     named(
         "clocks",
         "addresses are dated ahead of now, and an API server whose clock is ahead takes them for old",
@@ -50,6 +70,20 @@ pub const RENUMBER: &[Named] = &[
         "what is wrong now is wrong afterwards, and harder to tell apart from what a move did",
     ),
     named("plan", "a move that cannot be planned cannot be carried out"),
+    named(
+        "kube-proxy",
+        "every batch waits until every kube-proxy has applied it, and they hold the old addresses",
+    ),
+    named("windows", "kube-proxy on Windows was never measured with this protocol"),
+    named("overlaps", "whoever has addresses of the new range already cannot be reached any more"),
+    named("advertised", "routers outside that know the old range alone lead nobody to the new one"),
+    named("kubeadm-config", "`kubeadm upgrade` writes the API servers' flag from it"),
+    named("pinned", "what is applied again with the old address is refused, or deletes the Service"),
+    named("gitops", "what puts Services back as they were works against a move, and takes holds away"),
+    named(
+        "webhooks",
+        "a webhook that does not answer has changes of Services refused in the middle of a move",
+    ),
     named(
         "certificates",
         "clients reach the API servers at the first address of the new range, and verify it",
@@ -165,7 +199,63 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, todo: &str)
     }
 }
 
+/// How many of a list are told.
+const FEW: usize = 3;
+
+/// Returns the first of a list, and how many more there are.
+fn first_few(list: &[String]) -> String {
+    let told = list.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
+    match list.len().checked_sub(FEW) {
+        None | Some(0) => told,
+        Some(more) => format!("{told}, and {more} more"),
+    }
+}
+
+/// Tells a reason once where several checks came to nothing for the same one, as without an etcd: the first of them has it.
+pub fn once(mut checks: Vec<Check>) -> Vec<Check> {
+    let mut told: BTreeMap<String, &'static str> = BTreeMap::new();
+    for check in checks.iter_mut().filter(|check| matches!(check.verdict, Verdict::Fail | Verdict::Unknown)) {
+        match told.get(&check.seen) {
+            Some(first) => {
+                check.verdict = Verdict::Unknown;
+                check.seen = format!("not looked at, for the reason that `{first}` has");
+                check.todo = format!("mend `{first}` first");
+            }
+            None => {
+                told.insert(check.seen.clone(), check.name);
+            }
+        }
+    }
+    checks
+}
+
 /// Whether one of them came out so.
 pub fn any(checks: &[Check], verdict: Verdict) -> bool {
     checks.iter().any(|check| check.verdict == verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_once() {
+        let check = |number: usize, judged: Judged| Check::of(&RENUMBER[number], judged);
+        let gone = || Judged::fail("etcd cannot be used", "start it");
+        let checks =
+            once(vec![check(0, gone()), check(1, Judged::pass("fine")), check(2, gone()), check(3, gone())]);
+        let verdicts: Vec<Verdict> = checks.iter().map(|check| check.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Unknown, Verdict::Unknown]);
+        assert_eq!(checks[0].seen, "etcd cannot be used");
+        assert_eq!(checks[3].seen, format!("not looked at, for the reason that `{}` has", RENUMBER[0].name));
+        let twice = once(vec![check(0, Judged::pass("v1")), check(1, Judged::pass("v1"))]);
+        assert!(!any(&twice, Verdict::Unknown), "what passes may look alike");
+    }
+
+    #[test]
+    fn of_a_long_list_the_beginning_is_told() {
+        let list: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
+        assert_eq!(first_few(&list), "1, 2, 3, and 2 more");
+        assert_eq!(first_few(&list[..3]), "1, 2, 3");
+    }
 }

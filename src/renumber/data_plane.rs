@@ -4,6 +4,8 @@
 //! A hold by external IP needs a kube-proxy that can tell local traffic: only then is traffic of Pods and nodes to
 //! an external IP with `externalTrafficPolicy: Local` routed as to a ClusterIP.
 
+use std::net::{IpAddr, SocketAddr};
+
 use serde_json::Value;
 
 use crate::survey::{ProxyContainer, Survey};
@@ -32,7 +34,8 @@ struct Proxy {
     detector: String,
 }
 
-const NO_DETECTOR: &str = "kube-proxy has no local-traffic detector (`clusterCIDR` or `detectLocalMode`)";
+/// Why nothing can be held by an external IP where something is missing in kube-proxy's configuration.
+pub const NO_DETECTOR: &str = "kube-proxy has no local-traffic detector (`clusterCIDR` or `detectLocalMode`)";
 const OLD_NFTABLES: &str =
     "kube-proxy before 1.36 in mode nftables drops what a node without endpoints sends to an external IP";
 
@@ -136,18 +139,47 @@ fn parse(text: &str) -> Result<Proxy, String> {
     ))
 }
 
+/// Where kube-proxies tell others of their health: the port of `healthzBindAddress`, by default 10256 on every address
+/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3); `None` where it is off, or on loopback, as K3s has it. The first
+/// configuration that is found stands for all.
+pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
+    const DEFAULT: u16 = 10256;
+    let of_text = |text: &str| {
+        let config: Value = serde_saphyr::from_str(text).ok()?;
+        config.get("healthzBindAddress").and_then(Value::as_str).map(str::to_string)
+    };
+    let of_container = || {
+        let container = survey.routing.proxies.first()?;
+        argument(&words(container), "healthz-bind-address").map(str::to_string)
+    };
+    let text = match given {
+        Some(text) => of_text(text),
+        None => of_container().or_else(|| of_text(survey.routing.proxy_config.as_deref()?)),
+    };
+    let text = text.unwrap_or_default();
+    match (text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {
+        (Ok(at), _) => (at.port() != 0 && !at.ip().is_loopback()).then_some(at.port()),
+        (_, Ok(address)) => (!address.is_loopback()).then_some(DEFAULT),
+        _ => Some(DEFAULT),
+    }
+}
+
+/// A shell may start it: `/bin/sh -c "kube-proxy --flag ..."`, with everything in one argument.
+fn words(container: &ProxyContainer) -> Vec<&str> {
+    container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect()
+}
+
+fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| word.strip_prefix("--").is_some_and(|word| word == name));
+    let inline = words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
+    let apart = at.and_then(|at| words.get(at.saturating_add(1)).copied());
+    inline.or(apart).map(|value| value.trim_matches(['"', '\'']))
+}
+
 /// Reads the flags; `None` when there is a configuration file, which overrides them.
 fn of_arguments(container: &ProxyContainer) -> Option<Proxy> {
-    // A shell may start it: `/bin/sh -c "kube-proxy --flag ..."`, with everything in one argument.
-    let words: Vec<&str> =
-        container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect();
-    let flag = |name: &str| {
-        let at = words.iter().position(|word| word.strip_prefix("--").is_some_and(|word| word == name));
-        let inline =
-            words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
-        let apart = at.and_then(|at| words.get(at.saturating_add(1)).copied());
-        inline.or(apart).map(|value| value.trim_matches(['"', '\'']))
-    };
+    let words = words(container);
+    let flag = |name: &str| argument(&words, name);
     if flag("config").is_some() {
         return None;
     }

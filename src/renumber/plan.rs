@@ -308,7 +308,7 @@ pub(super) fn turn_of(service: &ServiceRecord) -> Turn {
 }
 
 /// Returns the API servers' flag, as they have recorded it.
-fn flag(survey: &Survey) -> Vec<ServiceCidr> {
+pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
     match survey.service_cidrs.iter().find(|cidr| cidr.name == "kubernetes") {
         Some(cidr) => cidr.ranges.clone(),
         // `serviceips` is the first range of the flag, `secondaryserviceips` the second.

@@ -50,8 +50,8 @@ impl<S> Sealed<S> {
     }
 
     /// The seal.
-    pub fn seal(&self) -> Option<&dyn Seal> {
-        self.seal.as_deref()
+    pub fn seal(&self) -> Option<&Arc<dyn Seal>> {
+        self.seal.as_ref()
     }
 
     fn opened(&self, entry: Option<Entry>) -> Result<Option<Entry>, StoreError> {

@@ -10,6 +10,10 @@ use netsurgeon::store::{CommitError, KeyRange, ReadStore, WriteStore};
 
 use crate::contract::{create, scan, transaction};
 use crate::rig::etcd::{Etcd, EtcdOptions as Servers, EtcdVersion};
+use crate::rig::process::wait_until;
+
+/// An election takes some seconds at most.
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Writes keys one by one, deciding by reading when an answer is lost.
 async fn write(store: &EtcdStore, numbers: std::ops::Range<u32>) {
@@ -66,6 +70,8 @@ async fn each_member_says_how_it_is() {
     assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
     assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
     assert_eq!(etcd::versions(&members).seen, "3.6.16");
+    assert_eq!(etcd::room(&members, 100, None).verdict, Verdict::Pass);
+    assert_eq!(etcd::room(&members, 100_000, None).verdict, Verdict::Fail, "some 3 GiB, and the quota is 2");
     assert_eq!(etcd::alarms(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
 
     let mut client = servers.client().await.maintenance_client();
@@ -80,10 +86,42 @@ async fn each_member_says_how_it_is() {
     let judged = etcd::members(&store.members().await.expect("two are the quorum"));
     assert_eq!(judged.verdict, Verdict::Fail);
     assert!(
-        judged.seen.starts_with("2 of 3 voting members are well, the quorum is 2; `rig-2`: "),
+        judged
+            .seen
+            .starts_with("2 of 3 voting members are well, the quorum is 2, none may be lost; `rig-2`: "),
         "{}",
         judged.seen
     );
+}
+
+/// A leader that stays is told from one that is moved while it is looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_moves_is_seen() {
+    let servers = Etcd::start(Servers { members: 3, ..Servers::default() }).await;
+    let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
+    let first = store.members().await.expect("members");
+    let mut rounds = vec![first, store.members().await.expect("members")];
+    let steady = etcd::leader(&rounds);
+    assert_eq!(steady.verdict, Verdict::Pass, "{steady:?}");
+    assert!(steady.seen.starts_with("`rig-"), "{}", steady.seen);
+
+    let led = |members: &[netsurgeon::store::etcd::Member]| -> Vec<u64> {
+        members.iter().filter_map(|member| Some(member.status.as_ref().ok()?.leader)).collect()
+    };
+    let before = led(&rounds[1])[0];
+    let other = rounds[1].iter().find(|member| member.id != before).expect("a follower").id;
+    // Only the leader itself can hand it over.
+    let leader = servers.endpoints()[servers.leader().await].clone();
+    let mut client = etcd_client::Client::connect([leader], None).await.expect("a connection");
+    client.move_leader(other).await.expect("it is moved");
+    let moved = wait_until("every member follows the other", DEADLINE, async || {
+        let members = store.members().await.map_err(|error| error.to_string())?;
+        if led(&members) == [other; 3] { Ok(members) } else { Err(format!("{members:?}")) }
+    });
+    rounds.push(moved.await);
+    let judged = etcd::leader(&rounds);
+    assert_eq!(judged.verdict, Verdict::Fail, "{judged:?}");
+    assert!(judged.seen.contains("it moved while it was looked at: "), "{}", judged.seen);
 }
 
 /// An older one says less.

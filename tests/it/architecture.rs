@@ -26,7 +26,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ),
     ("renumber", &["operation", "survey", "store", "cluster", "host", "wire", "ip"]),
     ("freeze", &["cluster"]),
-    ("preflight", &["store"]),
+    ("preflight", &["survey", "store", "wire", "ip"]),
     ("operation", &["store", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("encryption", &["store"]),

@@ -93,6 +93,13 @@ async fn refused(serving: &Serving, files: &Workspace) {
     );
     let plugin = with(Some(&kms));
     assert!(plugin.contains("KMS plug-in `vault`"), "{plugin}");
+    let looked = format!("preflight renumber --to {NEW_RANGE} --only encryption");
+    let opened = serving.netsurgeon(&looked).expect(0);
+    assert!(opened.out.contains("aesgcm, opened with the key `one`"), "{}", opened.out);
+    let mut command = serving.command(&looked);
+    command.env_remove("NETSURGEON_ENCRYPTION_CONFIG");
+    let shut = run(&looked, command).expect(3);
+    assert!(shut.out.contains("--encryption-config FILE"), "{}", shut.out);
     assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
     assert_eq!(serving.cluster.etcd.keys("/registry/services/").await, before);
 }

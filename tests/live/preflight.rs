@@ -1,8 +1,13 @@
 //! `netsurgeon preflight renumber` on a cluster that is ready, and on the same one with one thing after the other broken.
 
+mod nodes;
+mod objects;
+
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::certificates;
+use super::certificates::{self, Hosts};
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
@@ -29,6 +34,21 @@ fn fails(serving: &Serving, name: &str, reason: &str) {
     assert!(checks.iter().filter(|check| check["verdict"] == "skipped").count() == checks.len() - 1);
 }
 
+/// One check alone.
+fn verdict(serving: &Serving, name: &str, words: &str) -> Value {
+    let (_, checks) = look(serving, &format!("--only {name} {words}"));
+    checks.iter().find(|check| check["name"] == name).expect("it is listed").clone()
+}
+
+/// One check alone, which must warn for a reason, and say what to do.
+fn warns(serving: &Serving, name: &str, reason: &str) -> Value {
+    let found = verdict(serving, name, "");
+    assert_eq!(found["verdict"], "warn", "{found}");
+    assert!(found["seen"].as_str().unwrap().contains(reason), "{found}");
+    assert!(!found["todo"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
+    found
+}
+
 #[tokio::test]
 async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let (mut serving, hosts) = certificates::start(Era::Objects, ProxyMode::Nftables).await;
@@ -43,16 +63,31 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     };
     let before = keys(&serving).await;
     let report = serving.cluster.directory().join("preflight.xml");
-    let (code, checks) = look(&serving, &format!("--strict --junit {}", report.display()));
+    let backup = serving.cluster.directory().join("before.db");
+    serving.cluster.etcd.snapshot(&backup);
+    // The Services of this cluster were made with their addresses, and whoever did would give them again.
+    let words = format!("--strict --skip pinned --backup {} --junit {}", backup.display(), report.display());
+    let (code, checks) = look(&serving, &words);
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
-    assert!(code == 0 && bad.is_empty(), "{bad:?}");
+    assert!(code == 0 && bad.len() == 1 && bad[0]["name"] == "pinned", "{bad:?}");
     assert_eq!(keys(&serving).await, before, "nothing was written");
     let report = std::fs::read_to_string(report).expect("a file");
     assert!(report.contains(&format!("tests=\"{}\" failures=\"0\" errors=\"0\"", checks.len())), "{report}");
     let shown = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE}")).expect(0);
-    assert!(shown.err.contains(&format!("{} pass", checks.len())), "{}", shown.err);
+    let warned = ["backup", "pinned"];
+    assert!(
+        shown.err.contains(&format!("{} pass, {} warn", checks.len() - 2, warned.len())),
+        "{}",
+        shown.err
+    );
+    for name in warned {
+        assert!(shown.out.contains(&format!("warn {name}: ")), "{}", shown.out);
+    }
 
     with_other_flags(&serving).await;
+    with_other_backups(&serving, &backup);
+    nodes::each_in_turn(&mut serving).await;
+    objects::each_in_turn(&serving).await;
     with_a_policy(&serving).await;
     without_rights(&serving).await;
     let overlapping = serving.netsurgeon("preflight renumber --to 10.96.0.0/15 --only plan").expect(3);
@@ -66,6 +101,42 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let of = |name: &str| checks.iter().find(|check| check["name"] == name).expect("it is listed").clone();
     assert_eq!((code, &of("allocations")["verdict"]), (3, &json!("pass")), "the others go on");
     assert_eq!(of("api-servers")["verdict"], "fail", "{}", of("api-servers"));
+    with_another_gate(&mut serving, &hosts).await;
+}
+
+/// One API server is restarted with a gate that the other does not have.
+async fn with_another_gate(serving: &mut Serving, hosts: &Hosts) {
+    let manifest = hosts.manifests[1].join("kube-apiserver.yaml");
+    let text = std::fs::read_to_string(&manifest).expect("a manifest");
+    let first = "    - kube-apiserver\n";
+    assert!(text.contains(first), "{text}");
+    let more = format!("{first}    - --feature-gates=OpenAPIEnums=false\n");
+    std::fs::write(&manifest, text.replacen(first, &more, 1)).expect("it is written");
+    serving.cluster.obey_manifests(1).await;
+    wait_until("both are known again", DEADLINE, async || {
+        let found = verdict(serving, "api-gates", "");
+        if found["verdict"] == "fail" { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+    fails(serving, "api-gates", "`OpenAPIEnums` is on at 192.0.2.10:");
+}
+
+/// A snapshot of another cluster, and one that was cut off.
+fn with_other_backups(serving: &Serving, own: &Path) {
+    let judged = |file: &Path, verdict_of: &str, reason: &str| {
+        let found = verdict(serving, "backup", &format!("--backup {}", file.display()));
+        assert_eq!(found["verdict"], verdict_of, "{found}");
+        assert!(found["seen"].as_str().unwrap().contains(reason), "{found}");
+    };
+    judged(own, "pass", "behind the cluster, written 0 h ago");
+    let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/objects.snapshot.db");
+    judged(&other, "fail", "of another cluster");
+    let mut bytes = std::fs::read(own).expect("a snapshot");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let broken = serving.cluster.directory().join("broken.db");
+    std::fs::write(&broken, bytes).expect("it is written");
+    judged(&broken, "fail", "its SHA-256 is");
 }
 
 async fn with_other_flags(serving: &Serving) {
@@ -73,6 +144,11 @@ async fn with_other_flags(serving: &Serving) {
     let other: Vec<String> = own.iter().map(|word| word.replace("10.96.0.0/16", "10.97.0.0/16")).collect();
     serving.cluster.mirror("kube-apiserver", 1, &other).await;
     fails(serving, "api-flags", "`10.97.0.0/16`");
+    let mut split = own.clone();
+    split
+        .push("--etcd-servers-overrides=/events#http://127.0.0.1:1,/services#http://127.0.0.1:1".to_string());
+    serving.cluster.mirror("kube-apiserver", 1, &split).await;
+    fails(serving, "etcd-overrides", "has `/services` in another etcd");
     serving.cluster.mirror("kube-apiserver", 1, &own).await;
 }
 

@@ -155,7 +155,8 @@ pub struct Serving {
     pub cluster: Cluster,
     pub client: Pod,
     _pods: Vec<Pod>,
-    _proxies: Vec<KubeProxy>,
+    /// The kube-proxies, in the order of the nodes.
+    pub proxies: Vec<KubeProxy>,
 }
 
 impl Serving {
@@ -181,7 +182,7 @@ impl Serving {
             let fixed = json!({"clusterIP": format!("10.96.1.{}", number + 1)});
             cluster.create_echo_service(&format!("web-{number}"), &web, &fixed).await;
         }
-        Self { cluster, client, _pods: pods, _proxies: proxies }
+        Self { cluster, client, _pods: pods, proxies }
     }
 
     pub fn targets() -> [Target; 3] {

@@ -1,5 +1,6 @@
 //! What can be seen of the control plane's flags from here: static Pods' manifests, processes, and Pods in the API.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use crate::cli::failure::Failure;
 use crate::cluster::{Cluster, Collection};
 use crate::host::process::running;
 use crate::survey::Finding;
-use crate::wire::manifest::{ManifestError, flag, runs};
+use crate::wire::manifest::{flag, runs};
 
 /// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
@@ -91,29 +92,59 @@ pub(super) fn in_processes() -> Vec<Seen> {
 
 /// Returns the flags of Pods in the API: of static ones the kubelets keep mirrors there.
 pub(in crate::cli) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
-    let pods = Collection::new("v1", "Pod", Some("kube-system"));
     let mut found: Vec<Seen> = Vec::new();
+    for component in [API_SERVER, CONTROLLER_MANAGER] {
+        for (at, pod) in pods_of(cluster, component).await? {
+            let range = flag_in(&at, &pod, component, FLAG)?;
+            found.push(Seen { component, source: "pod", runs: is_running(&pod, component), at, range });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns those of some flags that each Pod of a component has, by name, with the Pod and its node.
+pub(in crate::cli) async fn flags_in_pods(
+    cluster: &Cluster,
+    component: &str,
+    names: &[&'static str],
+) -> Result<Vec<(String, BTreeMap<&'static str, String>)>, Failure> {
+    let mut found = Vec::new();
+    for (at, pod) in pods_of(cluster, component).await? {
+        let mut flags = BTreeMap::new();
+        for name in names {
+            if let Some(value) = flag_in(&at, &pod, component, name)? {
+                flags.insert(*name, value);
+            }
+        }
+        found.push((at, flags));
+    }
+    Ok(found)
+}
+
+fn flag_in(at: &str, pod: &Value, component: &str, name: &str) -> Result<Option<String>, Failure> {
+    // JSON is YAML, too.
+    let found = flag(&pod.to_string(), component, name);
+    found.map_err(|error| Failure::refused(format!("Pod `{at}`: {error}")))
+}
+
+/// Returns the Pods that run a component, by name and node, each once.
+async fn pods_of(cluster: &Cluster, component: &str) -> Result<Vec<(String, Value)>, Failure> {
+    let pods = Collection::new("v1", "Pod", Some("kube-system"));
+    let mut found: Vec<(String, Value)> = Vec::new();
     for label in LABELS {
         let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
         for pod in cluster.list(&pods, Some(&selector)).await? {
             let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
             let at = format!("{} on {}", text("/metadata/name"), text("/spec/nodeName"));
-            // JSON is YAML, too.
-            let written = pod.to_string();
-            for component in [API_SERVER, CONTROLLER_MANAGER] {
-                match flag(&written, component, FLAG) {
-                    Ok(range) => {
-                        let runs = is_running(&pod, component);
-                        found.push(Seen { component, source: "pod", at: at.clone(), range, runs });
-                    }
-                    Err(ManifestError::NoContainer(_)) => {}
-                    Err(error) => return Err(Failure::refused(format!("Pod `{at}`: {error}"))),
-                }
+            let is_new = !found.iter().any(|(known, _)| *known == at);
+            let of_it = runs(&pod.to_string(), component);
+            let of_it = of_it.map_err(|error| Failure::refused(format!("Pod `{at}`: {error}")))?;
+            if is_new && of_it {
+                found.push((at, pod));
             }
         }
     }
-    found.sort_by(|one, other| (one.component, &one.at).cmp(&(other.component, &other.at)));
-    found.dedup();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(found)
 }
 

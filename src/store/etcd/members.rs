@@ -37,6 +37,10 @@ pub struct MemberStatus {
     pub quota: Option<u64>,
     /// Id of the member that it takes for the leader, 0 for none.
     pub leader: u64,
+    /// Raft's term, one more with each election.
+    pub term: u64,
+    /// How far its raft log goes.
+    pub index: u64,
     /// What it complains of.
     pub errors: Vec<String>,
 }
@@ -115,6 +119,8 @@ fn status_of(answer: &StatusResponse) -> MemberStatus {
         size: u64::try_from(answer.db_size()).unwrap_or_default(),
         quota: u64::try_from(answer.db_size_quota()).ok().filter(|quota| *quota > 0),
         leader: answer.leader(),
+        term: answer.raft_term(),
+        index: answer.raft_index(),
         errors: answer.errors().to_vec(),
     }
 }

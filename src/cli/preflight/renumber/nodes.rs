@@ -1,0 +1,70 @@
+//! What is asked of the nodes, and of this host about the networks around it.
+
+use futures_util::{StreamExt as _, stream};
+
+use super::{Looking, Read, unread};
+use crate::cli::controlplane::{CONTROLLER_MANAGER, flags_in_pods};
+use crate::host::routes::routes;
+use crate::ip::ServiceCidr;
+use crate::preflight::nodes::{self, Route};
+use crate::preflight::{Judged, around};
+use crate::renumber::data_plane::{DataPlane, NO_DETECTOR, health_port, judge};
+
+/// Nodes that are asked at once.
+const AT_ONCE: usize = 64;
+const CLUSTER_CIDR: &str = "cluster-cidr";
+
+impl Looking {
+    /// What routes Services, and the health of every kube-proxy.
+    pub(super) async fn proxies(&self) -> Read<Judged> {
+        let (survey, given) = (self.survey().await?, self.options.proxy_config.as_deref());
+        let todo = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
+                    fail: `--accept-gap`";
+        let (about, no_external_ip) = match judge(survey, given) {
+            DataPlane::KubeProxy { about, no_external_ip } => {
+                (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
+            }
+            DataPlane::Unknown(reason) | DataPlane::Unsupported(reason) if self.options.accept_gap => {
+                return Ok(Judged::warn(format!("{reason}; the gap is accepted"), todo));
+            }
+            DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, todo)),
+            DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, todo)),
+        };
+        let missing = no_external_ip.filter(|reason| *reason == NO_DETECTOR);
+        let Some(port) = health_port(survey, given) else {
+            return Ok(nodes::proxies(None, &about, missing));
+        };
+        let cluster = self.cluster()?;
+        let asked = cluster.nodes().await.map_err(unread)?.into_iter().map(async |node| {
+            let answer = cluster.proxy_health(&node, port).await;
+            (node.name, answer)
+        });
+        let answers: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        Ok(nodes::proxies(Some(&answers), &about, missing))
+    }
+
+    pub(super) async fn windows(&self) -> Read<Judged> {
+        Ok(around::windows(&self.list("v1", "Node").await?, self.options.accept_gap))
+    }
+
+    /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the
+    /// routes of this host.
+    pub(super) async fn overlaps(&self) -> Read<Judged> {
+        let to = &self.options.to;
+        let found = flags_in_pods(self.cluster()?, CONTROLLER_MANAGER, &[CLUSTER_CIDR]).await;
+        let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+        let mut pods: Vec<(String, ServiceCidr)> = Vec::new();
+        for (at, flags) in found {
+            let ranges = flags.get(CLUSTER_CIDR).map(String::as_str).unwrap_or_default().split(',');
+            let ranges = ranges.filter_map(|text| text.trim().parse().ok());
+            pods.extend(ranges.map(|range| (format!("`--{CLUSTER_CIDR}` of {at}"), range)));
+        }
+        let route = |route: crate::host::routes::Route| {
+            let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
+            Some(Route { range, device: route.device })
+        };
+        let found = routes().map_err(|error| unread(format!("the routes of this host: {error}")))?;
+        let routes: Vec<Route> = found.into_iter().filter_map(route).collect();
+        Ok(nodes::overlaps(to, &self.survey().await?.service_ranges(), &pods, &routes))
+    }
+}

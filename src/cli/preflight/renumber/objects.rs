@@ -1,0 +1,237 @@
+//! What is stored, what would come of the plan, and who may carry it out.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{Looking, Read, unread};
+use crate::cli::output::counted;
+use crate::cluster::{ClusterError, Collection, MANAGED_BY, ObjectRef, sentinel};
+use crate::operation::Plan;
+use crate::preflight::webhooks::{self, called, ready};
+use crate::preflight::{Judged, around, pinned};
+use crate::renumber::hold::Hold;
+use crate::renumber::plan::flag as recorded_flag;
+use crate::renumber::{Move, Renumbering};
+use crate::survey::audit::audit;
+use crate::survey::{Era, Severity, Survey};
+
+impl Looking {
+    /// What the plan would have the API server make, and Services as they will be, looked at by admission.
+    pub(super) async fn policies(&self) -> Read<Judged> {
+        let (plan, cluster) = (self.plan().await?, self.cluster()?);
+        let mut refused = Vec::new();
+        for manifest in trials(&plan.work) {
+            match cluster.try_create(&manifest).await {
+                Ok(_) | Err(ClusterError::AlreadyExists { .. }) => {}
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        if refused.is_empty() {
+            return Ok(Judged::pass("admission takes what a move makes"));
+        }
+        Ok(Judged::fail(
+            refused.join("; "),
+            "exempt whoever runs netsurgeon from that policy, or `--hold shadow` where it is about external IPs",
+        ))
+    }
+
+    /// `networking.serviceSubnet` against the flag that the API servers have recorded.
+    pub(super) async fn kubeadm(&self) -> Read<Judged> {
+        let survey = self.survey().await?;
+        let key = survey.layout.kubeadm_config();
+        if let Some(unreadable) = survey.unreadable.iter().find(|one| one.key == key) {
+            return Err(unread(format!("`{key}`: {}", unreadable.reason)));
+        }
+        let subnets = survey.kubeadm.as_ref().map(|kubeadm| kubeadm.service_subnets.as_slice());
+        Ok(around::kubeadm(subnets, &recorded_flag(survey)))
+    }
+
+    /// Services that move, as the API has them: with those who own their fields.
+    pub(super) async fn pinned(&self) -> Read<Judged> {
+        let of = |candidate: &Move| {
+            (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
+        };
+        let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
+        let services = self.list("v1", "Service").await?;
+        Ok(pinned::judge(&services, &moves))
+    }
+
+    pub(super) async fn gitops(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let groups = cluster.groups().await.map_err(unread)?;
+        let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);
+        let has_applications =
+            groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
+        Ok(around::gitops(&groups, has_applications))
+    }
+
+    /// Webhooks, and how many endpoints of their Services are ready.
+    pub(super) async fn webhooks(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let mut found = Vec::new();
+        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+            found.extend(called(kind, &self.list("admissionregistration.k8s.io/v1", kind).await?));
+        }
+        let mut backends = BTreeMap::new();
+        for (namespace, name) in
+            found.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone())
+        {
+            let object = ObjectRef::new("v1", "Service", Some(&namespace), &name);
+            let ready = match cluster.get(&object).await.map_err(unread)? {
+                None => None,
+                Some(_) => Some(ready(&cluster.slices(&namespace, &name).await.map_err(unread)?)),
+            };
+            backends.insert((namespace, name), ready);
+        }
+        let ranges = self.survey().await?.service_ranges();
+        let old: Vec<_> =
+            ranges.into_iter().filter(|range| range.family() == self.options.to.family()).collect();
+        Ok(webhooks::judge(&found, &backends, &old))
+    }
+
+    /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
+    pub(super) async fn announced(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let mut others = Vec::new();
+        for version in ["cilium.io/v2", "cilium.io/v2alpha1"] {
+            let kind = "CiliumBGPAdvertisement";
+            if cluster.serves(&Collection::new(version, kind, None)).await.map_err(unread)? {
+                let found = self.list(version, kind).await?;
+                others.extend(
+                    around::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
+                );
+                break;
+            }
+        }
+        let router = ObjectRef::new("apps/v1", "DaemonSet", Some("kube-system"), "kube-router");
+        let router = cluster.get(&router).await.map_err(unread)?;
+        if router.is_some_and(|router| around::is_announcing(&router)) {
+            others.push("DaemonSet `kube-system/kube-router` (`--advertise-cluster-ip`)".to_string());
+        }
+        let calico = self.plan().await.map(|plan| plan.work.overlaps.len()).unwrap_or_default();
+        Ok(around::announced(calico, &others))
+    }
+
+    pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
+        self.cluster()?.list(&Collection::new(api_version, kind, None), None).await.map_err(unread)
+    }
+
+    pub(super) async fn rights(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let asked = RIGHTS.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
+        let asked: Vec<_> = asked.collect();
+        let answers =
+            asked.iter().map(async |(verb, kind)| (cluster.may(verb, *kind, None).await, verb, kind.1));
+        let mut missing = Vec::new();
+        for (answer, verb, resource) in join_all(answers).await {
+            if !answer.map_err(unread)? {
+                missing.push(format!("{verb} {resource}"));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Judged::pass(format!("all {} that a move needs", asked.len())));
+        }
+        Ok(Judged::fail(
+            format!("missing: {}", missing.join(", ")),
+            "take another kubeconfig, as on a control-plane host, or ask for these rights",
+        ))
+    }
+}
+
+/// What a renumbering does through the API, everywhere.
+const RIGHTS: &[(&[&str], (&str, &str))] = &[
+    (&["get", "list", "create", "delete"], ("", "services")),
+    (&["list"], ("", "nodes")),
+    (&["get"], ("", "nodes/proxy")),
+    (&["get", "list"], ("", "pods")),
+    (&["get"], ("", "namespaces")),
+    (&["list", "create", "update", "delete"], ("discovery.k8s.io", "endpointslices")),
+    (&["get", "list", "create", "delete"], ("networking.k8s.io", "servicecidrs")),
+    (&["get"], ("networking.k8s.io", "ipaddresses")),
+    (&["create"], ("events.k8s.io", "events")),
+];
+
+pub(super) fn allocations(survey: &Survey) -> Judged {
+    let found = audit(survey);
+    let worst = found
+        .iter()
+        .filter(|finding| finding.severity != Severity::Info)
+        .max_by_key(|finding| finding.severity);
+    let todo = "`netsurgeon ranges check` lists everything, and docs/findings.md says what to do";
+    match worst {
+        None => Judged::pass(format!(
+            "{} and every record of their addresses agree, era {}",
+            counted(survey.services.len(), "Service", "Services"),
+            survey.era.era
+        )),
+        Some(worst) => {
+            let count = found.iter().filter(|finding| finding.severity == worst.severity).count();
+            let seen =
+                format!("{count} of {}: {} {}: {}", worst.severity, worst.code, worst.subject, worst.message);
+            if worst.severity == Severity::Error {
+                Judged::fail(seen, todo)
+            } else {
+                Judged::warn(seen, todo)
+            }
+        }
+    }
+}
+
+pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
+    let work = &plan.work;
+    let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
+    let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
+    let seen = format!(
+        "{} to {}, {} held by shadows",
+        counted(work.moves.len(), "Service moves", "Services move"),
+        work.to,
+        shadows,
+    );
+    if let Some(gap) = &work.gap {
+        let todo = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
+        let seen = format!("{seen}; whether every node can hold old addresses is not known: {gap}");
+        return if work.gap_accepted { Judged::warn(seen, todo) } else { Judged::unknown(seen, todo) };
+    }
+    if let Some(unread) = work.unread.first() {
+        return Judged::warn(
+            format!("{seen}; not read: {unread}"),
+            "bring it into step by hand if it records the range",
+        );
+    }
+    match copied.count() {
+        0 => Judged::pass(seen),
+        copied => Judged::warn(
+            format!("{seen}, {copied} of which with copies of their endpoints"),
+            "let `netsurgeon renumber guard` run from before the first batch until the end: it keeps the copies in step",
+        ),
+    }
+}
+
+/// What admission is asked about: the new range, a Service held by an external IP, a shadow, and a barrier's sentinel.
+fn trials(work: &Renumbering) -> Vec<Value> {
+    let service = |name: &str, namespace: &str, spec: Value| {
+        let labels = json!({MANAGED_BY.0: MANAGED_BY.1});
+        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    };
+    let ports = json!([{"port": 80, "protocol": "TCP"}]);
+    let mut trials = vec![sentinel("preflight", "kube-system", work.family)];
+    if work.era != Era::Bitmap {
+        trials.push(json!({
+            "apiVersion": work.api_version, "kind": "ServiceCIDR", "metadata": {"name": "netsurgeon-preflight"},
+            "spec": {"cidrs": [work.to.to_string()]},
+        }));
+    }
+    let first = |hold: Hold| work.moves.iter().find(|candidate| candidate.hold == hold);
+    if let Some(held) = first(Hold::ExternalIp) {
+        let spec =
+            json!({"ports": ports, "externalIPs": [held.old_address], "externalTrafficPolicy": "Local"});
+        trials.push(service("netsurgeon-preflight-hold", &held.namespace, spec));
+    }
+    if let Some(held) = first(Hold::Shadow) {
+        trials.push(service("netsurgeon-preflight-shadow", &held.namespace, json!({"ports": ports})));
+    }
+    trials
+}

@@ -1,0 +1,86 @@
+//! Asking the kube-proxy of a node how it is.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::connection::{Call, Verb};
+use super::error::message;
+use super::health::ask;
+use super::resource::segment;
+use super::{Cluster, Node};
+
+/// kube-proxy answers from memory.
+const QUESTION: Duration = Duration::from_secs(2);
+
+impl Cluster {
+    /// Asks for the health of a node's kube-proxy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`, v1.36.3):
+    /// directly, and where that fails through the API server, as [`Cluster::barrier`] does. The error says what was seen.
+    ///
+    /// One that is well on a node that is about to be removed answers 503, too, and says `nodeEligible: false`.
+    pub async fn proxy_health(&self, node: &Node, port: u16) -> Result<(), String> {
+        let mut seen = Vec::new();
+        for address in &node.internal_ips {
+            match ask(SocketAddr::new(*address, port), "/healthz", QUESTION).await {
+                Ok(answer) => match judged(code(&answer), &answer) {
+                    Ok(()) => return Ok(()),
+                    Err(reason) => seen.push(reason),
+                },
+                Err(failure) => seen.push(failure.reason),
+            }
+        }
+        let name = segment(&node.name).map_err(|error| error.to_string())?;
+        let path = format!("/api/v1/nodes/{name}:{port}/proxy/healthz");
+        let call = Call { verb: Verb::Get, path, body: None, subject: format!("Node `{name}`") };
+        let through = match self.connection.once(&call, QUESTION).await {
+            Ok(answer) => {
+                let body = String::from_utf8_lossy(&answer.body);
+                judged(Some(answer.code), &body)
+                    .map_err(|_| format!("status {}: {}", answer.code, message(&answer.body)))
+            }
+            Err(fault) => Err(fault.to_string()),
+        };
+        through.map_err(|reason| {
+            seen.push(format!("through the API server: {reason}"));
+            if !node.ready {
+                seen.insert(0, "the node is not ready".to_string());
+            }
+            seen.join("; ")
+        })
+    }
+}
+
+/// The status of an answer, head included.
+fn code(answer: &str) -> Option<u16> {
+    answer.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok()
+}
+
+fn judged(code: Option<u16>, answer: &str) -> Result<(), String> {
+    match code {
+        Some(200) => Ok(()),
+        Some(503) if is_leaving(answer) => Ok(()),
+        Some(code) => Err(format!("it answers with status {code}")),
+        None => Err("what listens there does not speak HTTP".to_string()),
+    }
+}
+
+fn is_leaving(answer: &str) -> bool {
+    let from = answer.find('{').unwrap_or(answer.len());
+    let body = answer.get(from..).unwrap_or_default();
+    let body = serde_json::from_str::<serde_json::Value>(body).unwrap_or_default();
+    body.get("nodeEligible").and_then(serde_json::Value::as_bool) == Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_is_told_from_what_else_may_answer() {
+        let of = |answer: &str| judged(code(answer), answer);
+        assert_eq!(of("HTTP/1.1 200 OK\r\n\r\n{}"), Ok(()));
+        assert_eq!(of("HTTP/1.1 503 Service Unavailable\r\n\r\n{\"nodeEligible\": false}"), Ok(()));
+        assert!(of("HTTP/1.1 503 Service Unavailable\r\n\r\n{\"nodeEligible\": true}").is_err());
+        assert!(of("HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err().contains("404"));
+        assert!(of("SSH-2.0-x").is_err());
+    }
+}

@@ -1,0 +1,235 @@
+//! What stands around a cluster: who applies manifests by itself, who announces its addresses, who set it up, and whose its etcd is.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Judged, first_few};
+use crate::ip::{ServiceCidr, as_flag};
+
+/// API groups that deploy tools bring along, and the tool.
+const TOOLS: [(&str, &str); 6] = [
+    ("kustomize.toolkit.fluxcd.io", "Flux (kustomizations)"),
+    ("helm.toolkit.fluxcd.io", "Flux (Helm releases)"),
+    ("fleet.cattle.io", "Rancher Fleet"),
+    ("configmanagement.gke.io", "Config Management"),
+    ("configsync.gke.io", "Config Sync"),
+    ("kapp.k14s.io", "Carvel kapp-controller"),
+];
+
+/// Judges by the API groups that are served. `has_applications`: whether `argoproj.io` has the kind Application; Argo's other
+/// tools have the same group.
+pub fn gitops(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
+    let mut found: Vec<&str> = has_applications.then_some("Argo CD").into_iter().collect();
+    found.extend(TOOLS.iter().filter(|(group, _)| groups.contains(*group)).map(|(_, tool)| *tool));
+    if found.is_empty() {
+        return Judged::pass("none is known by its API group");
+    }
+    Judged::warn(
+        format!("manifests are applied by {}", found.join(", ")),
+        "suspend it for the time of the move (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or lock it out: \
+         `netsurgeon lock`, docs/lock.md",
+    )
+}
+
+/// Who tells routers outside where ClusterIPs are. `calico`: how many lists of Calico's get the new range beside the old one, by
+/// the renumbering itself; `others`: whoever else does, in words.
+pub fn announced(calico: usize, others: &[String]) -> Judged {
+    if !others.is_empty() {
+        return Judged::warn(
+            format!("ClusterIPs are announced to routers: {}", others.join(", ")),
+            "see that routers and firewalls outside take the new range before the move, and leave the old one until it is retired",
+        );
+    }
+    if calico > 0 {
+        return Judged::pass(format!("by Calico, {calico} lists of which get the new range by themselves"));
+    }
+    Judged::pass("nobody is known to")
+}
+
+/// Returns the names of Cilium's BGP advertisements that have ClusterIPs among them (`spec.advertisements[].service.addresses`,
+/// `pkg/k8s/apis/cilium.io/v2/bgp_advert_types.go`, Cilium v1.18).
+pub fn announcing(advertisements: &[Value]) -> impl Iterator<Item = &str> {
+    let has = |object: &&Value| {
+        let list = object.pointer("/spec/advertisements").and_then(Value::as_array).into_iter().flatten();
+        let addresses = |one: &Value| one.pointer("/service/addresses").and_then(Value::as_array).cloned();
+        list.filter_map(addresses).flatten().any(|address| address == "ClusterIP")
+    };
+    advertisements
+        .iter()
+        .filter(has)
+        .filter_map(|object| object.pointer("/metadata/name").and_then(Value::as_str))
+}
+
+/// Whether a DaemonSet of kube-router announces ClusterIPs: `--advertise-cluster-ip`, alone or with a value that is not `false`.
+pub fn is_announcing(router: &Value) -> bool {
+    let containers = router.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    let words = containers.into_iter().flatten().flat_map(|container| {
+        ["command", "args"].into_iter().filter_map(|list| container.get(list)?.as_array()).flatten()
+    });
+    words.filter_map(Value::as_str).flat_map(str::split_whitespace).any(|word| {
+        word.strip_prefix("--advertise-cluster-ip").is_some_and(|rest| matches!(rest, "" | "=true" | "=1"))
+    })
+}
+
+/// `networking.serviceSubnet` against the flag of the API servers, as they are now. `subnets`: `None` without kubeadm's ConfigMap.
+pub fn kubeadm(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
+    let Some(subnets) = subnets else { return Judged::pass("not a cluster of kubeadm's") };
+    if subnets.is_empty() {
+        return Judged::warn(
+            "`networking.serviceSubnet` is not there: kubeadm takes its own default",
+            format!("`kubectl -n kube-system edit configmap kubeadm-config`: set it to `{}`", as_flag(flag)),
+        );
+    }
+    let parsed: BTreeSet<Option<ServiceCidr>> = subnets.iter().map(|text| text.parse().ok()).collect();
+    if parsed == flag.iter().copied().map(Some).collect() {
+        return Judged::pass(format!("`{}`, as the API servers have it", as_flag(flag)));
+    }
+    Judged::fail(
+        format!("kubeadm-config has `{}`, the API servers have `{}`", subnets.join(","), as_flag(flag)),
+        format!(
+            "`kubectl -n kube-system edit configmap kubeadm-config`: set `networking.serviceSubnet` to `{}`",
+            as_flag(flag)
+        ),
+    )
+}
+
+/// Ends of the kubelet's version, labels of Nodes, and what they tell of an etcd that nobody can reach.
+const MANAGED: [(&str, &str, &str); 4] = [
+    ("-eks-", "eks.amazonaws.com/nodegroup", "EKS"),
+    ("-gke.", "cloud.google.com/gke-nodepool", "GKE"),
+    ("-aks", "kubernetes.azure.com/cluster", "AKS"),
+    ("-aliyun", "alibabacloud.com/nodepool-id", "ACK"),
+];
+
+/// Returns why there may be no etcd to be reached, by the Nodes as the API has them; `None` if they do not tell.
+pub fn without_etcd(nodes: &[Value]) -> Option<String> {
+    for node in nodes {
+        let version =
+            node.pointer("/status/nodeInfo/kubeletVersion").and_then(Value::as_str).unwrap_or_default();
+        let labels = node.pointer("/metadata/labels");
+        let has = |label: &str| labels.is_some_and(|labels| labels.get(label).is_some());
+        if let Some((.., who)) = MANAGED.iter().find(|(part, label, _)| version.contains(part) || has(label))
+        {
+            return Some(format!(
+                "this is a cluster of {who} (kubelet `{version}`), whose etcd is the provider's: a Service range cannot be changed there"
+            ));
+        }
+        let of_etcd = |node: &Value| {
+            let labels = node.pointer("/metadata/labels");
+            labels.is_some_and(|labels| labels.get("node-role.kubernetes.io/etcd").is_some())
+        };
+        if version.contains("+k3s") && !nodes.iter().any(of_etcd) {
+            return Some(format!(
+                "this is a cluster of K3s (kubelet `{version}`) without a Node of etcd: it keeps its objects in a database behind kine, \
+                 which netsurgeon does not write; move it to etcd first (`k3s server --cluster-init`)"
+            ));
+        }
+    }
+    None
+}
+
+/// Nodes on which kube-proxy was never measured. `accepted`: whether the operator takes the gap.
+pub fn windows(nodes: &[Value], accepted: bool) -> Judged {
+    let is_one = |node: &&Value| {
+        let system = |path: &str| node.pointer(path).and_then(Value::as_str);
+        [system("/metadata/labels/kubernetes.io~1os"), system("/status/nodeInfo/operatingSystem")]
+            .contains(&Some("windows"))
+    };
+    let name = |node: &Value| {
+        let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        format!("`{name}`")
+    };
+    let found: Vec<String> = nodes.iter().filter(is_one).map(name).collect();
+    if found.is_empty() {
+        return Judged::pass(format!("none of {} Nodes", nodes.len()));
+    }
+    let seen = format!(
+        "{}: how their kube-proxy (winkernel) holds old addresses was never measured",
+        first_few(&found)
+    );
+    let todo = "drain and remove them for the time of the move, or accept that connections from there may fail: `--accept-gap`";
+    if accepted { Judged::warn(seen, todo) } else { Judged::fail(seen, todo) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn deploy_tools_are_known_by_their_groups() {
+        let groups = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        assert_eq!(gitops(&groups(&["apps", "argoproj.io"]), false).verdict, Verdict::Pass, "Argo Workflows");
+        let found = gitops(&groups(&["helm.toolkit.fluxcd.io"]), true);
+        assert_eq!(found.verdict, Verdict::Warn);
+        assert_eq!(found.seen, "manifests are applied by Argo CD, Flux (Helm releases)");
+    }
+
+    #[test]
+    fn who_announces_is_told() {
+        assert_eq!(announced(0, &[]).verdict, Verdict::Pass);
+        assert_eq!(announced(1, &[]).verdict, Verdict::Pass, "the renumbering sees to it");
+        assert_eq!(announced(1, &["kube-router".to_string()]).verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn announcements_of_cluster_ips_are_found() {
+        let advert = |name: &str, addresses: &[&str]| {
+            json!({
+                "metadata": {"name": name},
+                "spec": {"advertisements": [{"advertisementType": "PodCIDR"}, {"service": {"addresses": addresses}}]},
+            })
+        };
+        let all = [advert("a", &["LoadBalancerIP"]), advert("b", &["ExternalIP", "ClusterIP"])];
+        assert_eq!(announcing(&all).collect::<Vec<_>>(), ["b"]);
+        let router = |word: &str| json!({"spec": {"template": {"spec": {"containers": [{"args": ["--run-router", word]}]}}}});
+        assert!(
+            is_announcing(&router("--advertise-cluster-ip=true"))
+                && is_announcing(&router("--advertise-cluster-ip"))
+        );
+        assert!(!is_announcing(&router("--advertise-cluster-ip=false")) && !is_announcing(&router("--v=2")));
+    }
+
+    #[test]
+    fn kubeadm_must_be_in_step() {
+        let flag: Vec<ServiceCidr> = ["10.96.0.0/16", "fd00::/112"].map(|text| text.parse().unwrap()).into();
+        let judged = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+            kubeadm(Some(&texts), &flag).verdict
+        };
+        assert_eq!(judged(&["fd00::/112", "10.96.0.0/16"]), Verdict::Pass);
+        assert_eq!(judged(&["10.96.0.0/12", "fd00::/112"]), Verdict::Fail);
+        assert_eq!(judged(&["10.96.0.0/16"]), Verdict::Fail);
+        assert_eq!(judged(&["x"]), Verdict::Fail);
+        assert_eq!(judged(&[]), Verdict::Warn);
+        assert_eq!(kubeadm(None, &flag).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn an_etcd_that_nobody_can_reach_is_explained() {
+        let node = |version: &str, labels: Value| json!({"metadata": {"labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}});
+        assert_eq!(without_etcd(&[node("v1.36.3", json!({}))]), None);
+        assert!(without_etcd(&[node("v1.33.1-eks-7f2c", json!({}))]).unwrap().contains("EKS"));
+        assert!(
+            without_etcd(&[node("v1.33.1", json!({"kubernetes.azure.com/cluster": "x"}))])
+                .unwrap()
+                .contains("AKS")
+        );
+        assert!(without_etcd(&[node("v1.33.1+k3s1", json!({}))]).unwrap().contains("kine"));
+        let with_etcd = node("v1.33.1+k3s1", json!({"node-role.kubernetes.io/etcd": "true"}));
+        assert_eq!(without_etcd(&[node("v1.33.1+k3s1", json!({})), with_etcd]), None);
+    }
+
+    #[test]
+    fn windows_is_seen_by_label_and_by_what_the_kubelet_says() {
+        let plain = json!({"metadata": {"name": "a", "labels": {"kubernetes.io/os": "linux"}}});
+        let labelled = json!({"metadata": {"name": "b", "labels": {"kubernetes.io/os": "windows"}}});
+        let said = json!({"metadata": {"name": "c"}, "status": {"nodeInfo": {"operatingSystem": "windows"}}});
+        assert_eq!(windows(std::slice::from_ref(&plain), false).verdict, Verdict::Pass);
+        assert_eq!(windows(&[plain.clone(), labelled], false).verdict, Verdict::Fail);
+        assert_eq!(windows(&[plain, said], true).verdict, Verdict::Warn);
+    }
+}

@@ -1,0 +1,78 @@
+//! A snapshot of etcd that somebody has taken: whether it would help.
+
+use super::Judged;
+
+/// What a snapshot file says, beside what the cluster says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// Whether it is of this cluster; `None` where one of them does not say which it is.
+    pub is_its: Option<bool>,
+    /// The newest revision in the file.
+    pub revision: i64,
+    /// The newest revision of the cluster.
+    pub newest: i64,
+    /// How long ago the file was written, in seconds, by its own date.
+    pub age: u64,
+    /// Whether its checksum was there, and right.
+    pub has_checksum: bool,
+}
+
+/// How old it may be, in seconds.
+const OLD: u64 = 24 * 60 * 60;
+const HOUR: u64 = 60 * 60;
+const TAKE_ONE: &str = "take one: `etcdctl snapshot save FILE`, and name it with `--backup FILE`";
+
+/// It must be of this cluster, whole, and of today.
+pub fn judge(backup: &Backup) -> Judged {
+    let behind = backup.newest.saturating_sub(backup.revision);
+    let hours = backup.age.checked_div(HOUR).unwrap_or_default();
+    let seen = format!("revision {}, {behind} behind the cluster, written {hours} h ago", backup.revision);
+    match backup.is_its {
+        Some(true) => {}
+        Some(false) => return Judged::fail("the file is of another cluster", TAKE_ONE),
+        None => return Judged::fail("the file does not say of which cluster it is", TAKE_ONE),
+    }
+    if behind < 0 {
+        return Judged::fail(
+            format!("{seen}: it is newer than the cluster"),
+            "find out whether etcd was restored from an older snapshot; then take a new one: `etcdctl snapshot save FILE`",
+        );
+    }
+    if backup.age > OLD {
+        return Judged::warn(seen, TAKE_ONE);
+    }
+    if !backup.has_checksum {
+        let seen = format!("{seen}; it has no checksum, so a changed byte cannot be found");
+        return Judged::warn(seen, TAKE_ONE);
+    }
+    Judged::pass(seen)
+}
+
+/// None was named.
+pub fn none() -> Judged {
+    Judged::warn(
+        "no snapshot is named; `renumber apply` takes one itself, and reads it back (`--snapshot-to`)",
+        TAKE_ONE,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn a_backup_is_whole_of_this_cluster_and_of_today() {
+        let good =
+            Backup { is_its: Some(true), revision: 90, newest: 100, age: 2 * HOUR, has_checksum: true };
+        assert_eq!(judge(&good).seen, "revision 90, 10 behind the cluster, written 2 h ago");
+        let verdict = |backup: Backup| judge(&backup).verdict;
+        assert_eq!(verdict(good.clone()), Verdict::Pass);
+        assert_eq!(verdict(Backup { age: 25 * HOUR, ..good.clone() }), Verdict::Warn);
+        assert_eq!(verdict(Backup { has_checksum: false, ..good.clone() }), Verdict::Warn);
+        assert_eq!(verdict(Backup { is_its: Some(false), ..good.clone() }), Verdict::Fail);
+        assert_eq!(verdict(Backup { is_its: None, ..good.clone() }), Verdict::Fail);
+        assert_eq!(verdict(Backup { newest: 80, ..good }), Verdict::Fail);
+        assert_eq!(none().verdict, Verdict::Warn);
+    }
+}

@@ -1,0 +1,166 @@
+//! The API servers' flags and gates: where they store what is edited, and whether they go about it in one way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Judged, first_few};
+
+/// The flags that are looked at.
+pub const LOOKED_AT: [&str; 4] =
+    ["etcd-servers-overrides", "etcd-prefix", "storage-media-type", "runtime-config"];
+
+/// The flags of one API server, by name, as its Pod has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerFlags {
+    /// Which one.
+    pub at: String,
+    /// What was given of [`LOOKED_AT`].
+    pub flags: BTreeMap<&'static str, String>,
+}
+
+/// What is edited, and what tells which cluster it is: in another etcd, netsurgeon would write where nobody reads. The
+/// RangeAllocations are stored where Services are (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
+const EDITED: [&str; 4] =
+    ["/services", "/namespaces", "networking.k8s.io/ipaddresses", "networking.k8s.io/servicecidrs"];
+/// What is read beside that.
+const READ: [&str; 8] = [
+    "/nodes",
+    "/pods",
+    "/configmaps",
+    "apps/daemonsets",
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+    "admissionregistration.k8s.io/validatingwebhookconfigurations",
+    "apiregistration.k8s.io/apiservices",
+    "apiextensions.k8s.io/customresourcedefinitions",
+];
+
+const LOOK: &str = "on each control-plane host, look at the flags in the manifest of its API server";
+
+impl ServerFlags {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.flags.get(name).map(String::as_str)
+    }
+
+    /// Returns the resources that are in an etcd of their own: `GROUP/RESOURCE#SERVER;SERVER,...`
+    /// (`apiserver/pkg/server/options/etcd.go`, v1.36.3).
+    fn elsewhere(&self) -> Vec<&str> {
+        let text = self.get("etcd-servers-overrides").unwrap_or_default();
+        text.split(',').filter_map(|one| Some(one.split_once('#')?.0.trim())).collect()
+    }
+}
+
+/// All must keep everything in the one etcd that netsurgeon reads, under its prefix, in a form that it reads. `of`: how many API
+/// servers there are.
+pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
+    let (mut wrong, mut odd) = (Vec::new(), Vec::new());
+    for server in servers {
+        for resource in server.elsewhere() {
+            let words =
+                format!("{} has `{resource}` in another etcd (`--etcd-servers-overrides`)", server.at);
+            if EDITED.contains(&resource) {
+                wrong.push(words);
+            } else if READ.contains(&resource) {
+                odd.push(words);
+            }
+        }
+        let own = server.get("etcd-prefix").unwrap_or("/registry");
+        if own.trim_matches('/') != prefix.trim_matches('/') {
+            wrong.push(format!("{} has `--etcd-prefix={own}`, and `{prefix}` is read", server.at));
+        }
+        if server.get("storage-media-type").is_some_and(|media| media.contains("cbor")) {
+            wrong.push(format!("{} stores CBOR (`--storage-media-type`)", server.at));
+        }
+    }
+    if !wrong.is_empty() {
+        return Judged::fail(
+            first_few(&wrong),
+            "have Services, IPAddresses and ServiceCIDRs in the one etcd that is given here, as protobuf or JSON; `--etcd-prefix` says \
+             where",
+        );
+    }
+    if servers.len() < of {
+        return Judged::unknown(format!("the flags of {} of {of} are seen", servers.len()), LOOK);
+    }
+    if !odd.is_empty() {
+        let todo = "what the plan says about the data plane and about webhooks may lack what is there: compare it with `kubectl`";
+        return Judged::warn(first_few(&odd), todo);
+    }
+    Judged::pass(format!("{} keep everything in one etcd, under `{prefix}`", servers.len()))
+}
+
+/// All must have the same feature gates, which each tells itself, and the same `--runtime-config`.
+pub fn alike(gates: &[(String, BTreeMap<String, bool>)], servers: &[ServerFlags]) -> Judged {
+    let configs: BTreeSet<&str> =
+        servers.iter().map(|server| server.get("runtime-config").unwrap_or_default()).collect();
+    let mut wrong = Vec::new();
+    if let Some(((first, own), others)) = gates.split_first() {
+        for (at, other) in others {
+            let differ = own.iter().filter(|(gate, on)| other.get(*gate).is_some_and(|there| there != *on));
+            wrong.extend(differ.map(|(gate, on)| {
+                let (yes, no) = if *on { (first, at) } else { (at, first) };
+                format!("`{gate}` is on at {yes} and off at {no}")
+            }));
+        }
+    }
+    if configs.len() > 1 {
+        let each = servers.iter().map(|server| {
+            format!("{}: `--runtime-config={}`", server.at, server.get("runtime-config").unwrap_or_default())
+        });
+        wrong.push(each.collect::<Vec<_>>().join(", "));
+    }
+    if !wrong.is_empty() {
+        return Judged::fail(
+            first_few(&wrong),
+            "give all API servers the same `--feature-gates` and `--runtime-config`: end the change that is under way first",
+        );
+    }
+    match gates.first() {
+        Some((_, own)) if !own.is_empty() => {
+            Judged::pass(format!("{} with the same {} gates", gates.len(), own.len()))
+        }
+        _ => Judged::unknown("no API server tells its gates (`/metrics`)", LOOK),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn server(flags: &[(&'static str, &str)]) -> ServerFlags {
+        let flags = flags.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
+        ServerFlags { at: "kube-apiserver-cp-0 on cp-0".into(), flags }
+    }
+
+    #[test]
+    fn everything_that_is_edited_is_in_one_etcd() {
+        let judged = |flags: &[(&'static str, &str)]| storage(&[server(flags)], 1, "/registry").verdict;
+        let overrides = |text| judged(&[("etcd-servers-overrides", text)]);
+        assert_eq!(judged(&[]), Verdict::Pass);
+        assert_eq!(overrides("/events#https://a:2379;https://b:2379"), Verdict::Pass);
+        assert_eq!(overrides("/events#https://a:2379,/services#https://a:2379"), Verdict::Fail);
+        assert_eq!(overrides("networking.k8s.io/ipaddresses#https://a:2379"), Verdict::Fail);
+        assert_eq!(overrides("/pods#https://a:2379"), Verdict::Warn);
+        assert_eq!(judged(&[("etcd-prefix", "/kubernetes.io")]), Verdict::Fail);
+        assert_eq!(judged(&[("etcd-prefix", "registry/")]), Verdict::Pass);
+        assert_eq!(judged(&[("storage-media-type", "application/cbor")]), Verdict::Fail);
+        assert_eq!(storage(&[server(&[])], 2, "/registry").verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn servers_have_the_same_gates() {
+        let gates = |at: &str, on: bool| (at.to_string(), BTreeMap::from([("WatchList".to_string(), on)]));
+        assert_eq!(alike(&[gates("a", true), gates("b", true)], &[]).verdict, Verdict::Pass);
+        let differ = alike(&[gates("a", false), gates("b", true)], &[]);
+        assert_eq!(differ.seen, "`WatchList` is on at b and off at a");
+        assert_eq!(differ.verdict, Verdict::Fail);
+        let newer = ("b".to_string(), BTreeMap::from([("Newer".to_string(), true)]));
+        assert_eq!(
+            alike(&[gates("a", true), newer], &[]).verdict,
+            Verdict::Pass,
+            "a patch level may have more"
+        );
+        let configs = [server(&[("runtime-config", "api/all=true")]), server(&[])];
+        assert_eq!(alike(&[gates("a", true)], &configs).verdict, Verdict::Fail);
+        assert_eq!(alike(&[], &[]).verdict, Verdict::Unknown);
+    }
+}

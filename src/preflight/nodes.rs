@@ -1,0 +1,133 @@
+//! The nodes: whether their kube-proxies are there and able to hold old addresses, and what networks are around them.
+
+use super::{Judged, first_few};
+use crate::ip::ServiceCidr;
+
+/// A route that this host has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub range: ServiceCidr,
+    /// By which device.
+    pub device: String,
+}
+
+/// Judges what the kube-proxy of each node said: `None` if it says nothing to others (its health check listens on loopback, or
+/// not at all). `about`: mode and detector, in words; `missing`: why nothing can be held by an external IP, where something is missing
+/// for it.
+pub fn proxies(
+    answers: Option<&[(String, Result<(), String>)]>,
+    about: &str,
+    missing: Option<&str>,
+) -> Judged {
+    let Some(answers) = answers else {
+        return Judged::warn(
+            format!("{about}; nobody can ask for their health from outside of their nodes"),
+            "look on each node: `curl -s localhost:10256/healthz`",
+        );
+    };
+    let ill: Vec<String> = answers
+        .iter()
+        .filter_map(|(node, answer)| Some(format!("`{node}` ({})", answer.as_ref().err()?)))
+        .collect();
+    if !ill.is_empty() {
+        return Judged::fail(
+            format!(
+                "{} of {} do not say that they are healthy: {}",
+                ill.len(),
+                answers.len(),
+                first_few(&ill)
+            ),
+            "bring them back, or remove Nodes that are gone: every batch waits for every one of them",
+        );
+    }
+    if answers.is_empty() {
+        return Judged::fail("there are no Nodes", "is this the right cluster?");
+    }
+    let seen = format!("{} healthy: {about}", answers.len());
+    match missing {
+        None => Judged::pass(seen),
+        Some(reason) => Judged::warn(
+            format!("{seen}; {reason}: every old address is held by a shadow"),
+            "give kube-proxy `clusterCIDR` or `detectLocalMode`, and old addresses can be held by external IPs; with shadows alone \
+             each Service needs a second one for the time of the soak",
+        ),
+    }
+}
+
+/// Judges what else uses addresses of the new range. `old`: the ranges that Services leave; `pods`: ranges for Pods, and who has them;
+/// `routes`: those of this host. What is wider than both ranges, as a route to everything, says nothing about the new one.
+pub fn overlaps(
+    to: &ServiceCidr,
+    old: &[ServiceCidr],
+    pods: &[(String, ServiceCidr)],
+    routes: &[Route],
+) -> Judged {
+    if let Some((who, range)) = pods.iter().find(|(_, range)| range.overlaps(to)) {
+        return Judged::fail(
+            format!("Pods are given addresses of `{range}` ({who})"),
+            "choose another range",
+        );
+    }
+    let is_new = |route: &&Route| {
+        let is_wider = route.range.prefix_len() < to.prefix_len();
+        route.range.overlaps(to) && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
+    };
+    let found: Vec<&Route> = routes.iter().filter(is_new).collect();
+    let words = |route: &&Route| format!("`{}` by `{}`", route.range, route.device);
+    let seen = first_few(&found.iter().map(words).collect::<Vec<_>>());
+    if found.iter().any(|route| route.range.prefix_len() >= to.prefix_len()) {
+        return Judged::fail(
+            format!("this host has a route into the new range: {seen}"),
+            "choose another range, or find out who uses those addresses and end it",
+        );
+    }
+    if !found.is_empty() {
+        return Judged::warn(
+            format!("this host has a route that covers the new range and not the old one: {seen}"),
+            "make sure that nobody behind it uses addresses of the new range: nodes will not reach them any more",
+        );
+    }
+    Judged::pass("nothing else is known to have addresses of the new range")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn every_kube_proxy_must_be_healthy() {
+        let answer =
+            |ill: bool| ("node-1".to_string(), if ill { Err("no answer".to_string()) } else { Ok(()) });
+        let judged =
+            |answers: &[(String, Result<(), String>)], missing| proxies(Some(answers), "iptables", missing);
+        assert_eq!(judged(&[answer(false)], None).seen, "1 healthy: iptables");
+        assert_eq!(judged(&[answer(false)], None).verdict, Verdict::Pass);
+        let ill = judged(&[answer(false), answer(true)], None);
+        assert_eq!(ill.verdict, Verdict::Fail);
+        assert!(
+            ill.seen.starts_with("1 of 2 do not say that they are healthy: `node-1` (no answer)"),
+            "{ill:?}"
+        );
+        assert_eq!(judged(&[answer(false)], Some("no detector")).verdict, Verdict::Warn);
+        assert_eq!(judged(&[], None).verdict, Verdict::Fail);
+        assert_eq!(proxies(None, "iptables", None).verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn routes_and_pods_keep_out_of_the_new_range() {
+        let range = |text: &str| -> ServiceCidr { text.parse().unwrap() };
+        let (to, old) = (range("10.200.0.0/16"), [range("10.96.0.0/16")]);
+        let by = |text: &str| {
+            overlaps(&to, &old, &[], &[Route { range: range(text), device: "eth0".into() }]).verdict
+        };
+        assert_eq!(by("10.200.3.0/24"), Verdict::Fail);
+        assert_eq!(by("10.200.0.0/16"), Verdict::Fail);
+        assert_eq!(by("10.192.0.0/10"), Verdict::Warn, "it covers the new range, and not the old one");
+        assert_eq!(by("10.0.0.0/8"), Verdict::Pass, "as it was with the old range");
+        assert_eq!(by("192.0.2.0/24"), Verdict::Pass);
+        let pods = [("`--cluster-cidr`".to_string(), range("10.200.128.0/17"))];
+        assert_eq!(overlaps(&to, &old, &pods, &[]).verdict, Verdict::Fail);
+    }
+}

@@ -1,0 +1,128 @@
+//! Services whose address somebody has written down: what is applied again with the old one is refused ("may not change once
+//! set", `ValidateServiceClusterIPsRelatedFields` and `ValidateServiceUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Judged, first_few};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Who may own an address without ever applying it again: the API server makes `default/kubernetes`, kubeadm computes the address
+/// of the cluster's DNS from its own ConfigMap, which follows.
+const OWN: [&str; 3] = ["kube-apiserver", "kubeadm", "netsurgeon"];
+
+/// Returns who pins the address of a Service, each once: field managers, and kubectl's annotation.
+fn pinned_by(service: &Value) -> Vec<String> {
+    let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
+    let annotations = service.pointer("/metadata/annotations");
+    let applied = annotations.and_then(|all| all.get(LAST_APPLIED)).and_then(Value::as_str);
+    let applied = applied.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let pins = |applied: &Value| {
+        let address = applied.pointer("/spec/clusterIP").and_then(Value::as_str).unwrap_or_default();
+        let list = applied.pointer("/spec/clusterIPs").and_then(Value::as_array);
+        !matches!(address, "" | "None") || list.is_some_and(|list| !list.is_empty())
+    };
+    if applied.is_some_and(|applied| pins(&applied)) {
+        who.push("the annotation of `kubectl apply`".to_string());
+    }
+    who
+}
+
+/// Returns the managers that own one of these fields of `spec`. Nobody owns an address that the API server chose.
+fn owners(service: &Value, fields: &[&str]) -> Vec<String> {
+    let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let owns = |entry: &&Value| {
+        let spec = entry.pointer("/fieldsV1/f:spec");
+        spec.is_some_and(|spec| fields.iter().any(|field| spec.get(field).is_some()))
+    };
+    let manager =
+        |entry: &Value| entry.get("manager").and_then(Value::as_str).unwrap_or("unknown").to_string();
+    let mut found: Vec<String> = entries.into_iter().flatten().filter(owns).map(manager).collect();
+    found.retain(|manager| !OWN.contains(&manager.as_str()));
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().map(|manager| format!("manager `{manager}`")).collect()
+}
+
+/// Judges Services as the API has them, `managedFields` included. `moves`: those that move, by `namespace/name`, and whether each is
+/// held by an external IP.
+pub fn judge(services: &[Value], moves: &BTreeMap<String, bool>) -> Judged {
+    let (mut pinned, mut owned) = (Vec::new(), Vec::new());
+    for service in services {
+        let text = |path: &str| service.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let subject = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        let Some(by_external_ip) = moves.get(&subject) else { continue };
+        let who = pinned_by(service);
+        if !who.is_empty() {
+            pinned.push(format!("`{subject}` ({})", who.join(", ")));
+        }
+        let who = owners(service, &["f:externalIPs"]);
+        if *by_external_ip && !who.is_empty() {
+            owned.push(format!("`{subject}` ({})", who.join(", ")));
+        }
+    }
+    let pins = "the address is written down of";
+    match (pinned.len(), owned.len()) {
+        (0, 0) => {
+            Judged::pass(format!("nobody has written down the address of one of {} Services", moves.len()))
+        }
+        (0, count) => Judged::warn(
+            format!(
+                "{count} Services that will be held by an external IP have an owner of that field: {}",
+                first_few(&owned)
+            ),
+            "take `externalIPs` out of what is applied, or `--hold shadow`: the next apply drops the hold",
+        ),
+        (count, _) => Judged::warn(
+            format!("{pins} {count} of {} Services: {}", moves.len(), first_few(&pinned)),
+            "take `clusterIP` out of what is applied (manifests, charts, repositories), or put the new address there after the \
+             move; until then an apply is refused, and `kubectl replace --force` deletes the Service",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn service(manager: &str, field: &str, applied: &Value) -> Value {
+        let annotations =
+            if applied.is_null() { json!({}) } else { json!({LAST_APPLIED: applied.to_string()}) };
+        json!({"metadata": {
+            "namespace": "shop", "name": "web", "annotations": annotations,
+            "managedFields": [{"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {field: {}}}}],
+        }})
+    }
+
+    #[test]
+    fn who_wrote_an_address_down_is_named() {
+        let moves = |by_external_ip| BTreeMap::from([("shop/web".to_string(), by_external_ip)]);
+        let judged = |service: Value| judge(&[service], &moves(false));
+        let by_manager = judged(service("argocd", "f:clusterIP", &Value::Null));
+        assert_eq!(by_manager.verdict, Verdict::Warn);
+        assert!(
+            by_manager.seen.ends_with("1 of 1 Services: `shop/web` (manager `argocd`)"),
+            "{by_manager:?}"
+        );
+        assert_eq!(judged(service("kubeadm", "f:clusterIP", &Value::Null)).verdict, Verdict::Pass);
+        let spec = |spec: Value| judged(service("kubectl", "f:ports", &json!({"spec": spec})));
+        assert!(spec(json!({"clusterIP": "10.96.0.5"})).seen.contains("the annotation of `kubectl apply`"));
+        assert_eq!(spec(json!({"clusterIPs": ["10.96.0.5"]})).verdict, Verdict::Warn);
+        assert_eq!(spec(json!({"clusterIP": "None"})).verdict, Verdict::Pass);
+        assert_eq!(spec(json!({"ports": []})).verdict, Verdict::Pass);
+        let external = [service("helm", "f:externalIPs", &Value::Null)];
+        assert_eq!(judge(&external, &moves(true)).verdict, Verdict::Warn);
+        assert_eq!(
+            judge(&external, &moves(false)).verdict,
+            Verdict::Pass,
+            "a shadow does not use that field"
+        );
+        let other = [service("helm", "f:clusterIP", &Value::Null)];
+        assert_eq!(judge(&other, &BTreeMap::new()).verdict, Verdict::Pass, "it does not move");
+    }
+}

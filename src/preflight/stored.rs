@@ -1,0 +1,151 @@
+//! In which form Services and the records of their addresses are stored: what is edited in etcd must be read there first.
+
+use std::collections::BTreeMap;
+
+use super::Judged;
+use crate::store::seal::SealError;
+use crate::wire::Envelope;
+
+/// How many values there are of each form, by what they are of (`services`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forms(BTreeMap<Form, BTreeMap<&'static str, usize>>);
+
+/// The form of a stored value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    /// The key that should open it does not, or it should not be in the clear.
+    Shut(String),
+    /// Encrypted, and no key to it was given: provider and key.
+    Encrypted(String, String),
+    Cbor,
+    /// It begins like nothing an API server stores.
+    Foreign(String),
+    Json,
+    Protobuf,
+    /// Encrypted, and opened: provider and key.
+    Opened(String, String),
+}
+
+impl Form {
+    fn of(value: &[u8], opened: Result<bool, SealError>) -> Self {
+        match (Envelope::of(value), opened) {
+            (Ok(_), Err(error)) => Self::Shut(error.to_string()),
+            (Ok(Envelope::Protobuf { .. }), _) => Self::Protobuf,
+            (Ok(Envelope::Json(_)), _) => Self::Json,
+            (Ok(Envelope::Cbor), _) => Self::Cbor,
+            (Ok(Envelope::Encrypted { provider, key }), Ok(true)) => Self::Opened(provider, key),
+            (Ok(Envelope::Encrypted { provider, key }), Ok(false)) => Self::Encrypted(provider, key),
+            (Err(error), _) => Self::Foreign(error.to_string()),
+        }
+    }
+
+    /// What to do about values of this form; `None` where they can be read.
+    fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Protobuf | Self::Json | Self::Opened(..) => None,
+            Self::Encrypted(provider, _) if provider == "kms" => Some(
+                "only the KMS plug-in opens them: have them stored under a key in the file for the time of the move: \
+                 docs/encryption.md, \"A KMS\"",
+            ),
+            Self::Encrypted(..) | Self::Shut(_) => Some(
+                "give the file that the API servers have in `--encryption-provider-config`: `--encryption-config FILE` \
+                 (docs/encryption.md)",
+            ),
+            Self::Cbor => Some(
+                "have them stored as protobuf: `--storage-media-type=application/vnd.kubernetes.protobuf` on every API \
+                 server, then `kubectl get services -A -o json | kubectl replace -f -`",
+            ),
+            Self::Foreign(_) => Some("look at them: `netsurgeon inspect list`"),
+        }
+    }
+}
+
+impl std::fmt::Display for Form {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Encrypted(provider, key) => write!(f, "encrypted (provider `{provider}`, key `{key}`)"),
+            Self::Cbor => f.write_str("CBOR"),
+            Self::Foreign(reason) | Self::Shut(reason) => f.write_str(reason),
+            Self::Opened(provider, key) => write!(f, "{provider}, opened with the key `{key}`"),
+            Self::Json => f.write_str("JSON"),
+            Self::Protobuf => f.write_str("protobuf"),
+        }
+    }
+}
+
+impl Forms {
+    /// Counts a value of a kind of object; `opened`: whether a key that was given opens it, or why none does.
+    pub fn take(&mut self, what: &'static str, value: &[u8], opened: Result<bool, SealError>) {
+        let count = self.0.entry(Form::of(value, opened)).or_default().entry(what).or_default();
+        *count = count.saturating_add(1);
+    }
+}
+
+/// All must be protobuf or JSON.
+pub fn forms(forms: &Forms) -> Judged {
+    if forms.0.is_empty() {
+        return Judged::unknown(
+            "nothing is stored under that prefix",
+            "give the API servers' `--etcd-prefix`",
+        );
+    }
+    let words = |(form, counts): (&Form, &BTreeMap<&str, usize>)| {
+        let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        format!("{form}: {}", counts.join(", "))
+    };
+    let seen = |bad: bool| -> String {
+        let of = forms.0.iter().filter(|(form, _)| form.remedy().is_some() == bad);
+        of.map(words).collect::<Vec<_>>().join("; ")
+    };
+    match forms.0.keys().find_map(Form::remedy) {
+        None => Judged::pass(seen(false)),
+        Some(todo) => Judged::fail(format!("netsurgeon cannot read what is {}", seen(true)), todo),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn judged(values: &[&[u8]]) -> Judged {
+        let mut found = Forms::default();
+        for value in values {
+            found.take("services", value, Ok(false));
+        }
+        forms(&found)
+    }
+
+    #[test]
+    fn one_value_that_cannot_be_read_is_one_too_many() {
+        let plain: [&[u8]; 2] = [b"k8s\0", b"{\"kind\":\"Service\"}"];
+        let fine = judged(&plain);
+        assert_eq!(fine.seen, "JSON: 1 services; protobuf: 1 services");
+        assert_eq!(fine.verdict, Verdict::Pass);
+        let encrypted = judged(&[plain[0], b"k8s:enc:aescbc:v1:key1:xx"]);
+        assert_eq!(encrypted.verdict, Verdict::Fail);
+        assert!(
+            encrypted.seen.ends_with("encrypted (provider `aescbc`, key `key1`): 1 services"),
+            "{encrypted:?}"
+        );
+        assert!(encrypted.todo.contains("--encryption-config FILE"), "{encrypted:?}");
+        let kms = judged(&[b"k8s:enc:kms:v2:vault:xx"]);
+        assert!(kms.verdict == Verdict::Fail && kms.todo.contains("A KMS"), "{kms:?}");
+        let with_keys = |opened: Result<bool, SealError>| {
+            let mut found = Forms::default();
+            found.take("services", b"k8s:enc:aescbc:v1:key1:xx", opened);
+            forms(&found)
+        };
+        let opened = with_keys(Ok(true));
+        assert_eq!(
+            (opened.verdict, opened.seen.as_str()),
+            (Verdict::Pass, "aescbc, opened with the key `key1`: 1 services")
+        );
+        let shut = with_keys(Err(SealError("another secret".to_string())));
+        assert!(shut.verdict == Verdict::Fail && shut.seen.contains("another secret"), "{shut:?}");
+        let cbor = judged(&[&[0xd9, 0xd9, 0xf7, 0xa0]]);
+        assert!(cbor.verdict == Verdict::Fail && cbor.todo.contains("--storage-media-type"), "{cbor:?}");
+        assert_eq!(judged(&[b"\x01\x02"]).verdict, Verdict::Fail);
+        assert_eq!(judged(&[]).verdict, Verdict::Unknown);
+    }
+}
