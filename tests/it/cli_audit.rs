@@ -22,7 +22,11 @@ const FIXTURES: [(&str, &str); 5] = [
 fn audit(fixture: &str, old: &str) -> (i32, Value) {
     let output = run(&format!("audit {old} --snapshot testdata/{fixture}.snapshot.db -o json"));
     let code = output.status.code().expect("a status");
-    (code, serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{fixture}: {error}: {output:?}")))
+    (
+        code,
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{fixture}: {error}: {output:?}")),
+    )
 }
 
 fn findings(told: &Value) -> &[Value] {
@@ -38,9 +42,12 @@ fn every_address_of_every_service_is_found_in_every_era_and_encoding() {
     for (fixture, old) in FIXTURES {
         let (code, told) = audit(fixture, old);
         assert_eq!(code, 3, "{fixture}");
-        let services = run(&format!("inspect list --kind Service --snapshot testdata/{fixture}.snapshot.db -o json"));
+        let services =
+            run(&format!("inspect list --kind Service --snapshot testdata/{fixture}.snapshot.db -o json"));
         assert!(services.status.success(), "{services:?}");
-        let plan = run(&format!("renumber plan --to 10.200.0.0/16 --snapshot testdata/{fixture}.snapshot.db -o json"));
+        let plan = run(&format!(
+            "renumber plan --to 10.200.0.0/16 --snapshot testdata/{fixture}.snapshot.db -o json"
+        ));
         let plan: Value = serde_json::from_slice(&plan.stdout).expect("a plan");
         let is_of = |place: &str, path: &str, name: &str, found: &str| {
             findings(&told).iter().any(|finding| {
@@ -53,7 +60,8 @@ fn every_address_of_every_service_is_found_in_every_era_and_encoding() {
         let moves = plan["moves"].as_array().expect("moves");
         assert!(moves.len() > 8, "{fixture}");
         for candidate in moves {
-            let (name, address) = (text(candidate, "name"), candidate["old"][0].as_str().expect("an address"));
+            let (name, address) =
+                (text(candidate, "name"), candidate["old"][0].as_str().expect("an address"));
             assert!(is_of("service-address", "spec.clusterIP", name, address), "{fixture}: {candidate}");
             assert!(is_of("service-address", "spec.clusterIPs[0]", name, address), "{fixture}: {candidate}");
         }
@@ -84,9 +92,15 @@ fn a_range_that_nothing_is_in_is_clean() {
 #[test]
 fn the_table_says_what_to_do() {
     let told = tell("audit --old 10.96.0.10/32 --snapshot testdata/objects.snapshot.db");
-    assert!(told.contains("breaks-at-retirement (") && told.contains("service-address: the Service itself"), "{told}");
+    assert!(
+        told.contains("breaks-at-retirement (") && told.contains("service-address: the Service itself"),
+        "{told}"
+    );
     assert!(told.contains("Service kube-system/kube-dns") && told.contains("to do: move it"), "{told}");
-    assert!(told.contains("note: it was not looked at which Pods") && told.ends_with("--- exit status 3"), "{told}");
+    assert!(
+        told.contains("note: it was not looked at which Pods") && told.ends_with("--- exit status 3"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -95,15 +109,24 @@ fn wrong_usage_is_told() {
     assert!(tell("audit --host").contains("--old <CIDR>"));
     assert!(tell("audit --old 10.96.0.0/16 --root /x").contains("--host"));
     assert!(tell("audit --old 10.96.0.0/16 --host --snapshot x").contains("cannot be used with"));
-    let told = tell("audit --old 10.96.0.0/16 --etcd-prefix /nothing --snapshot testdata/objects.snapshot.db");
-    assert!(told.contains("there is nothing under the prefix `/nothing`") && told.ends_with("status 1"), "{told}");
+    let told =
+        tell("audit --old 10.96.0.0/16 --etcd-prefix /nothing --snapshot testdata/objects.snapshot.db");
+    assert!(
+        told.contains("there is nothing under the prefix `/nothing`") && told.ends_with("status 1"),
+        "{told}"
+    );
 }
 
 #[test]
 fn every_place_is_documented() {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/audit.md")).expect("the document");
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/audit.md"))
+        .expect("the document");
     for place in PLACES {
-        assert!(text.contains(&format!("| `{}` |", place.code)), "docs/audit.md does not have `{}`", place.code);
+        assert!(
+            text.contains(&format!("| `{}` |", place.code)),
+            "docs/audit.md does not have `{}`",
+            place.code
+        );
     }
     let codes: BTreeSet<&str> = PLACES.iter().map(|place| place.code).collect();
     assert_eq!(codes.len(), PLACES.len(), "codes are unique");
@@ -111,12 +134,27 @@ fn every_place_is_documented() {
 
 /// Files of a node, each with an address, the line that it is in, and what it is.
 const FILES: [(&str, &str, u64, &str); 13] = [
-    ("etc/cni/net.d/calico-kubeconfig", "clusters:\n- cluster:\n    server: https://10.96.0.1:443\n", 3, "cni-file"),
+    (
+        "etc/cni/net.d/calico-kubeconfig",
+        "clusters:\n- cluster:\n    server: https://10.96.0.1:443\n",
+        3,
+        "cni-file",
+    ),
     ("etc/cni/net.d/multus.d/multus.kubeconfig", "a: 1\nserver: https://[fd00:96::1]:443\n", 2, "cni-file"),
     ("var/lib/kubelet/config.yaml", "clusterDNS:\n- 10.96.0.10\n", 2, "kubelet-file"),
-    ("var/lib/kubelet/kubeadm-flags.env", "X=1\nKUBELET_KUBEADM_ARGS=\"--cluster-dns=10.96.0.10\"\n", 2, "kubelet-file"),
+    (
+        "var/lib/kubelet/kubeadm-flags.env",
+        "X=1\nKUBELET_KUBEADM_ARGS=\"--cluster-dns=10.96.0.10\"\n",
+        2,
+        "kubelet-file",
+    ),
     ("etc/default/kubelet", "\nKUBELET_EXTRA_ARGS=--cluster-dns=10.96.0.10\n", 2, "kubelet-file"),
-    ("etc/kubernetes/manifests/kube-apiserver.yaml", "a\n    - --service-cluster-ip-range=10.96.0.0/16\n", 2, "static-pod"),
+    (
+        "etc/kubernetes/manifests/kube-apiserver.yaml",
+        "a\n    - --service-cluster-ip-range=10.96.0.0/16\n",
+        2,
+        "static-pod",
+    ),
     ("etc/kubernetes/scheduler.conf", "clusters:\n  server: https://10.96.0.1\n", 2, "kubeconfig"),
     (
         "etc/systemd/system/containerd.service.d/http-proxy.conf",

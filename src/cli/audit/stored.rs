@@ -91,13 +91,13 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
 fn say(context: &Context, told: &Told<'_>) {
     for unread in &told.unread {
         let how = match unread.reason {
-            "encrypted" => "are encrypted",
-            "cbor" => "are stored as CBOR",
-            _ => "are no objects that can be read",
+            "cbor" => "CBOR",
+            "broken" => "broken, or no object",
+            reason => reason,
         };
         let first = unread.keys.first().map(String::as_str).unwrap_or_default();
         context.output.warn(&format!(
-            "the audit is not complete: {} {how}; the first is `{first}`",
+            "the audit is not complete: {} could not be read ({how}); the first is `{first}`",
             counted(unread.count, "value", "values")
         ));
     }
