@@ -166,7 +166,7 @@ pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
         _ if text.contains("no_proxy") => &t::NO_PROXY,
         path if path.starts_with("etc/cni/") => &t::CNI_FILE,
         path if path.starts_with("etc/kubernetes/manifests/") => &t::STATIC_POD,
-        path if path.starts_with("etc/kubernetes/") && path.ends_with(".conf") => &t::KUBECONFIG,
+        path if path.starts_with("etc/kubernetes/") && !path.contains("kubelet-config") => &t::KUBECONFIG,
         path if path.contains("kubelet") => &t::KUBELET_FILE,
         path if path.starts_with("etc/rancher/") => &t::DISTRIBUTION_FILE,
         path if path.contains("resolv") || path.contains("dnsmasq") => &t::RESOLVER,

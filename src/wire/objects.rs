@@ -83,6 +83,7 @@ pub fn type_of(value: &[u8]) -> Result<TypeMeta<'_>, WireError> {
 }
 
 /// An object without its envelope.
+#[derive(Clone, Copy)]
 pub(super) enum Opened<'a> {
     Protobuf(&'a [u8]),
     Json(&'a str),

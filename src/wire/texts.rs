@@ -247,7 +247,7 @@ mod tests {
     fn told(value: &[u8]) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let mut seen = |way: &Way<'_>, text: &[u8]| {
-            all.push((way.to_string(), String::from_utf8_lossy(text).into_owned()))
+            all.push((way.to_string(), String::from_utf8_lossy(text).into_owned()));
         };
         each(value, &mut seen).unwrap();
         all

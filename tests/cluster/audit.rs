@@ -167,12 +167,15 @@ fn networking() -> Vec<Value> {
             json!({"webhooks": [hook]}),
         )),
         annotated(
-            service("applied", json!({"ports": port})),
+            service("applied", json!({"ports": port, "clusterIP": "10.200.0.50"})),
             "kubectl.kubernetes.io/last-applied-configuration",
             &applied,
         ),
         service("outside", json!({"type": "ExternalName", "externalName": "10.96.7.17"})),
-        service("external", json!({"ports": port, "externalIPs": ["10.96.7.19"]})),
+        service(
+            "external",
+            json!({"ports": port, "clusterIP": "10.200.0.51", "externalIPs": ["10.96.7.19"]}),
+        ),
         object(
             "v1",
             "Endpoints",
