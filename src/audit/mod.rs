@@ -111,9 +111,43 @@ pub struct Finding {
     pub todo: &'static str,
 }
 
-/// Returns in which line an offset is, from 1; `None` in a text of one line.
-pub fn line_of(text: &[u8], offset: usize) -> Option<usize> {
-    let before = text.get(..offset).unwrap_or_default();
-    let is_end = |byte: &&u8| **byte == b'\n';
-    text.contains(&b'\n').then(|| before.iter().filter(is_end).count().saturating_add(1))
+/// So much of a text before and after a hit is looked at for what it means; texts without lines may be long.
+const BEFORE: usize = 1024;
+const AFTER: usize = 64;
+
+/// Something found in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located<'t> {
+    /// What, and where.
+    pub hit: Hit,
+    /// In which line, from 1; `None` in a text of one line.
+    pub line: Option<usize>,
+    /// What stands in that line, as far as it is near.
+    pub near: &'t [u8],
+}
+
+/// Finds everything in a text, with its line.
+pub fn lines<'t>(old: &Old, text: &'t [u8]) -> Vec<Located<'t>> {
+    let has_lines = text.contains(&b'\n');
+    let (mut line, mut counted) = (1_usize, 0);
+    let place = |hit: Hit| {
+        let passed = text.get(counted..hit.start).unwrap_or_default();
+        line = line.saturating_add(passed.split(|byte| *byte == b'\n').count().saturating_sub(1));
+        counted = hit.start;
+        Located { line: has_lines.then_some(line), near: near(text, hit.start), hit }
+    };
+    old.hits(text).into_iter().map(place).collect()
+}
+
+fn near(text: &[u8], at: usize) -> &[u8] {
+    let before = text.get(at.saturating_sub(BEFORE)..at).unwrap_or_default();
+    let after = text.get(at..).unwrap_or_default();
+    let back = before.iter().rev().take_while(|byte| **byte != b'\n').count();
+    let on = after.iter().take(AFTER).take_while(|byte| **byte != b'\n').count();
+    text.get(at.saturating_sub(back)..at.saturating_add(on)).unwrap_or_default()
+}
+
+/// Returns a name that somebody else chose without what a terminal would take for commands.
+pub fn plain(name: &str) -> String {
+    name.replace(char::is_control, "?")
 }

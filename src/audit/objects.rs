@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use super::places::{self, Site};
 use super::pods::{self, Given};
 use super::scan::{Form, Hit, Old};
-use super::{Finding, Place, Subject, line_of};
+use super::{Finding, Located, Place, Subject, lines, plain};
 use crate::store::Record;
 use crate::survey::Layout;
 use crate::wire::envelope::PROTOBUF_MAGIC;
@@ -66,7 +66,7 @@ struct Raw {
     hit: Hit,
     line: Option<usize>,
     text: Vec<u8>,
-    /// Where in the value, to know what was found in two ways.
+    /// Where in the text, if it stands there as it is.
     offset: Option<usize>,
 }
 
@@ -129,15 +129,16 @@ impl<'a> Audit<'a> {
 
     fn look(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let mut raw: Vec<Raw> = Vec::new();
+        // Where in the value, to know what was found in two ways.
+        let mut places = BTreeSet::new();
         let start = record.value.as_ptr() as usize;
         let mut seen = |way: &Way<'_>, text: &[u8]| {
             if self.old.may_say(text) {
                 let place = (text.as_ptr() as usize).checked_sub(start).filter(|at| *at < record.value.len());
                 for found in read(self.old, way, text) {
                     let offset = place.and_then(|place| place.checked_add(found.offset?));
-                    let is_again = |other: &Raw| offset.is_some() && other.offset == offset;
-                    if !raw.iter().any(is_again) {
-                        raw.push(Raw { offset, ..found });
+                    if offset.is_none_or(|offset| places.insert(offset)) {
+                        raw.push(found);
                     }
                 }
             }
@@ -212,12 +213,12 @@ fn is_foreign(api_version: &str) -> bool {
     group.contains('.') && !is_own
 }
 
-/// Takes the content of a Secret's copies out of a way: its keys are told, no more.
+/// Takes what is of a Secret's content out of a way: its keys and its annotations are told, and nothing within them.
 fn without_content(path: &str) -> String {
-    let end = path
-        .find("last-applied-configuration]")
-        .map(|at| at.saturating_add("last-applied-configuration]".len()));
-    path.get(..end.unwrap_or(path.len())).unwrap_or(path).to_string()
+    match path.split_once(']') {
+        Some((key, _)) => format!("{key}]"),
+        None => path.split('.').take(2).collect::<Vec<_>>().join("."),
+    }
 }
 
 /// Puts a finding together.
@@ -258,22 +259,14 @@ fn read(old: &Old, way: &Way<'_>, text: &[u8]) -> Vec<Raw> {
 }
 
 fn read_plain(old: &Old, way: &Way<'_>, text: &[u8]) -> Vec<Raw> {
-    let raw = |hit: Hit| Raw {
-        path: way.to_string(),
-        line: line_of(text, hit.start),
-        text: line_at(text, hit.start).to_vec(),
-        offset: Some(hit.start),
-        hit,
+    let raw = |located: Located<'_>| Raw {
+        path: plain(&way.to_string()),
+        line: located.line,
+        text: located.near.to_vec(),
+        offset: Some(located.hit.start),
+        hit: located.hit,
     };
-    old.hits(text).into_iter().map(raw).collect()
-}
-
-/// Returns the line that an offset is in.
-pub fn line_at(text: &[u8], offset: usize) -> &[u8] {
-    let (before, after) = text.split_at_checked(offset).unwrap_or((text, &[]));
-    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1));
-    let rest = after.iter().position(|byte| *byte == b'\n').unwrap_or(after.len());
-    text.get(start..offset.saturating_add(rest)).unwrap_or_default()
+    lines(old, text).into_iter().map(raw).collect()
 }
 
 #[cfg(test)]

@@ -57,6 +57,12 @@ fn of_secrets_only_the_key_is_told() {
         ["metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", "data[url]"]
     );
     assert!(findings.iter().all(|finding| finding.found.is_none()));
+    // {"auths":{"10.96.0.77:5000":{}}}
+    let registry = r#"{"kind":"Secret","metadata":{"name":"s"},"data":{".dockerconfigjson":"eyJhdXRocyI6eyIxMC45Ni4wLjc3OjUwMDAiOnt9fX0="}}"#;
+    assert_eq!(
+        found("/registry/secrets/x/s", registry),
+        [("data[.dockerconfigjson]".to_string(), "secret", None)]
+    );
 }
 
 #[test]
@@ -100,4 +106,17 @@ fn what_cannot_be_read_is_counted() {
     );
     let (_, findings, unread) = audited("/registry/events/a/b", b"k8s:enc:aescbc:v1:k:10.96.0.1");
     assert!(findings.is_empty() && unread.is_empty(), "events are skipped");
+}
+
+#[test]
+fn a_text_full_of_addresses_takes_time_in_proportion() {
+    let line =
+        (0..40_000).map(|number| format!("10.96.{}.{}", number % 256, number / 256)).collect::<Vec<_>>();
+    for separator in [",", "\n"] {
+        let data = serde_json::json!({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": line.join(separator)}});
+        let (_, findings, _) = audited("/registry/configmaps/x/c", data.to_string().as_bytes());
+        assert_eq!(findings.len(), line.len());
+        let last = if separator == "," { None } else { Some(line.len()) };
+        assert_eq!(findings.last().unwrap().line, last);
+    }
 }

@@ -78,6 +78,7 @@ fn of_kind(site: &Site<'_>) -> Option<&'static Place> {
         "Service" if site.has("spec.clusterIP") => &t::SERVICE_ADDRESS,
         "Service" if site.has("spec.externalIPs") => &t::EXTERNAL_IP,
         "Service" if site.has("spec.externalName") => &t::EXTERNAL_NAME,
+        "Service" if site.has("spec.loadBalancer") => &t::LOAD_BALANCER,
         "Service" | "Ingress" if site.has("status") => &t::PUBLISHED_STATUS,
         "IPAddress" => &t::ADDRESS_OBJECT,
         "ServiceCIDR" if site.has("status") => return None,

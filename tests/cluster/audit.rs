@@ -24,7 +24,7 @@ async fn start() -> Cluster {
     Cluster::start(options).await
 }
 
-fn object(api_version: &str, kind: &str, name: &str, body: Value) -> Value {
+fn object(api_version: &str, kind: &str, name: &str, body: &Value) -> Value {
     let mut whole =
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "default"}});
     for (member, value) in body.as_object().expect("an object") {
@@ -49,7 +49,7 @@ fn annotated(mut whole: Value, name: &str, text: &str) -> Value {
 }
 
 fn config_map(name: &str, key: &str, text: &str) -> Value {
-    object("v1", "ConfigMap", name, json!({"data": {key: text}}))
+    object("v1", "ConfigMap", name, &json!({"data": {key: text}}))
 }
 
 fn template(pod: &Value) -> Value {
@@ -82,10 +82,10 @@ fn configurations() -> Vec<Value> {
             "v1",
             "Secret",
             "db",
-            json!({"stringData": {"url": format!("postgres://u:{PASSWORD}@10.96.7.8:5432")}}),
+            &json!({"stringData": {"url": format!("postgres://u:{PASSWORD}@10.96.7.8:5432")}}),
         ),
         annotated(
-            object("v1", "Secret", "copy", json!({})),
+            object("v1", "Secret", "copy", &json!({})),
             "kubectl.kubernetes.io/last-applied-configuration",
             &json!({"stringData": {"url": format!("{PASSWORD}@10.96.7.8")}}).to_string(),
         ),
@@ -93,7 +93,7 @@ fn configurations() -> Vec<Value> {
             "v1",
             "Event",
             "noise",
-            json!({"involvedObject": {"kind": "Pod", "namespace": "default", "name": "x"}, "message": "10.96.7.99"}),
+            &json!({"involvedObject": {"kind": "Pod", "namespace": "default", "name": "x"}, "message": "10.96.7.99"}),
         ),
     ]
 }
@@ -123,20 +123,20 @@ fn workloads() -> Vec<Value> {
     cron.as_object_mut().expect("members").remove("selector");
     let server = container(json!({"command": ["kube-apiserver", "--service-cluster-ip-range=10.96.0.0/16"]}));
     vec![
-        object("apps/v1", "Deployment", "web", json!({"spec": web})),
-        system(object("apps/v1", "DaemonSet", "node-local-dns", json!({"spec": cache}))),
+        object("apps/v1", "Deployment", "web", &json!({"spec": web})),
+        system(object("apps/v1", "DaemonSet", "node-local-dns", &json!({"spec": cache}))),
         object(
             "batch/v1",
             "CronJob",
             "cron",
-            json!({"spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": cron}}}),
+            &json!({"spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": cron}}}),
         ),
-        object("v1", "Pod", "kube-apiserver-n1", json!({"spec": {"containers": [server]}})),
+        object("v1", "Pod", "kube-apiserver-n1", &json!({"spec": {"containers": [server]}})),
         object(
             "apps/v1",
             "ControllerRevision",
             "rev",
-            json!({"revision": 1, "data": {"spec": {"x": "10.96.7.21"}}}),
+            &json!({"revision": 1, "data": {"spec": {"x": "10.96.7.21"}}}),
         ),
     ]
 }
@@ -144,7 +144,7 @@ fn workloads() -> Vec<Value> {
 fn networking() -> Vec<Value> {
     let peers = json!([{"to": [{"ipBlock": {"cidr": "10.96.0.0/16", "except": ["10.96.7.0/24"]}}]}]);
     let hook = json!({"name": "hook.example.com", "clientConfig": {"url": "https://10.96.7.13/v"}, "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"});
-    let service = |name: &str, spec: Value| object("v1", "Service", name, json!({"spec": spec}));
+    let service = |name: &str, spec: Value| object("v1", "Service", name, &json!({"spec": spec}));
     let port = json!([{"port": 80}]);
     let applied = json!({"spec": {"clusterIP": "10.96.7.14"}}).to_string();
     vec![
@@ -152,19 +152,19 @@ fn networking() -> Vec<Value> {
             "networking.k8s.io/v1",
             "ServiceCIDR",
             "old",
-            json!({"spec": {"cidrs": ["10.96.0.0/16"]}}),
+            &json!({"spec": {"cidrs": ["10.96.0.0/16"]}}),
         )),
         object(
             "networking.k8s.io/v1",
             "NetworkPolicy",
             "np",
-            json!({"spec": {"podSelector": {}, "egress": peers}}),
+            &json!({"spec": {"podSelector": {}, "egress": peers}}),
         ),
         without_namespace(object(
             "admissionregistration.k8s.io/v1",
             "ValidatingWebhookConfiguration",
             "hook",
-            json!({"webhooks": [hook]}),
+            &json!({"webhooks": [hook]}),
         )),
         annotated(
             service("applied", json!({"ports": port, "clusterIP": "10.200.0.50"})),
@@ -180,16 +180,16 @@ fn networking() -> Vec<Value> {
             "v1",
             "Endpoints",
             "legacy",
-            json!({"subsets": [{"addresses": [{"ip": "10.96.7.15"}], "ports": port}]}),
+            &json!({"subsets": [{"addresses": [{"ip": "10.96.7.15"}], "ports": port}]}),
         ),
         object(
             "discovery.k8s.io/v1",
             "EndpointSlice",
             "manual",
-            json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.96.7.16"]}]}),
+            &json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.96.7.16"]}]}),
         ),
         without_namespace(annotated(
-            object("v1", "Node", "n1", json!({})),
+            object("v1", "Node", "n1", &json!({})),
             "example.com/route",
             "10.96.0.0/16 via 192.0.2.1",
         )),
@@ -197,7 +197,7 @@ fn networking() -> Vec<Value> {
             "networking.k8s.io/v1",
             "Ingress",
             "in",
-            json!({"spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}}),
+            &json!({"spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}}),
         ),
     ]
 }
@@ -228,7 +228,7 @@ async fn plant(cluster: &Cluster) {
         "v1",
         "Service",
         "born",
-        json!({"spec": {"clusterIP": "10.96.7.20", "ports": [{"port": 80}]}}),
+        &json!({"spec": {"clusterIP": "10.96.7.20", "ports": [{"port": 80}]}}),
     );
     create(cluster, &born).await;
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.96.7.18"}]}}});
@@ -375,7 +375,7 @@ async fn pods_older_than_a_move_are_found_where_a_journal_tells() {
     let audit = ["audit", "--old", "10.200.0.0/16", "-o", "json"];
     for (name, started) in [("elder", "2020-01-01T00:00:00Z"), ("younger", "2999-01-01T00:00:00Z")] {
         let pod = json!({"containers": [{"name": "app", "image": "example.com/a:1"}]});
-        create(&cluster, &object("v1", "Pod", name, json!({"spec": pod}))).await;
+        create(&cluster, &object("v1", "Pod", name, &json!({"spec": pod}))).await;
         let running = json!({"running": {"startedAt": started}});
         let container = json!({"name": "app", "image": "a", "imageID": "", "ready": true, "restartCount": 0, "state": running});
         let status =

@@ -24,6 +24,9 @@ places! {
     EXTERNAL_NAME = "service-external-name", BreaksAtRetirement,
         "the name of the Service stands for an old address",
         "let `spec.externalName` be the name of the other Service";
+    LOAD_BALANCER = "service-load-balancer", BreaksAtRetirement,
+        "a load balancer is told of the old range: whom it lets in, or which address it has",
+        "put the new range or address there";
     PUBLISHED_STATUS = "published-status", BreaksAtRetirement,
         "a controller has published an old address as the way in, which external DNS may have taken over",
         "see that the controller writes it anew; restart it if it does not";

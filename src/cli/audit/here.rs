@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{AuditArgs, counts, text};
-use crate::audit::objects::{finding, line_at};
-use crate::audit::{Finding, Old, Place, Subject, line_of, places};
+use crate::audit::objects::finding;
+use crate::audit::{Finding, Old, Place, Subject, lines, places, plain};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
@@ -75,10 +75,10 @@ fn say(context: &Context, looked: &Looked, findings: &[Finding]) {
 
 /// Returns what something says; of what stands around it nothing.
 fn judge(old: &Old, item: Item<'_>) -> Vec<Finding> {
-    let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: process.name.clone() };
+    let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: plain(&process.name) };
     match item {
         Item::File { path, content } => {
-            let subject = Subject::File { file: path.to_string() };
+            let subject = Subject::File { file: plain(path) };
             found(old, content, &subject, "", |line| places::of_file(path, line))
         }
         Item::Resolver { process, content } => {
@@ -101,10 +101,9 @@ fn found(
     if !old.may_say(content) {
         return Vec::new();
     }
-    let hits = old.hits(content).into_iter().map(|hit| {
-        let place = place(line_at(content, hit.start));
-        let at = (path.to_string(), line_of(content, hit.start));
-        finding(place, subject.clone(), at, (hit.form, Some(hit.found)))
+    let hits = lines(old, content).into_iter().map(|located| {
+        let (place, at) = (place(located.near), (plain(path), located.line));
+        finding(place, subject.clone(), at, (located.hit.form, Some(located.hit.found)))
     });
     hits.collect()
 }
