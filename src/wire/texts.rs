@@ -160,15 +160,20 @@ fn known_field(content: &[u8], kind: &FieldType, way: &Way<'_>, depth: usize, se
             message(content, schema::message(name), way, depth.saturating_sub(1), seen);
         }
         FieldType::MapOfText | FieldType::MapOfBytes if broken(content).is_none() => {
-            let part = |number: u32| {
-                let mut fields = protobuf::fields(content).flatten();
-                fields.find(|field| field.number == number).and_then(|field: RawField<'_>| field.bytes())
-            };
-            let key = part(1).unwrap_or_default();
+            let mut fields = protobuf::fields(content).flatten();
+            let key = fields.find(|field| field.number == 1).and_then(|field: RawField<'_>| field.bytes());
+            let key = key.unwrap_or_default();
             let shown = String::from_utf8_lossy(key);
             let way = way.then(Step::Entry(&shown));
             seen(&way, key);
-            seen(&way, part(2).unwrap_or_default());
+            for field in protobuf::fields(content).flatten() {
+                match (field.number, field.bytes()) {
+                    (1, _) | (_, None) => {}
+                    (2, Some(value)) => seen(&way, value),
+                    // An entry has no other fields, but a broken value may.
+                    (number, Some(other)) => guess(other, &way.then(Step::Number(number)), depth, seen),
+                }
+            }
         }
         _ => seen(way, content),
     }
