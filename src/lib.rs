@@ -8,6 +8,7 @@
 //! cli                    one file per command; the only place that prints
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! preflight              whether a cluster is ready, judged by what was seen of it
+//! audit                  what still says an address of an old range
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
 //! encryption             values encrypted at rest: opened and sealed with the API server's own configuration
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
@@ -16,6 +17,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
+pub mod audit;
 pub mod certs;
 pub mod cli;
 pub mod cluster;

@@ -12,6 +12,7 @@ pub mod report;
 pub mod source;
 
 mod announce;
+mod audit;
 mod certs;
 mod completions;
 mod controlplane;
@@ -93,6 +94,7 @@ enum Command {
     Operation(operation::OperationArgs),
     Lock(lock::LockArgs),
     Unlock(lock::UnlockArgs),
+    Audit(audit::AuditArgs),
     Ranges(ranges::RangesArgs),
     Inspect(inspect::InspectArgs),
     Certs(certs::CertsArgs),
@@ -199,6 +201,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Operation(args) => operation::run(context, args).await,
         Command::Lock(args) => lock::lock(context, args).await,
         Command::Unlock(args) => lock::unlock(context, args).await,
+        Command::Audit(args) => audit::run(context, args).await,
         Command::Ranges(args) => ranges::run(context, args).await,
         Command::Inspect(args) => inspect::run(context, args).await,
         Command::Certs(args) => certs::run(context, args).await,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::intention::{Move, Renumbering};
 use super::verify::Phase;
 use crate::host::conntrack::Flow;
-use crate::operation::{State, StepId};
+use crate::operation::{Record, State, StepId};
 
 /// A port of an old address that is in use, or was a moment ago.
 #[derive(Debug, Clone, Serialize)]
@@ -52,6 +52,22 @@ pub struct Count {
 pub fn given_up(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> BTreeMap<IpAddr, &Move> {
     let has_moved = |candidate: &&Move| Phase::of(candidate, &state) != Phase::Waiting;
     work.moves.iter().filter(has_moved).map(|candidate| (candidate.old_address, candidate)).collect()
+}
+
+/// Returns the Services that have moved, each with when it gave its old address up, in seconds since 1970; `record` tells
+/// the record of a step.
+pub fn given_up_when<'w, 'j>(
+    work: &'w Renumbering,
+    record: impl Fn(&StepId) -> Option<&'j Record>,
+) -> Vec<(&'w Move, i64)> {
+    let state =
+        |step: &StepId| record(step).map(|record| record.state).filter(|state| *state != State::Reset);
+    let when = |candidate: &'w Move| {
+        let history = &record(&candidate.step("flip"))?.history;
+        let (_, time) = history.iter().rfind(|(state, _)| *state == State::Done)?;
+        Some((candidate, *time))
+    };
+    given_up(work, state).into_values().filter_map(when).collect()
 }
 
 /// Returns which of these addresses are in use, those with most open connections first.

@@ -662,6 +662,84 @@ pub struct CustomResourceDefinitionV1beta1 {
     #[serde(rename = "spec")]
     pub spec: ::core::option::Option<CustomResourceDefinitionSpecV1beta1>,
 }
+/// A Pod, read for when what it was given at its start was made: its sandbox, and the environment of its containers.
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartedPod {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "metadata")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "spec")]
+    pub spec: ::core::option::Option<StartedPodSpec>,
+    #[prost(message, optional, tag = "3")]
+    #[serde(rename = "status")]
+    pub status: ::core::option::Option<StartedPodStatus>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartedPodSpec {
+    #[prost(string, optional, tag = "6")]
+    #[serde(rename = "dnsPolicy")]
+    pub dns_policy: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bool, optional, tag = "11")]
+    #[serde(rename = "hostNetwork")]
+    pub host_network: ::core::option::Option<bool>,
+    #[prost(bool, optional, tag = "30")]
+    #[serde(rename = "enableServiceLinks")]
+    pub enable_service_links: ::core::option::Option<bool>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartedPodStatus {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "phase")]
+    pub phase: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "7")]
+    #[serde(rename = "startTime")]
+    #[serde(deserialize_with = "crate::wire::json::time")]
+    pub start_time: ::core::option::Option<Time>,
+    #[prost(message, repeated, tag = "8")]
+    #[serde(rename = "containerStatuses")]
+    pub container_statuses: ::prost::alloc::vec::Vec<ContainerStatus>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerStatus {
+    #[prost(string, optional, tag = "1")]
+    #[serde(rename = "name")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "state")]
+    pub state: ::core::option::Option<ContainerState>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerState {
+    #[prost(message, optional, tag = "2")]
+    #[serde(rename = "running")]
+    pub running: ::core::option::Option<ContainerStateRunning>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerStateRunning {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "startedAt")]
+    #[serde(deserialize_with = "crate::wire::json::time")]
+    pub started_at: ::core::option::Option<Time>,
+}
 
 /// Every message of `proto/`: name, then number, JSON name and type of each field.
 pub static SCHEMA: &[Message] = &[
@@ -686,12 +764,70 @@ pub static SCHEMA: &[Message] = &[
     ("ConfigMap", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "data", FieldType::MapOfText),
+        (3, "binaryData", FieldType::MapOfBytes),
+        (4, "immutable", FieldType::Bool),
     ]),
     ("Container", &[
         (1, "name", FieldType::Text),
         (2, "image", FieldType::Text),
         (3, "command", FieldType::List(&FieldType::Text)),
         (4, "args", FieldType::List(&FieldType::Text)),
+        (5, "workingDir", FieldType::Text),
+        (6, "ports", FieldType::List(&FieldType::Message("ContainerPort"))),
+        (7, "env", FieldType::List(&FieldType::Message("EnvVar"))),
+        (12, "lifecycle", FieldType::Message("Lifecycle")),
+        (13, "terminationMessagePath", FieldType::Text),
+        (14, "imagePullPolicy", FieldType::Text),
+        (16, "stdin", FieldType::Bool),
+        (17, "stdinOnce", FieldType::Bool),
+        (18, "tty", FieldType::Bool),
+        (19, "envFrom", FieldType::List(&FieldType::Message("EnvFromSource"))),
+        (20, "terminationMessagePolicy", FieldType::Text),
+        (24, "restartPolicy", FieldType::Text),
+    ]),
+    ("ContainerPort", &[
+        (1, "name", FieldType::Text),
+        (2, "hostPort", FieldType::Int),
+        (3, "containerPort", FieldType::Int),
+        (4, "protocol", FieldType::Text),
+        (5, "hostIP", FieldType::Text),
+    ]),
+    ("ContainerState", &[
+        (2, "running", FieldType::Message("ContainerStateRunning")),
+    ]),
+    ("ContainerStateRunning", &[
+        (1, "startedAt", FieldType::Message("Time")),
+    ]),
+    ("ContainerStatus", &[
+        (1, "name", FieldType::Text),
+        (2, "state", FieldType::Message("ContainerState")),
+        (3, "lastState", FieldType::Message("ContainerState")),
+        (4, "ready", FieldType::Bool),
+        (5, "restartCount", FieldType::Int),
+        (6, "image", FieldType::Text),
+        (7, "imageID", FieldType::Text),
+        (8, "containerID", FieldType::Text),
+        (9, "started", FieldType::Bool),
+        (15, "stopSignal", FieldType::Text),
+    ]),
+    ("ControllerRevision", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "data", FieldType::Message("RawExtension")),
+        (3, "revision", FieldType::Int),
+    ]),
+    ("CronJob", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("CronJobSpec")),
+    ]),
+    ("CronJobSpec", &[
+        (1, "schedule", FieldType::Text),
+        (2, "startingDeadlineSeconds", FieldType::Int),
+        (3, "concurrencyPolicy", FieldType::Text),
+        (4, "suspend", FieldType::Bool),
+        (5, "jobTemplate", FieldType::Message("JobTemplateSpec")),
+        (6, "successfulJobsHistoryLimit", FieldType::Int),
+        (7, "failedJobsHistoryLimit", FieldType::Int),
+        (8, "timeZone", FieldType::Text),
     ]),
     ("CustomResourceConversion", &[
         (1, "strategy", FieldType::Text),
@@ -715,8 +851,84 @@ pub static SCHEMA: &[Message] = &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "spec", FieldType::Message("CustomResourceDefinitionSpecV1beta1")),
     ]),
+    ("DaemonSet", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("DaemonSetSpec")),
+    ]),
+    ("DaemonSetSpec", &[
+        (2, "template", FieldType::Message("PodTemplateSpec")),
+        (4, "minReadySeconds", FieldType::Int),
+        (6, "revisionHistoryLimit", FieldType::Int),
+    ]),
+    ("Deployment", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("DeploymentSpec")),
+    ]),
+    ("DeploymentSpec", &[
+        (1, "replicas", FieldType::Int),
+        (3, "template", FieldType::Message("PodTemplateSpec")),
+        (5, "minReadySeconds", FieldType::Int),
+        (6, "revisionHistoryLimit", FieldType::Int),
+        (7, "paused", FieldType::Bool),
+        (9, "progressDeadlineSeconds", FieldType::Int),
+    ]),
+    ("Endpoint", &[
+        (1, "addresses", FieldType::List(&FieldType::Text)),
+        (3, "hostname", FieldType::Text),
+        (4, "targetRef", FieldType::Message("ObjectReference")),
+        (5, "deprecatedTopology", FieldType::MapOfText),
+        (6, "nodeName", FieldType::Text),
+        (7, "zone", FieldType::Text),
+    ]),
+    ("EndpointAddress", &[
+        (1, "ip", FieldType::Text),
+        (2, "targetRef", FieldType::Message("ObjectReference")),
+        (3, "hostname", FieldType::Text),
+        (4, "nodeName", FieldType::Text),
+    ]),
+    ("EndpointSlice", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "endpoints", FieldType::List(&FieldType::Message("Endpoint"))),
+        (4, "addressType", FieldType::Text),
+    ]),
+    ("EndpointSubset", &[
+        (1, "addresses", FieldType::List(&FieldType::Message("EndpointAddress"))),
+        (2, "notReadyAddresses", FieldType::List(&FieldType::Message("EndpointAddress"))),
+    ]),
+    ("Endpoints", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "subsets", FieldType::List(&FieldType::Message("EndpointSubset"))),
+    ]),
+    ("EnvFromSource", &[
+        (1, "prefix", FieldType::Text),
+    ]),
+    ("EnvVar", &[
+        (1, "name", FieldType::Text),
+        (2, "value", FieldType::Text),
+    ]),
+    ("ExecAction", &[
+        (1, "command", FieldType::List(&FieldType::Text)),
+    ]),
     ("FieldsV1", &[
         (1, "raw", FieldType::Text),
+    ]),
+    ("HTTPGetAction", &[
+        (1, "path", FieldType::Text),
+        (2, "port", FieldType::Message("IntOrString")),
+        (3, "host", FieldType::Text),
+        (4, "scheme", FieldType::Text),
+        (5, "httpHeaders", FieldType::List(&FieldType::Message("HTTPHeader"))),
+    ]),
+    ("HTTPHeader", &[
+        (1, "name", FieldType::Text),
+        (2, "value", FieldType::Text),
+    ]),
+    ("HostAlias", &[
+        (1, "ip", FieldType::Text),
+        (2, "hostnames", FieldType::List(&FieldType::Text)),
+    ]),
+    ("HostIP", &[
+        (1, "ip", FieldType::Text),
     ]),
     ("IPAddress", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
@@ -725,10 +937,74 @@ pub static SCHEMA: &[Message] = &[
     ("IPAddressSpec", &[
         (1, "parentRef", FieldType::Message("ParentReference")),
     ]),
+    ("IPBlock", &[
+        (1, "cidr", FieldType::Text),
+        (2, "except", FieldType::List(&FieldType::Text)),
+    ]),
+    ("Ingress", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("IngressSpec")),
+        (3, "status", FieldType::Message("IngressStatus")),
+    ]),
+    ("IngressLoadBalancerIngress", &[
+        (1, "ip", FieldType::Text),
+        (2, "hostname", FieldType::Text),
+    ]),
+    ("IngressLoadBalancerStatus", &[
+        (1, "ingress", FieldType::List(&FieldType::Message("IngressLoadBalancerIngress"))),
+    ]),
+    ("IngressRule", &[
+        (1, "host", FieldType::Text),
+    ]),
+    ("IngressSpec", &[
+        (2, "tls", FieldType::List(&FieldType::Message("IngressTLS"))),
+        (3, "rules", FieldType::List(&FieldType::Message("IngressRule"))),
+        (4, "ingressClassName", FieldType::Text),
+    ]),
+    ("IngressStatus", &[
+        (1, "loadBalancer", FieldType::Message("IngressLoadBalancerStatus")),
+    ]),
+    ("IngressTLS", &[
+        (1, "hosts", FieldType::List(&FieldType::Text)),
+        (2, "secretName", FieldType::Text),
+    ]),
     ("IntOrString", &[
         (1, "type", FieldType::Int),
         (2, "intVal", FieldType::Int),
         (3, "strVal", FieldType::Text),
+    ]),
+    ("Job", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("JobSpec")),
+    ]),
+    ("JobSpec", &[
+        (1, "parallelism", FieldType::Int),
+        (2, "completions", FieldType::Int),
+        (3, "activeDeadlineSeconds", FieldType::Int),
+        (5, "manualSelector", FieldType::Bool),
+        (6, "template", FieldType::Message("PodTemplateSpec")),
+        (7, "backoffLimit", FieldType::Int),
+        (8, "ttlSecondsAfterFinished", FieldType::Int),
+        (9, "completionMode", FieldType::Text),
+        (10, "suspend", FieldType::Bool),
+        (12, "backoffLimitPerIndex", FieldType::Int),
+        (13, "maxFailedIndexes", FieldType::Int),
+        (14, "podReplacementPolicy", FieldType::Text),
+        (15, "managedBy", FieldType::Text),
+    ]),
+    ("JobTemplateSpec", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("JobSpec")),
+    ]),
+    ("Lifecycle", &[
+        (1, "postStart", FieldType::Message("LifecycleHandler")),
+        (2, "preStop", FieldType::Message("LifecycleHandler")),
+        (3, "stopSignal", FieldType::Text),
+    ]),
+    ("LifecycleHandler", &[
+        (1, "exec", FieldType::Message("ExecAction")),
+        (2, "httpGet", FieldType::Message("HTTPGetAction")),
+        (3, "tcpSocket", FieldType::Message("TCPSocketAction")),
     ]),
     ("LoadBalancerIngress", &[
         (1, "ip", FieldType::Text),
@@ -763,6 +1039,24 @@ pub static SCHEMA: &[Message] = &[
     ("NamespaceStatus", &[
         (1, "phase", FieldType::Text),
         (2, "conditions", FieldType::List(&FieldType::Message("Condition"))),
+    ]),
+    ("NetworkPolicy", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("NetworkPolicySpec")),
+    ]),
+    ("NetworkPolicyEgressRule", &[
+        (2, "to", FieldType::List(&FieldType::Message("NetworkPolicyPeer"))),
+    ]),
+    ("NetworkPolicyIngressRule", &[
+        (2, "from", FieldType::List(&FieldType::Message("NetworkPolicyPeer"))),
+    ]),
+    ("NetworkPolicyPeer", &[
+        (3, "ipBlock", FieldType::Message("IPBlock")),
+    ]),
+    ("NetworkPolicySpec", &[
+        (2, "ingress", FieldType::List(&FieldType::Message("NetworkPolicyIngressRule"))),
+        (3, "egress", FieldType::List(&FieldType::Message("NetworkPolicyEgressRule"))),
+        (4, "policyTypes", FieldType::List(&FieldType::Text)),
     ]),
     ("Node", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
@@ -802,6 +1096,15 @@ pub static SCHEMA: &[Message] = &[
         (14, "finalizers", FieldType::List(&FieldType::Text)),
         (17, "managedFields", FieldType::List(&FieldType::Message("ManagedFieldsEntry"))),
     ]),
+    ("ObjectReference", &[
+        (1, "kind", FieldType::Text),
+        (2, "namespace", FieldType::Text),
+        (3, "name", FieldType::Text),
+        (4, "uid", FieldType::Text),
+        (5, "apiVersion", FieldType::Text),
+        (6, "resourceVersion", FieldType::Text),
+        (7, "fieldPath", FieldType::Text),
+    ]),
     ("OwnerReference", &[
         (1, "kind", FieldType::Text),
         (3, "name", FieldType::Text),
@@ -821,15 +1124,72 @@ pub static SCHEMA: &[Message] = &[
         (2, "spec", FieldType::Message("PodSpec")),
         (3, "status", FieldType::Message("PodStatus")),
     ]),
+    ("PodDNSConfig", &[
+        (1, "nameservers", FieldType::List(&FieldType::Text)),
+        (2, "searches", FieldType::List(&FieldType::Text)),
+        (3, "options", FieldType::List(&FieldType::Message("PodDNSConfigOption"))),
+    ]),
+    ("PodDNSConfigOption", &[
+        (1, "name", FieldType::Text),
+        (2, "value", FieldType::Text),
+    ]),
     ("PodIP", &[
         (1, "ip", FieldType::Text),
     ]),
     ("PodSpec", &[
+        (2, "containers", FieldType::List(&FieldType::Message("Container"))),
+        (3, "restartPolicy", FieldType::Text),
+        (4, "terminationGracePeriodSeconds", FieldType::Int),
+        (5, "activeDeadlineSeconds", FieldType::Int),
+        (6, "dnsPolicy", FieldType::Text),
+        (7, "nodeSelector", FieldType::MapOfText),
+        (8, "serviceAccountName", FieldType::Text),
+        (9, "serviceAccount", FieldType::Text),
+        (10, "nodeName", FieldType::Text),
         (11, "hostNetwork", FieldType::Bool),
+        (12, "hostPID", FieldType::Bool),
+        (13, "hostIPC", FieldType::Bool),
+        (16, "hostname", FieldType::Text),
+        (17, "subdomain", FieldType::Text),
+        (19, "schedulerName", FieldType::Text),
+        (20, "initContainers", FieldType::List(&FieldType::Message("Container"))),
+        (21, "automountServiceAccountToken", FieldType::Bool),
+        (23, "hostAliases", FieldType::List(&FieldType::Message("HostAlias"))),
+        (24, "priorityClassName", FieldType::Text),
+        (25, "priority", FieldType::Int),
+        (26, "dnsConfig", FieldType::Message("PodDNSConfig")),
+        (27, "shareProcessNamespace", FieldType::Bool),
+        (29, "runtimeClassName", FieldType::Text),
+        (30, "enableServiceLinks", FieldType::Bool),
+        (31, "preemptionPolicy", FieldType::Text),
+        (35, "setHostnameAsFQDN", FieldType::Bool),
+        (37, "hostUsers", FieldType::Bool),
+        (41, "hostnameOverride", FieldType::Text),
     ]),
     ("PodStatus", &[
         (1, "phase", FieldType::Text),
+        (3, "message", FieldType::Text),
+        (4, "reason", FieldType::Text),
+        (5, "hostIP", FieldType::Text),
+        (6, "podIP", FieldType::Text),
+        (7, "startTime", FieldType::Message("Time")),
+        (8, "containerStatuses", FieldType::List(&FieldType::Message("ContainerStatus"))),
+        (9, "qosClass", FieldType::Text),
+        (10, "initContainerStatuses", FieldType::List(&FieldType::Message("ContainerStatus"))),
+        (11, "nominatedNodeName", FieldType::Text),
         (12, "podIPs", FieldType::List(&FieldType::Message("PodIP"))),
+        (13, "ephemeralContainerStatuses", FieldType::List(&FieldType::Message("ContainerStatus"))),
+        (14, "resize", FieldType::Text),
+        (16, "hostIPs", FieldType::List(&FieldType::Message("HostIP"))),
+        (17, "observedGeneration", FieldType::Int),
+    ]),
+    ("PodTemplate", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "template", FieldType::Message("PodTemplateSpec")),
+    ]),
+    ("PodTemplateSpec", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("PodSpec")),
     ]),
     ("PortStatus", &[
         (1, "port", FieldType::Int),
@@ -841,10 +1201,34 @@ pub static SCHEMA: &[Message] = &[
         (2, "range", FieldType::Text),
         (3, "data", FieldType::Bytes),
     ]),
+    ("RawExtension", &[
+        (1, "raw", FieldType::Bytes),
+    ]),
+    ("ReplicaSet", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("ReplicaSetSpec")),
+    ]),
+    ("ReplicaSetSpec", &[
+        (1, "replicas", FieldType::Int),
+        (3, "template", FieldType::Message("PodTemplateSpec")),
+        (4, "minReadySeconds", FieldType::Int),
+    ]),
+    ("ReplicationController", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("ReplicationControllerSpec")),
+    ]),
+    ("ReplicationControllerSpec", &[
+        (1, "replicas", FieldType::Int),
+        (2, "selector", FieldType::MapOfText),
+        (3, "template", FieldType::Message("PodTemplateSpec")),
+        (4, "minReadySeconds", FieldType::Int),
+    ]),
     ("Secret", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "data", FieldType::MapOfBytes),
         (3, "type", FieldType::Text),
+        (4, "stringData", FieldType::MapOfText),
+        (5, "immutable", FieldType::Bool),
     ]),
     ("Service", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
@@ -903,12 +1287,43 @@ pub static SCHEMA: &[Message] = &[
     ("SessionAffinityConfig", &[
         (1, "clientIP", FieldType::Message("ClientIPConfig")),
     ]),
+    ("StartedPod", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("StartedPodSpec")),
+        (3, "status", FieldType::Message("StartedPodStatus")),
+    ]),
+    ("StartedPodSpec", &[
+        (6, "dnsPolicy", FieldType::Text),
+        (11, "hostNetwork", FieldType::Bool),
+        (30, "enableServiceLinks", FieldType::Bool),
+    ]),
+    ("StartedPodStatus", &[
+        (1, "phase", FieldType::Text),
+        (7, "startTime", FieldType::Message("Time")),
+        (8, "containerStatuses", FieldType::List(&FieldType::Message("ContainerStatus"))),
+    ]),
+    ("StatefulSet", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("StatefulSetSpec")),
+    ]),
+    ("StatefulSetSpec", &[
+        (1, "replicas", FieldType::Int),
+        (3, "template", FieldType::Message("PodTemplateSpec")),
+        (5, "serviceName", FieldType::Text),
+        (6, "podManagementPolicy", FieldType::Text),
+        (8, "revisionHistoryLimit", FieldType::Int),
+        (9, "minReadySeconds", FieldType::Int),
+    ]),
     ("SystemPod", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "spec", FieldType::Message("SystemPodSpec")),
     ]),
     ("SystemPodSpec", &[
         (2, "containers", FieldType::List(&FieldType::Message("Container"))),
+    ]),
+    ("TCPSocketAction", &[
+        (1, "port", FieldType::Message("IntOrString")),
+        (2, "host", FieldType::Text),
     ]),
     ("Time", &[
         (1, "seconds", FieldType::Int),
@@ -929,10 +1344,12 @@ pub static SCHEMA: &[Message] = &[
         (2, "webhooks", FieldType::List(&FieldType::Message("Webhook"))),
     ]),
     ("Webhook", &[
+        (1, "name", FieldType::Text),
         (2, "clientConfig", FieldType::Message("WebhookClientConfig")),
     ]),
     ("WebhookClientConfig", &[
         (1, "service", FieldType::Message("ServiceReference")),
+        (3, "url", FieldType::Text),
     ]),
     ("WebhookConversion", &[
         (2, "clientConfig", FieldType::Message("WebhookClientConfig")),

@@ -24,6 +24,7 @@ mod pairs;
 mod protobuf;
 pub mod schema;
 mod service;
+pub mod texts;
 pub mod tree;
 pub mod yaml;
 

@@ -14,7 +14,7 @@ use crate::ip::Family;
 pub use generated::{
     ApiService, ConfigMap, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
     IpAddress as IpAddressObject, MutatingWebhookConfiguration, Namespace, Node, ObjectMeta, ParentReference,
-    Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference, SystemPod,
+    Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference, StartedPod, SystemPod,
     ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
 };
 
@@ -51,7 +51,7 @@ kinds! {
     CustomResourceDefinitionV1beta1 = "CustomResourceDefinition",
     IpAddressObject = "IPAddress", MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
     Namespace = "Namespace", Node = "Node", Pod = "Pod", RangeAllocation = "RangeAllocation",
-    Service = "Service", ServiceCidrObject = "ServiceCIDR", SystemPod = "Pod",
+    Service = "Service", ServiceCidrObject = "ServiceCIDR", StartedPod = "Pod", SystemPod = "Pod",
     ValidatingWebhookConfiguration = "ValidatingWebhookConfiguration",
 }
 
@@ -60,7 +60,16 @@ kinds! {
 /// Fails when the value is of another kind, broken, or encrypted. Fields beyond those of `proto/` are
 /// skipped.
 pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
-    match open(value, K::NAME)?.1 {
+    decode_opened(open(value, K::NAME)?.1)
+}
+
+/// Reads of a value of any kind what it has in common with this one.
+pub(super) fn decode_any<K: Kind>(value: &[u8]) -> Result<K, WireError> {
+    decode_opened(recognise(value)?.1)
+}
+
+fn decode_opened<K: Kind>(opened: Opened<'_>) -> Result<K, WireError> {
+    match opened {
         Opened::Json(text) => K::from_json(&text),
         Opened::Protobuf(raw) => {
             K::decode(raw).map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })

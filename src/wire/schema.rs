@@ -2,6 +2,8 @@
 
 pub use super::generated::SCHEMA;
 
+use super::TypeMeta;
+
 /// The type of a field as far as showing it needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
@@ -29,7 +31,32 @@ pub type Fields = &'static [(u32, &'static str, FieldType)];
 /// A message of the table: its name and its fields.
 pub type Message = (&'static str, Fields);
 
-/// Returns the fields of a message of the table.
+/// What is known of every kind: what its other fields hold is anybody's guess.
+const METADATA_ONLY: Fields = &[(1, "metadata", FieldType::Message("ObjectMeta"))];
+
+/// Returns the fields of a message of the table, which is in the order of the names.
 pub fn message(name: &str) -> Option<Fields> {
-    SCHEMA.iter().find(|(found, _)| *found == name).map(|(_, fields)| *fields)
+    let place = SCHEMA.binary_search_by(|(found, _)| (*found).cmp(name)).ok()?;
+    SCHEMA.get(place).map(|(_, fields)| *fields)
+}
+
+/// Returns the fields of an object of this kind.
+pub fn of(type_meta: &TypeMeta<'_>) -> Fields {
+    // The one kind that API servers store in two forms that differ in what is read of it.
+    let old = "CustomResourceDefinitionV1beta1";
+    let is_old = type_meta.kind == "CustomResourceDefinition" && type_meta.api_version.ends_with("/v1beta1");
+    message(if is_old { old } else { &type_meta.kind }).unwrap_or(METADATA_ONLY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_of_the_table_is_found() {
+        for (name, fields) in SCHEMA {
+            assert_eq!(message(name).map(<[_]>::len), Some(fields.len()), "{name}");
+        }
+        assert!(message("Nothing").is_none());
+    }
 }

@@ -15,9 +15,6 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Nesting beyond this is shown as bytes: Kubernetes objects are a dozen levels deep.
 const DEEPEST: usize = 40;
 
-/// What is known of every kind: what its other fields hold is anybody's guess.
-const METADATA_ONLY: Fields = &[(1, "metadata", FieldType::Message("ObjectMeta"))];
-
 /// Returns the object as a JSON value, members in the order in which they are stored.
 ///
 /// Kinds without a message in `proto/` still have named `metadata`; their other fields stand under their
@@ -25,7 +22,7 @@ const METADATA_ONLY: Fields = &[(1, "metadata", FieldType::Message("ObjectMeta")
 pub fn of(value: &[u8]) -> Result<Json, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => {
-            let fields = schema::message(&type_meta.kind).unwrap_or(METADATA_ONLY);
+            let fields = schema::of(&type_meta);
             let mut tree = Map::new();
             tree.insert("apiVersion".into(), type_meta.api_version.as_ref().into());
             tree.insert("kind".into(), type_meta.kind.as_ref().into());

@@ -1,6 +1,6 @@
-//! How fast `renumber plan`, `rehearse` and `renumber apply` are, and how they grow with the cluster: `make bench`.
+//! How fast `renumber plan`, `audit`, `rehearse` and `renumber apply` are, and how they grow with the cluster: `make bench`.
 //!
-//! The measure of the first two is `etcdutl snapshot status` on the same file, which reads a snapshot and its checksum as well
+//! The measure of the first three is `etcdutl snapshot status` on the same file, which reads a snapshot and its checksum as well
 //! and is what people run today to see whether one is good. Prints a table, or with `--json` the same
 //! figures for programs. What it runs and how is in [`measure`]; what it runs on, in [`snapshots`]; how Services are
 //! moved, and beside what, in [`moving`].
@@ -51,6 +51,9 @@ struct Figures {
     etcdutl_seconds: f64,
     etcdutl_peak_kib: u64,
     plan_to_etcdutl: f64,
+    /// The audit of a range that nothing is in, which reads everything and finds nothing.
+    audit_seconds: f64,
+    audit_to_etcdutl: f64,
     rehearse_seconds: f64,
     rehearse_peak_kib: u64,
 }
@@ -110,8 +113,10 @@ fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
     let rehearse = Program::new(netsurgeon, &["rehearse", &path, "--to", TARGET, "-o", "json"]);
     let etcdutl = built(&format!("etcd-{ETCD_VERSION}/etcdutl"));
     let etcdutl = Program::new(etcdutl, &["snapshot", "status", &path, "-w", "json"]);
-    let [plan_seconds, etcdutl_seconds] = medians(&[plan.clone(), etcdutl.clone()], ROUNDS)[..] else {
-        panic!("two programs")
+    let audit = Program::new(netsurgeon, &["audit", "--old", TARGET, "--snapshot", &path, "-o", "json"]);
+    let programs = [plan.clone(), etcdutl.clone(), audit];
+    let [plan_seconds, etcdutl_seconds, audit_seconds] = medians(&programs, ROUNDS)[..] else {
+        panic!("three programs")
     };
     let rehearse_seconds = medians(std::slice::from_ref(&rehearse), LONG_ROUNDS)[0];
     let plan_anonymous_kib = plan.anonymous_kib();
@@ -127,6 +132,8 @@ fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
         etcdutl_seconds,
         etcdutl_peak_kib: etcdutl.peak_kib(),
         plan_to_etcdutl: plan_seconds / etcdutl_seconds,
+        audit_seconds,
+        audit_to_etcdutl: audit_seconds / etcdutl_seconds,
         rehearse_seconds,
         rehearse_peak_kib: rehearse.peak_kib(),
     }
@@ -172,6 +179,10 @@ fn print(outcome: &Outcome) {
             mib(f.plan_anonymous_kib),
             f.plan_anonymous_bytes_per_service,
         );
+    }
+    println!("Services   audit ms  to etcdutl");
+    for f in &outcome.figures {
+        println!("{:8} {:10.1} {:11.2}", f.services, f.audit_seconds * 1e3, f.audit_to_etcdutl);
     }
     println!("Services  rehearse s  us/Service  peak MiB");
     for f in &outcome.figures {

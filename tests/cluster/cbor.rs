@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::commands::ok;
+use super::commands::{netsurgeon, ok};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 
@@ -38,6 +38,10 @@ async fn a_custom_resource_is_shown_and_heeded() {
     assert!(shown.to_string().contains(r#""ratio":1.5"#), "{shown}");
     let listed = ok(&cluster, &["inspect", "list", "/registry/crd.projectcalico.org/", "-o", "json"]).json();
     assert!(listed.to_string().contains("cbor"), "{listed}");
+    let found = netsurgeon(&cluster, &["audit", "--old", "10.96.0.0/16", "-o", "json"]).json();
+    let places = found["findings"].as_array().expect("findings");
+    let router = places.iter().find(|found| found["key"] == KEY).unwrap_or_else(|| panic!("{found}"));
+    assert_eq!(router["path"], "spec.serviceClusterIPs[0].cidr", "{router}");
     let plan = ok(&cluster, &["renumber", "plan", "--to", "10.200.0.0/16", "--accept-gap", "-o", "json"]);
     let overlap = plan.json().to_string();
     assert!(

@@ -10,20 +10,20 @@ use super::rig::etcd::EtcdOptions;
 const BITMAP: &str = "/registry/ranges/serviceips";
 
 /// A run of the binary.
-pub(crate) struct Run {
-    code: i32,
-    out: String,
-    err: String,
+pub(super) struct Run {
+    pub(super) code: i32,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
 impl Run {
-    pub(crate) fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
     }
 }
 
 /// Runs netsurgeon against the cluster's etcd, with nothing else in its environment.
-fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
+pub(super) fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().args(arguments);
     if arguments.first() != Some(&"rehearse") {
@@ -43,7 +43,7 @@ fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
     run
 }
 
-pub(crate) fn ok(cluster: &Cluster, arguments: &[&str]) -> Run {
+pub(super) fn ok(cluster: &Cluster, arguments: &[&str]) -> Run {
     let run = netsurgeon(cluster, arguments);
     assert_eq!(run.code, 0, "netsurgeon {}: {}{}", arguments.join(" "), run.out, run.err);
     run

@@ -16,6 +16,7 @@
 mod rig;
 
 mod api_room;
+mod audit;
 mod cbor;
 mod certificates;
 mod commands;

@@ -194,6 +194,8 @@ fn help_names_every_command() {
       operation     List, show, report, resume and undo operations
       lock          Lock deploy pipelines out: the API server refuses what they would change
       unlock        Remove the lock, and wait until every API server lets everybody through again
+      audit         Find everything that still says an address of an old Service range, or the range
+                    itself
       ranges        The Service ranges: how full they are, and what is wrong with them
       inspect       Any stored object, readable
       certs         Certificates of a control plane: show, reissue, see them served

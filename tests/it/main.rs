@@ -15,6 +15,7 @@
 mod contract;
 
 mod architecture;
+mod cli_audit;
 mod cli_certs;
 mod cli_controlplane;
 mod cli_failures;

@@ -93,6 +93,8 @@ async fn refused(serving: &Serving, files: &Workspace) {
     );
     let plugin = with(Some(&kms));
     assert!(plugin.contains("KMS plug-in `vault`"), "{plugin}");
+    let audited = serving.netsurgeon("audit --old 10.96.0.0/16 -o json").expect(3).json();
+    assert_eq!(audited["unread"], json!([]), "everything is opened");
     let looked = format!("preflight renumber --to {NEW_RANGE} --only encryption");
     let opened = serving.netsurgeon(&looked).expect(0);
     assert!(opened.out.contains("aesgcm, opened with the key `one`"), "{}", opened.out);

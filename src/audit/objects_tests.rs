@@ -1,0 +1,122 @@
+//! What is made of single objects.
+
+use super::*;
+use crate::store::Revision;
+
+fn audited(key: &str, value: &[u8]) -> (usize, Vec<Finding>, BTreeMap<&'static str, Unread>) {
+    let old = Old::new(vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()]);
+    let expected = Expected {
+        held: BTreeSet::from([("10.96.0.7".parse().unwrap(), "shop/cart".into())]),
+        given_up: None,
+    };
+    let mut audit = Audit::new(&Layout::default(), &old, &expected);
+    let record = Record {
+        key: key.as_bytes(),
+        value,
+        create_revision: Revision(1),
+        mod_revision: Revision(1),
+        version: 1,
+        lease: 0,
+    };
+    audit.take(record);
+    (audit.held, audit.findings, audit.unread)
+}
+
+fn found(key: &str, value: &str) -> Vec<(String, &'static str, Option<String>)> {
+    let (_, findings, _) = audited(key, value.as_bytes());
+    findings.into_iter().map(|finding| (finding.path, finding.place, finding.found)).collect()
+}
+
+fn one(path: &str, place: &'static str, found: &str) -> Vec<(String, &'static str, Option<String>)> {
+    vec![(path.to_string(), place, Some(found.to_string()))]
+}
+
+#[test]
+fn json_within_text_is_walked_and_lines_are_counted() {
+    let applied = r#"{"kind":"Service","metadata":{"name":"a","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"spec\":{\"clusterIP\":\"10.96.0.9\"}}\n"}}}"#;
+    let way = "metadata.annotations[kubectl.kubernetes.io/last-applied-configuration].spec.clusterIP";
+    assert_eq!(found("/registry/services/specs/a/a", applied), one(way, "last-applied-address", "10.96.0.9"));
+    let config = r#"{"kind":"ConfigMap","metadata":{"name":"app","namespace":"x"},"data":{"a.yaml":"one: 1\ntwo: http://10.96.0.9:80/\n"}}"#;
+    let (_, findings, _) = audited("/registry/configmaps/x/app", config.as_bytes());
+    assert_eq!(
+        (findings[0].line, findings[0].place, findings[0].path.as_str()),
+        (Some(2), "config-map", "data[a.yaml]")
+    );
+}
+
+#[test]
+fn of_secrets_only_the_key_is_told() {
+    // 10.96.0.77:5432 in base64, and the same in clear.
+    let secret = r#"{"kind":"Secret","metadata":{"name":"s","namespace":"x","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"b\":\"10.96.0.77\"}}"}},"data":{"url":"MTAuOTYuMC43Nzo1NDMyLDEwLjk2LjAuNzc="}}"#;
+    let (_, findings, _) = audited("/registry/secrets/x/s", secret.as_bytes());
+    let all = serde_json::to_string(&findings).unwrap();
+    assert!(!all.contains("0.77") && !all.contains("MTAu"), "{all}");
+    let paths: Vec<&str> = findings.iter().map(|finding| finding.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        ["metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", "data[url]"]
+    );
+    assert!(findings.iter().all(|finding| finding.found.is_none()));
+    // {"auths":{"10.96.0.77:5000":{}}}
+    let registry = r#"{"kind":"Secret","metadata":{"name":"s"},"data":{".dockerconfigjson":"eyJhdXRocyI6eyIxMC45Ni4wLjc3OjUwMDAiOnt9fX0="}}"#;
+    assert_eq!(
+        found("/registry/secrets/x/s", registry),
+        [("data[.dockerconfigjson]".to_string(), "secret", None)]
+    );
+}
+
+#[test]
+fn what_netsurgeon_holds_is_counted_and_not_found() {
+    let own = r#"{"kind":"Service","metadata":{"name":"h","labels":{"app.kubernetes.io/managed-by":"netsurgeon"}},"spec":{"clusterIP":"10.96.0.7"}}"#;
+    let held = r#"{"kind":"Service","metadata":{"name":"cart","namespace":"shop"},"spec":{"clusterIP":"10.200.0.7","externalIPs":["10.96.0.7"]}}"#;
+    for text in [own, held] {
+        let (held, findings, _) = audited("/registry/services/specs/shop/x", text.as_bytes());
+        assert_eq!((held, findings.len()), (1, 0), "{findings:?}");
+    }
+    let other = held.replace("10.96.0.7", "10.96.0.8");
+    assert_eq!(
+        found("/registry/services/specs/shop/x", &other),
+        one("spec.externalIPs[0]", "service-external-ip", "10.96.0.8")
+    );
+}
+
+#[test]
+fn custom_resources_are_known_by_their_group() {
+    let custom = r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"},"spec":{"list":[{"name":"a","at":"[fd00:96::5]:80"}]}}"#;
+    assert_eq!(
+        found("/registry/example.com/things/t", custom),
+        one("spec.list[a].at", "custom-resource", "fd00:96::5")
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_counted() {
+    for (value, reason) in [
+        (&b"k8s:enc:aescbc:v1:k:xx"[..], "encrypted"),
+        (b"\xd9\xd9\xf7\xa1", "cbor"),
+        (b"\x01\x02", "broken"),
+    ] {
+        let (_, _, unread) = audited("/registry/pods/a/b", value);
+        assert_eq!(unread[reason].count, 1, "{unread:?}");
+    }
+    let (_, findings, unread) = audited("/registry/pods/a/b", b"{\"a\": \"10.96.0.1\"");
+    assert!(
+        findings.len() == 1 && unread["broken"].count == 1,
+        "what is broken is looked through all the same"
+    );
+    let (_, findings, unread) = audited("/registry/events/a/b", b"k8s:enc:aescbc:v1:k:10.96.0.1");
+    assert!(findings.is_empty() && unread.is_empty(), "events are skipped");
+}
+
+#[test]
+fn a_text_full_of_addresses_takes_time_in_proportion() {
+    let line =
+        (0..40_000).map(|number| format!("10.96.{}.{}", number % 256, number / 256)).collect::<Vec<_>>();
+    for separator in [",", "\n"] {
+        let data = serde_json::json!({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": line.join(separator)}});
+        let (_, findings, _) = audited("/registry/configmaps/x/c", data.to_string().as_bytes());
+        assert_eq!(findings.len(), line.len());
+        let last = if separator == "," { None } else { Some(line.len()) };
+        assert_eq!(findings.last().unwrap().line, last);
+    }
+}

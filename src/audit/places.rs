@@ -1,0 +1,196 @@
+//! What an address of the old range means where it stands, and what to do: the places where Kubernetes and what runs on it
+//! record one, known by kind, name and the way to the text. What is known by none of them is told by its kind alone.
+
+mod table;
+
+use super::scan::Form;
+use super::{Severity, places::table as t};
+
+pub use table::PLACES;
+
+/// A kind of place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its code, which stays.
+    pub code: &'static str,
+    /// When an old address there will be felt.
+    pub severity: Severity,
+    /// What it means.
+    pub meaning: &'static str,
+    /// What to do.
+    pub todo: &'static str,
+}
+
+/// Where something was found in a stored object.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// As in `apps/v1`.
+    pub api_version: &'a str,
+    /// As in `DaemonSet`.
+    pub kind: &'a str,
+    /// Empty where there is none.
+    pub namespace: &'a str,
+    /// The object's name.
+    pub name: &'a str,
+    /// The way to it.
+    pub path: &'a str,
+    /// How it is said.
+    pub form: Form,
+    /// The text that says it.
+    pub text: &'a [u8],
+    /// Whether the object is stored as JSON of a group that is none of Kubernetes' own.
+    pub is_custom: bool,
+}
+
+impl Site<'_> {
+    fn has(&self, part: &str) -> bool {
+        self.path.contains(part)
+    }
+
+    fn says(&self, word: &str) -> bool {
+        let bytes = word.as_bytes();
+        self.text.windows(bytes.len()).any(|window| window == bytes)
+    }
+
+    fn is_named(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.name.contains(name))
+    }
+}
+
+/// Returns what kind of place it is.
+pub fn of(site: &Site<'_>) -> &'static Place {
+    if site.has("metadata.managedFields") {
+        return &t::MANAGED_FIELDS;
+    }
+    if site.has("last-applied-configuration") {
+        let is_pinned = site.kind == "Service" && site.has("].spec.clusterIP");
+        return if is_pinned { &t::LAST_APPLIED_ADDRESS } else { &t::LAST_APPLIED };
+    }
+    if site.has("metadata.annotations") {
+        let is_mesh = site.has("IPRanges") || site.has("skip-") || site.has("OutboundCIDRs");
+        return if is_mesh { &t::MESH_RANGES } else { &t::ANNOTATION };
+    }
+    of_kind(site).or_else(|| of_pod(site)).unwrap_or_else(|| of_anything(site))
+}
+
+fn of_kind(site: &Site<'_>) -> Option<&'static Place> {
+    Some(match site.kind {
+        "Service" if site.has("spec.clusterIP") => &t::SERVICE_ADDRESS,
+        "Service" if site.has("spec.externalIPs") => &t::EXTERNAL_IP,
+        "Service" if site.has("spec.externalName") => &t::EXTERNAL_NAME,
+        "Service" if site.has("spec.loadBalancer") => &t::LOAD_BALANCER,
+        "Service" | "Ingress" if site.has("status") => &t::PUBLISHED_STATUS,
+        "IPAddress" => &t::ADDRESS_OBJECT,
+        "ServiceCIDR" if site.has("status") => return None,
+        "ServiceCIDR" => &t::SERVICE_CIDR,
+        "RangeAllocation" => &t::RANGE_ALLOCATION,
+        "Endpoints" | "EndpointSlice" => &t::ENDPOINTS,
+        "ControllerRevision" => &t::REVISION,
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" | "APIService" => &t::WEBHOOK_URL,
+        "CustomResourceDefinition" if site.has("onversion") => &t::WEBHOOK_URL,
+        "BGPConfiguration" | "CiliumBGPAdvertisement" | "CiliumBGPPeeringPolicy" => &t::ANNOUNCED,
+        "Secret" => &t::SECRET,
+        "ConfigMap" => of_config_map(site),
+        kind if kind.ends_with("NetworkPolicy")
+            || kind.ends_with("NetworkSet")
+            || kind.contains("CiliumCIDR") =>
+        {
+            &t::NETWORK_POLICY
+        }
+        "ClusterwideNetworkPolicy" | "CiliumClusterwideNetworkPolicy" => &t::NETWORK_POLICY,
+        _ => return None,
+    })
+}
+
+fn of_config_map(site: &Site<'_>) -> &'static Place {
+    let is_system = site.namespace == "kube-system";
+    match site.name {
+        "kubeadm-config" if is_system => &t::KUBEADM_CONFIG,
+        "kube-proxy" if is_system => &t::KUBE_PROXY_CONFIG,
+        name if is_system && name.starts_with("kubelet-config") => &t::KUBELET_CONFIG,
+        name if name.starts_with("node-local-dns") || name.starts_with("nodelocaldns") => &t::NODE_LOCAL_DNS,
+        _ if site.has("Corefile") || site.form == Form::ReverseZone => &t::COREFILE,
+        name if name.starts_with("istio") => &t::MESH_RANGES,
+        _ if site.is_named(&NETWORKS) => &t::NETWORK_CONFIG,
+        _ if site.says("NO_PROXY") || site.says("no_proxy") => &t::NO_PROXY,
+        _ => &t::CONFIG_MAP,
+    }
+}
+
+/// Parts of names of ConfigMaps and Pods of network plugins.
+const NETWORKS: [&str; 11] = [
+    "cilium",
+    "calico",
+    "canal",
+    "antrea",
+    "kube-router",
+    "ovn",
+    "flannel",
+    "ip-masq",
+    "multus",
+    "weave",
+    "spiderpool",
+];
+
+/// What a Pod, or a template of one, says.
+fn of_pod(site: &Site<'_>) -> Option<&'static Place> {
+    if !site.has("spec.") || site.is_custom {
+        return None;
+    }
+    let is_proxy = ["[NO_PROXY]", "[no_proxy]"].iter().any(|name| site.has(name));
+    let is_word = [".args", ".command"].iter().any(|part| site.has(part));
+    Some(match () {
+        () if is_proxy || (is_word && (site.says("NO_PROXY=") || site.says("no-proxy"))) => &t::NO_PROXY,
+        () if site.has("hostAliases") => &t::HOST_ALIAS,
+        () if site.has("dnsConfig") => &t::DNS_CONFIG,
+        () if is_word && site.says("service-cluster-ip-range") && !site.is_named(&NETWORKS) => &t::RANGE_FLAG,
+        () if site.is_named(&["node-local-dns", "nodelocaldns"]) => &t::NODE_LOCAL_DNS,
+        () if (is_word || site.has(".env[")) && site.is_named(&NETWORKS) => &t::NETWORK_CONFIG,
+        () if is_word => &t::ARGUMENTS,
+        () if site.has(".env[") => &t::ENVIRONMENT,
+        () => return None,
+    })
+}
+
+fn of_anything(site: &Site<'_>) -> &'static Place {
+    match site.kind {
+        _ if site.is_custom => &t::CUSTOM_RESOURCE,
+        _ if site.has("status") => &t::STATUS,
+        _ => &t::OTHER,
+    }
+}
+
+/// Returns what kind of place a file of a machine is, by its path from the root, and the line.
+pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
+    let text = String::from_utf8_lossy(line).to_lowercase();
+    match path.trim_start_matches('/') {
+        _ if text.contains("no_proxy") => &t::NO_PROXY,
+        path if path.starts_with("etc/cni/") => &t::CNI_FILE,
+        path if path.starts_with("etc/kubernetes/manifests/") => &t::STATIC_POD,
+        path if path.starts_with("etc/kubernetes/") && !path.contains("kubelet-config") => &t::KUBECONFIG,
+        path if path.contains("kubelet") => &t::KUBELET_FILE,
+        path if path.starts_with("etc/rancher/") => &t::DISTRIBUTION_FILE,
+        path if path.contains("resolv") || path.contains("dnsmasq") => &t::RESOLVER,
+        _ => &t::HOST_FILE,
+    }
+}
+
+/// The `resolv.conf` that a process sees which is not the machine's own.
+pub fn of_sandbox() -> &'static Place {
+    &t::SANDBOX
+}
+
+/// A variable of a running process, of those that are for HTTP proxies or another one.
+pub fn of_process(is_proxy: bool) -> &'static Place {
+    if is_proxy { &t::NO_PROXY } else { &t::PROCESS }
+}
+
+/// The environment that a container was started with.
+pub(super) fn of_environment_at_start() -> &'static Place {
+    &t::STARTED_ENVIRONMENT
+}
+
+/// The name server that a Pod's sandbox was made with.
+pub(super) fn of_sandbox_at_start() -> &'static Place {
+    &t::STARTED_RESOLVER
+}

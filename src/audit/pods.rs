@@ -1,0 +1,168 @@
+//! Pods that were started with an address which its Service has given up since.
+//!
+//! The kubelet makes a container's environment when the container starts (`getServiceEnvVarMap`,
+//! `pkg/kubelet/kubelet_pods.go`, v1.36.3): of every Service of the namespace unless `enableServiceLinks` is false, and
+//! always of `default/kubernetes`. `resolv.conf` is made with the Pod's sandbox (`GetPodDNS`,
+//! `pkg/kubelet/network/dns/dns.go`).
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use super::objects::finding;
+use super::places;
+use super::scan::{Form, Old};
+use super::{Finding, Subject};
+use crate::store::Record;
+use crate::wire::WireError;
+use crate::wire::objects::{self, StartedPod};
+
+/// So many variables are told of one container.
+const TOLD: usize = 3;
+
+/// An address that a Service gave up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The address.
+    pub address: IpAddr,
+    /// When, in seconds since 1970.
+    pub at: i64,
+    /// Whether it is the API servers' own.
+    pub is_kubernetes: bool,
+    /// Whether it is the cluster's DNS, which kubelets tell Pods of.
+    pub is_dns: bool,
+}
+
+impl Given {
+    /// As the kubelet calls it (`makeEnvVariableName`, `pkg/kubelet/envvars/envvars.go`, v1.36.3).
+    fn variable(&self) -> String {
+        format!("{}_SERVICE_HOST", self.name.to_uppercase().replace('-', "_"))
+    }
+}
+
+/// Looks at a record, if it is a Pod's that runs; of `given_up` those that are of the old ranges count.
+pub(super) fn look(old: &Old, given_up: &[Given], record: Record<'_>) -> Result<Vec<Finding>, WireError> {
+    if !record.key.windows(6).any(|window| window == b"/pods/") {
+        return Ok(Vec::new());
+    }
+    match objects::decode::<StartedPod>(record.value) {
+        Ok(pod) => Ok(judge(old, given_up, &record.key.escape_ascii().to_string(), &pod)),
+        Err(WireError::WrongKind { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Finding> {
+    let (meta, spec) = (pod.metadata.clone().unwrap_or_default(), pod.spec.clone().unwrap_or_default());
+    let status = pod.status.clone().unwrap_or_default();
+    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return Vec::new();
+    }
+    let namespace = meta.namespace.unwrap_or_default();
+    let subject = Subject::Object {
+        key: key.to_string(),
+        kind: "Pod".into(),
+        namespace: namespace.clone(),
+        name: meta.name.unwrap_or_default(),
+    };
+    let given_up: Vec<&Given> = given_up.iter().filter(|given| old.contains(given.address)).collect();
+    let mut findings = Vec::new();
+    let has_links = spec.enable_service_links != Some(false);
+    for container in status.container_statuses {
+        let running = container.state.and_then(|state| state.running);
+        let Some(started) = running.and_then(|running| running.started_at?.seconds) else { continue };
+        let is_told = |given: &&&Given| {
+            given.at >= started && (given.is_kubernetes || (has_links && given.namespace == namespace))
+        };
+        let told: Vec<&Given> = given_up.iter().filter(is_told).copied().collect();
+        let path = format!(
+            "status.containerStatuses[{}].state.running.startedAt",
+            container.name.unwrap_or_default()
+        );
+        findings.extend(environment(&subject, path, &told));
+    }
+    let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
+    let asks =
+        policy == "ClusterFirstWithHostNet" || (policy == "ClusterFirst" && spec.host_network != Some(true));
+    let made = status.start_time.and_then(|time| time.seconds);
+    let dns = given_up.iter().find(|given| given.is_dns && made.is_some_and(|made| given.at >= made));
+    if let Some(given) = dns.filter(|_| asks) {
+        let found = (Form::Address, Some(given.address.to_string()));
+        findings.push(finding(
+            places::of_sandbox_at_start(),
+            subject,
+            ("status.startTime".into(), None),
+            found,
+        ));
+    }
+    findings
+}
+
+/// Words which variables a container has of addresses that were given up.
+fn environment(subject: &Subject, path: String, told: &[&Given]) -> Option<Finding> {
+    let first = told.iter().find(|given| given.is_kubernetes).or_else(|| told.first())?;
+    let mut names: Vec<String> = told.iter().map(|given| given.variable()).collect();
+    names.sort_by_key(|name| name != "KUBERNETES_SERVICE_HOST");
+    let more = names.len().saturating_sub(TOLD);
+    names.truncate(TOLD);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    let found = (Form::Address, Some(first.address.to_string()));
+    let place = places::of_environment_at_start();
+    let whole = finding(place, subject.clone(), (path, None), found);
+    Some(Finding { meaning: Cow::Owned(format!("{}: {}", place.meaning, names.join(", "))), ..whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(namespace: &str, name: &str, address: &str, at: i64) -> Given {
+        Given {
+            namespace: namespace.into(),
+            name: name.into(),
+            address: address.parse().unwrap(),
+            at,
+            is_kubernetes: name == "kubernetes",
+            is_dns: name == "kube-dns",
+        }
+    }
+
+    fn pod(spec: &str, started: &str) -> StartedPod {
+        let text = format!(
+            r#"{{"kind":"Pod","metadata":{{"namespace":"shop","name":"p"}},"spec":{spec},"status":{{"phase":"Running",
+            "startTime":"{started}","containerStatuses":[{{"name":"app","state":{{"running":{{"startedAt":"{started}"}}}}}}]}}}}"#
+        );
+        objects::decode(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_pod_older_than_a_move_is_told_with_what_it_was_given() {
+        let old = Old::new(vec!["10.96.0.0/16".parse().unwrap()]);
+        let moved = 1_800_000_000;
+        let all = [
+            given("default", "kubernetes", "10.96.0.1", moved),
+            given("kube-system", "kube-dns", "10.96.0.10", moved),
+            given("shop", "the-cart", "10.96.0.7", moved),
+            given("other", "web", "10.96.0.8", moved),
+        ];
+        let of = |spec: &str, started: &str| judge(&old, &all, "/registry/pods/shop/p", &pod(spec, started));
+        let (before, after) = ("2027-01-15T07:59:59Z", "2027-01-15T08:00:01Z");
+        let found = of("{}", before);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].meaning.ends_with("KUBERNETES_SERVICE_HOST, THE_CART_SERVICE_HOST"), "{found:?}");
+        assert_eq!(
+            (found[0].found.as_deref(), found[1].found.as_deref()),
+            (Some("10.96.0.1"), Some("10.96.0.10"))
+        );
+        assert!(of("{}", after).is_empty());
+        let found = of(r#"{"enableServiceLinks":false,"hostNetwork":true}"#, before);
+        assert!(found.len() == 1 && found[0].meaning.ends_with(": KUBERNETES_SERVICE_HOST"), "{found:?}");
+        let elsewhere = Old::new(vec!["10.97.0.0/16".parse().unwrap()]);
+        assert!(judge(&elsewhere, &all, "k", &pod("{}", before)).is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! `netsurgeon audit`: everything that still says an address of an old Service range, or the range itself.
+
+mod here;
+mod moved;
+mod stored;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::Failure;
+use super::output::{Output, Tone, counted, table};
+use super::source::SourceArgs;
+use super::{Context, Outcome};
+use crate::audit::{Finding, Old, Severity};
+use crate::ip::ServiceCidr;
+
+/// Find everything that still says an address of an old Service range, or the range itself
+///
+/// Looks through all stored objects of any kind, custom resources included: whole texts, JSON and YAML within texts,
+/// arguments, environments, annotations. Of Secrets it tells the key and nothing of the content. While a renumbering is under
+/// way, what holds its old addresses is counted and not listed, and Pods are found that started before their Services moved.
+/// With `--host`, looks at this machine instead: its configuration, the environments of its processes, and the resolv.conf
+/// that each of them sees. Nothing is written. docs/audit.md says of every place what it means and what to do.
+///
+/// Exit status 3 if something is found, or something could not be read; 0 if not.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon audit --old 10.96.0.0/16                          # on a control-plane host of kubeadm's
+  netsurgeon audit --old 10.96.0.0/16 --old fd00:10:96::/112 --snapshot backup.db
+  netsurgeon audit --old 10.96.0.0/16 -o json | jq -r '.findings[] | select(.severity == \"breaks-at-retirement\").key'
+  netsurgeon audit --old 10.96.0.0/16 --host                   # on each node, as root
+  netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and its pid namespace")]
+pub struct AuditArgs {
+    /// A range that Services have left, or are to leave; again for another one
+    #[arg(long, value_name = "CIDR", required = true)]
+    old: Vec<ServiceCidr>,
+    /// Look at this machine, not at what a cluster stores
+    #[arg(long, conflicts_with_all = ["snapshot", "at_revision"])]
+    host: bool,
+    /// Where the root of the machine is
+    #[arg(long, value_name = "DIR", default_value = "/", requires = "host")]
+    root: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
+    let old = Old::new(args.old.clone());
+    if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
+}
+
+/// Returns the findings as tables, one for each severity, and below what their places mean.
+fn text(output: &Output, findings: &[Finding]) -> String {
+    let mut parts = Vec::new();
+    for severity in Severity::ALL {
+        let those: Vec<&Finding> = findings.iter().filter(|finding| finding.severity == severity).collect();
+        if those.is_empty() {
+            continue;
+        }
+        let tone = match severity {
+            Severity::BreaksAtRetirement => Tone::Bad,
+            Severity::BreaksAtNextRestart => Tone::Careful,
+            Severity::Cosmetic => Tone::Faint,
+        };
+        let count = counted(those.len(), "finding", "findings");
+        parts.push(format!("{} ({count})", output.paint(tone, &severity.to_string())));
+        parts.push(table(["PLACE", "IN", "WHERE", "FOUND"], those.iter().map(|finding| row(finding))));
+        parts.push(meanings(&those));
+    }
+    parts.join("\n\n")
+}
+
+fn row(finding: &Finding) -> [String; 4] {
+    let line = finding.line.map(|line| format!("line {line}"));
+    let place: Vec<String> =
+        [Some(finding.path.clone()).filter(|path| !path.is_empty()), line].into_iter().flatten().collect();
+    let found = finding.found.clone().unwrap_or_else(|| "(not told)".into());
+    [finding.place.to_string(), finding.subject.to_string(), place.join(", "), found]
+}
+
+/// Says once for each place what it means, and what to do.
+fn meanings(findings: &[&Finding]) -> String {
+    let mut told: Vec<&str> = Vec::new();
+    let mut lines = Vec::new();
+    for finding in findings {
+        if !told.contains(&finding.place) {
+            told.push(finding.place);
+            lines.push(format!("{}: {}\n  to do: {}", finding.place, finding.meaning, finding.todo));
+        }
+    }
+    lines.join("\n")
+}
+
+/// Words how many there are of each severity.
+fn counts(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return "nothing found".into();
+    }
+    let count = |severity: Severity| {
+        let count = findings.iter().filter(|finding| finding.severity == severity).count();
+        (count > 0).then(|| format!("{count} {severity}"))
+    };
+    let parts: Vec<String> = Severity::ALL.into_iter().filter_map(count).collect();
+    format!("{}: {}", counted(findings.len(), "finding", "findings"), parts.join(", "))
+}

@@ -1,0 +1,48 @@
+//! What the journals of renumberings say about old addresses: which are held, and which were given up when.
+
+use crate::audit::Expected;
+use crate::audit::pods::Given;
+use crate::cli::failure::Failure;
+use crate::cli::live::{Ongoing, open_operation};
+use crate::operation::Journal;
+use crate::renumber::plan::KIND;
+use crate::renumber::users::given_up_when;
+use crate::renumber::{Hold, Turn};
+use crate::store::{ReadStore, Revision};
+use crate::survey::{Layout, Survey};
+
+/// Reads all journals of this cluster.
+pub(super) async fn expected(
+    store: &dyn ReadStore,
+    layout: &Layout,
+    at: Option<Revision>,
+) -> Result<Expected, Failure> {
+    let mut expected = Expected::default();
+    let Some(cluster) = Survey::identity(store, layout).await? else { return Ok(expected) };
+    for listed in Journal::list(store, Some(&cluster)).await? {
+        if listed.summary.kind == KIND {
+            let ongoing = open_operation(store, &cluster, Some(&listed.operation), at).await?;
+            add(&mut expected, &ongoing);
+        }
+    }
+    Ok(expected)
+}
+
+fn add(expected: &mut Expected, ongoing: &Ongoing) {
+    let work = &ongoing.plan.work;
+    let is_dns = |name: &str| work.dns().any(|candidate| candidate.name == name);
+    let given_up = expected.given_up.get_or_insert_default();
+    for (candidate, at) in given_up_when(work, |step| ongoing.journal.find(step)) {
+        if candidate.hold == Hold::ExternalIp {
+            expected.held.insert((candidate.old_address, candidate.subject()));
+        }
+        given_up.push(Given {
+            namespace: candidate.namespace.to_string(),
+            name: candidate.name.to_string(),
+            address: candidate.old_address,
+            at,
+            is_kubernetes: candidate.turn == Turn::Kubernetes,
+            is_dns: candidate.turn == Turn::ClusterDns && is_dns(&candidate.name),
+        });
+    }
+}

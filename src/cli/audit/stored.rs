@@ -1,0 +1,120 @@
+//! The audit of what a cluster stores: one pass over all objects, of which nothing but findings is kept.
+
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::{AuditArgs, counts, moved, text};
+use crate::audit::{Audit, Expected, Finding, Old};
+use crate::cli::failure::Failure;
+use crate::cli::log::Kind;
+use crate::cli::output::counted;
+use crate::cli::{Context, Outcome};
+use crate::ip::ServiceCidr;
+use crate::operation::Journal;
+use crate::store::{Record, Revision, Visit};
+
+/// What `audit -o json` prints.
+#[derive(Serialize)]
+struct Told<'a> {
+    version: u8,
+    old: &'a [ServiceCidr],
+    store: &'a str,
+    revision: Revision,
+    objects: usize,
+    skipped: usize,
+    held: usize,
+    pods_looked_at: bool,
+    unread: Vec<ToldUnread<'a>>,
+    findings: &'a [Finding],
+}
+
+/// Values that could not be read.
+#[derive(Serialize)]
+struct ToldUnread<'a> {
+    reason: &'a str,
+    count: usize,
+    /// The first few.
+    keys: &'a [String],
+}
+
+pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Result<Outcome, Failure> {
+    let layout = args.source.etcd.layout();
+    let scope = [layout.everything(), Journal::of_all_clusters()];
+    let opened = args.source.open(context, &scope).await?;
+    let store = opened.store.as_ref();
+    let mut is_complete = true;
+    let expected = match moved::expected(store, &layout, opened.at).await {
+        Ok(expected) => expected,
+        Err(failure) => {
+            let (_, reason) = failure.lines().into_iter().next().unwrap_or((Kind::Error, String::new()));
+            context.output.warn(&format!("the audit is not complete: no journal can be read: {reason}"));
+            is_complete = false;
+            Expected::default()
+        }
+    };
+    let mut audit = Audit::new(&layout, old, &expected);
+    let mut visitor = |record: Record<'_>| -> Visit {
+        audit.take(record);
+        ControlFlow::Continue(())
+    };
+    let revision = store.scan(&[layout.everything()], opened.at, &mut visitor).await?;
+    audit.findings.sort_by_key(|finding| finding.severity);
+    if audit.objects == 0 && audit.skipped == 0 {
+        return Err(Failure::refused(format!("there is nothing under the prefix `{}`", layout.prefix()))
+            .hint("give the API server's own: `--etcd-prefix PREFIX`"));
+    }
+    let unread = audit.unread.iter().map(|(reason, unread)| ToldUnread {
+        reason,
+        count: unread.count,
+        keys: &unread.keys,
+    });
+    let told = Told {
+        version: 1,
+        old: old.ranges(),
+        store: &store.describe(),
+        revision,
+        objects: audit.objects,
+        skipped: audit.skipped,
+        held: audit.held,
+        pods_looked_at: expected.given_up.is_some(),
+        unread: unread.collect(),
+        findings: &audit.findings,
+    };
+    context.output.data(&told, |output| Ok(text(output, told.findings)))?;
+    say(context, &told);
+    let is_clean = is_complete && told.findings.is_empty() && told.unread.is_empty();
+    Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Says on stderr what was looked at and what was not.
+fn say(context: &Context, told: &Told<'_>) {
+    for unread in &told.unread {
+        let how = match unread.reason {
+            "broken" => "broken, or no object",
+            reason => reason,
+        };
+        let first = unread.keys.first().map(String::as_str).unwrap_or_default();
+        context.output.warn(&format!(
+            "the audit is not complete: {} could not be read ({how}); the first is `{first}`",
+            counted(unread.count, "value", "values")
+        ));
+    }
+    if !told.pods_looked_at {
+        context.output.note(
+            "it was not looked at which Pods started before their Services moved: no journal of a renumbering is here",
+        );
+    }
+    if told.held > 0 {
+        let held = counted(told.held, "place is", "places are");
+        context.output.note(&format!("{held} netsurgeon's own, to hold old addresses, and not listed"));
+    }
+    context.output.progress(&format!(
+        "{}, revision {}: {} read, {} skipped; {}",
+        told.store,
+        told.revision,
+        counted(told.objects, "object", "objects"),
+        counted(told.skipped, "event or lease", "events and leases"),
+        counts(told.findings)
+    ));
+}

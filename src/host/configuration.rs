@@ -1,0 +1,271 @@
+//! What this machine is configured with: the files in which addresses of a cluster stand, the environments of running
+//! processes, and the `resolv.conf` that each of them sees. Read, never followed out of the root.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Files, and folders with everything below, from the root: the kubelet's, CNI's (the specification's default), static
+/// Pods (kubeadm, RKE2), units and drop-ins, resolvers, container runtimes, K3s and RKE2.
+const PLACES: [&str; 30] = [
+    "etc/cni/net.d",
+    "etc/kubernetes/manifests",
+    "var/lib/kubelet/config.yaml",
+    "var/lib/kubelet/instance-config.yaml",
+    "var/lib/kubelet/kubeadm-flags.env",
+    "var/lib/kubelet/kubeconfig",
+    "etc/default/kubelet",
+    "etc/sysconfig/kubelet",
+    "etc/systemd",
+    "usr/lib/systemd/system/kubelet.service.d",
+    "lib/systemd/system/kubelet.service.d",
+    "etc/environment",
+    "etc/profile.d",
+    "etc/hosts",
+    "etc/resolv.conf",
+    "run/systemd/resolve/resolv.conf",
+    "etc/dnsmasq.conf",
+    "etc/dnsmasq.d",
+    "etc/NetworkManager/conf.d",
+    "etc/NetworkManager/dnsmasq.d",
+    "etc/containerd",
+    "etc/crio",
+    "etc/docker",
+    "etc/default/containerd",
+    "etc/default/docker",
+    "etc/rancher",
+    "var/lib/rancher/k3s/agent/etc",
+    "var/lib/rancher/rke2/agent/etc",
+    "var/lib/rancher/rke2/agent/pod-manifests",
+    "var/lib/rancher/k3s/server/manifests",
+];
+/// Beside its folders `/etc/kubernetes` has kubeconfigs; `pki` is not looked at.
+const KUBERNETES: &str = "etc/kubernetes";
+/// Nobody configures with more.
+const LARGEST: u64 = 16 * 1024 * 1024;
+/// Links that lead to links, and folders in folders.
+const DEEPEST: usize = 16;
+
+/// Something that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A file.
+    File {
+        /// From the root, with a slash before it.
+        path: &'a str,
+        /// What is in it.
+        content: &'a [u8],
+    },
+    /// The `resolv.conf` that a process sees and the machine itself does not; once for all that see the same.
+    Resolver {
+        /// The process.
+        process: &'a Running,
+        /// What is in it.
+        content: &'a [u8],
+    },
+    /// A variable in the environment that a process was started with.
+    Variable {
+        /// The process.
+        process: &'a Running,
+        /// The variable's name.
+        name: &'a str,
+        /// Its value.
+        value: &'a [u8],
+    },
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Its id.
+    pub pid: u32,
+    /// What it is called (`/proc/PID/comm`).
+    pub name: String,
+}
+
+/// What came of looking.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Files that were read.
+    pub files: usize,
+    /// Processes whose environments were read.
+    pub processes: usize,
+    /// What could not be read, and why.
+    pub unreadable: Vec<(String, String)>,
+    /// Device and inode of what was read.
+    known: BTreeSet<(u64, u64)>,
+}
+
+/// Reads everything, below `root`; of processes below its `/proc` or, where it has none, this machine's. Blocks.
+pub fn look(root: &Path, seen: &mut dyn FnMut(Item<'_>)) -> Looked {
+    let mut looked = Looked::default();
+    for place in PLACES {
+        looked.below(root, &root.join(place), DEEPEST, seen);
+    }
+    let is_text = |path: &Path| {
+        path.extension()
+            .is_some_and(|extension| ["conf", "env", "yaml", "yml"].iter().any(|own| extension == *own))
+    };
+    for path in entries(&root.join(KUBERNETES)).unwrap_or_default() {
+        if is_text(&path) {
+            looked.file(root, &path, seen);
+        }
+    }
+    let own = root.join("proc");
+    looked.processes(if own.join("1").exists() { &own } else { Path::new("/proc") }, seen);
+    looked
+}
+
+impl Looked {
+    fn cannot(&mut self, path: &Path, error: &io::Error) {
+        // What is not there, or is gone, has nothing to say (ESRCH: a process that has ended).
+        if error.kind() != io::ErrorKind::NotFound
+            && error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error())
+        {
+            self.unreadable.push((path.display().to_string(), error.to_string()));
+        }
+    }
+
+    fn below(&mut self, root: &Path, path: &Path, depth: usize, seen: &mut dyn FnMut(Item<'_>)) {
+        let is_folder = fs::symlink_metadata(path).is_ok_and(|about| about.is_dir());
+        if !is_folder {
+            return self.file(root, path, seen);
+        }
+        match entries(path) {
+            Ok(paths) if depth > 0 => {
+                for path in paths {
+                    self.below(root, &path, depth.saturating_sub(1), seen);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.cannot(path, &error),
+        }
+    }
+
+    fn file(&mut self, root: &Path, path: &Path, seen: &mut dyn FnMut(Item<'_>)) {
+        match self.read_once(root, path) {
+            Ok(Some(content)) => {
+                self.files = self.files.saturating_add(1);
+                let from_root = path.strip_prefix(root).unwrap_or(path);
+                seen(Item::File { path: &format!("/{}", from_root.display()), content: &content });
+            }
+            Ok(None) => {}
+            Err(error) => self.cannot(path, &error),
+        }
+    }
+
+    /// Reads a file that was not read yet, `None` for one that was, and for what is no file.
+    fn read_once(&mut self, root: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let path = within(root, path)?;
+        let about = fs::symlink_metadata(&path)?;
+        if !about.is_file() || !self.known.insert((about.dev(), about.ino())) {
+            return Ok(None);
+        }
+        if about.len() > LARGEST {
+            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
+        }
+        let mut content = Vec::new();
+        File::open(&path)?.take(LARGEST).read_to_end(&mut content)?;
+        Ok(Some(content))
+    }
+
+    fn processes(&mut self, proc: &Path, seen: &mut dyn FnMut(Item<'_>)) {
+        let own = std::process::id();
+        let paths = match entries(proc) {
+            Ok(paths) => paths,
+            Err(error) => return self.cannot(proc, &error),
+        };
+        let pid = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+        let mut pids: Vec<u32> =
+            paths.iter().filter_map(|path| pid(path)).filter(|pid| *pid != own).collect();
+        pids.sort_unstable();
+        for pid in pids {
+            let folder = proc.join(pid.to_string());
+            let name = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_string();
+            let process = Running { pid, name };
+            self.environment(&folder.join("environ"), &process, seen);
+            let root = folder.join("root");
+            match self.read_once(&root, &root.join("etc/resolv.conf")) {
+                Ok(Some(content)) => seen(Item::Resolver { process: &process, content: &content }),
+                Ok(None) => {}
+                Err(error) => self.cannot(&root.join("etc/resolv.conf"), &error),
+            }
+        }
+    }
+
+    fn environment(&mut self, path: &Path, process: &Running, seen: &mut dyn FnMut(Item<'_>)) {
+        let content = match fs::read(path) {
+            Ok(content) => content,
+            Err(error) => return self.cannot(path, &error),
+        };
+        self.processes = self.processes.saturating_add(1);
+        for variable in content.split(|byte| *byte == 0) {
+            let mut parts = variable.splitn(2, |byte| *byte == b'=');
+            if let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+                let name = String::from_utf8_lossy(name);
+                seen(Item::Variable { process, name: &name, value });
+            }
+        }
+    }
+}
+
+/// Returns what is in a folder, in order.
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Follows links as whoever lives in `root` does: absolute ones begin there.
+fn within(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..DEEPEST {
+        let Ok(target) = fs::read_link(&path) else { return Ok(path) };
+        let folder = path.parent().unwrap_or(root);
+        path = match target.strip_prefix("/") {
+            Ok(absolute) => root.join(absolute),
+            Err(_) => folder.join(target),
+        };
+    }
+    Err(io::Error::other("links lead to links"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_once_and_links_stay_in_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("etc/cni/net.d/deep/calico-kubeconfig", "server: x");
+        put("etc/kubernetes/admin.conf", "a");
+        put("etc/kubernetes/pki/ca.key", "never");
+        put("run/real.conf", "resolver");
+        std::os::unix::fs::symlink("/run/real.conf", root.path().join("etc/resolv.conf")).unwrap();
+        std::os::unix::fs::symlink("resolv.conf", root.path().join("etc/environment")).unwrap();
+        let mut files = Vec::new();
+        let looked = look(root.path(), &mut |item| {
+            if let Item::File { path, content } = item {
+                files.push((path.to_string(), String::from_utf8_lossy(content).into_owned()));
+            }
+        });
+        let of = |path: &str, text: &str| (path.to_string(), text.to_string());
+        assert_eq!(
+            files,
+            [
+                of("/etc/cni/net.d/deep/calico-kubeconfig", "server: x"),
+                of("/etc/environment", "resolver"),
+                of("/etc/kubernetes/admin.conf", "a"),
+            ]
+        );
+        assert_eq!(looked.files, 3);
+        assert!(looked.processes > 0, "those of this machine, where the root has none");
+    }
+}

@@ -1,0 +1,344 @@
+//! Every text in a stored object of any kind, with the way to it: for whoever looks for something wherever it may stand.
+//!
+//! Where `proto/` knows a field the way has its name, elsewhere its number. What a field of unknown type holds cannot be
+//! told for sure, so it is taken for everything that it may be: a message, a text, bytes.
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use super::envelope::Envelope;
+use super::objects::{self, Namespace, ObjectMeta};
+use super::protobuf::{self, Content, RawField};
+use super::schema::{self, FieldType, Fields};
+use super::{TypeMeta, WireError, cbor, json};
+
+/// Nesting beyond this is taken for bytes: Kubernetes objects are a dozen levels deep.
+const DEEPEST: usize = 40;
+
+/// The way from an object's root to a text: a chain on the stack, put into words only when somebody asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    before: Option<&'a Way<'a>>,
+    step: Step<'a>,
+}
+
+/// One step of it.
+#[derive(Debug, Clone, Copy)]
+enum Step<'a> {
+    Root,
+    /// A field whose name is known.
+    Name(&'a str),
+    /// A field of a message that is not known.
+    Number(u32),
+    /// An item of a list.
+    Index(usize),
+    /// An entry of a map, or an item of a list that has a name.
+    Entry(&'a str),
+}
+
+impl<'a> Way<'a> {
+    /// The object itself.
+    pub const ROOT: Way<'static> = Way { before: None, step: Step::Root };
+
+    fn then(&'a self, step: Step<'a>) -> Way<'a> {
+        Way { before: Some(self), step }
+    }
+}
+
+/// `spec.template.spec.containers[app].env[NO_PROXY].value`; unknown fields are `/` and their number.
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(before) = self.before {
+            before.fmt(f)?;
+        }
+        let is_first = self.before.is_none_or(|before| matches!(before.step, Step::Root));
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Name(name) if is_first => f.write_str(name),
+            Step::Name(name) => write!(f, ".{name}"),
+            Step::Number(number) => write!(f, "/{number}"),
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Entry(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// Who is told of each text: the way to it, and its bytes, which need not be UTF-8.
+pub type Seen<'v> = dyn FnMut(&Way<'_>, &[u8]) + 'v;
+
+/// What every object says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Head {
+    /// As in `apps/v1`.
+    pub api_version: String,
+    /// As in `DaemonSet`.
+    pub kind: String,
+    /// Name, namespace, labels.
+    pub metadata: ObjectMeta,
+}
+
+/// Returns what an object says of itself. Fails when it cannot be read.
+pub fn head(value: &[u8]) -> Result<Head, WireError> {
+    let TypeMeta { api_version, kind } = objects::type_of(value)?;
+    let (api_version, kind) = (api_version.into_owned(), kind.into_owned());
+    // Of a Namespace nothing but metadata is read, which every kind has in the same place.
+    let read: Namespace = objects::decode_any(value)?;
+    Ok(Head { api_version, kind, metadata: read.metadata.unwrap_or_default() })
+}
+
+/// Tells of every text in an object; keys of maps and names of JSON's members, too. What is base64 in the JSON of a Secret
+/// or a ConfigMap because it is bytes is told as these bytes.
+///
+/// Fails when the value cannot be read: encrypted, not an object. Of one that is broken all bytes are told before.
+pub fn each(value: &[u8], seen: &mut Seen<'_>) -> Result<(), WireError> {
+    match Envelope::of(value)? {
+        Envelope::Protobuf { type_meta, raw } => match broken(raw) {
+            None => {
+                message(raw, Some(schema::of(&type_meta)), &Way::ROOT, DEEPEST, seen);
+                Ok(())
+            }
+            Some(error) => {
+                seen(&Way::ROOT, raw);
+                Err(error)
+            }
+        },
+        Envelope::Json(text) => of_json(text, seen),
+        Envelope::Cbor => match cbor::to_json(value) {
+            Ok(text) => of_json(&text, seen),
+            Err(error) => {
+                seen(&Way::ROOT, value);
+                Err(error)
+            }
+        },
+        Envelope::Encrypted { provider, key } => Err(WireError::Encrypted { provider, key }),
+    }
+}
+
+fn of_json(text: &str, seen: &mut Seen<'_>) -> Result<(), WireError> {
+    match serde_json::from_str(text) {
+        Ok(tree) => {
+            object(&tree, seen);
+            Ok(())
+        }
+        Err(error) => {
+            seen(&Way::ROOT, text.as_bytes());
+            Err(WireError::Json { reason: error.to_string() })
+        }
+    }
+}
+
+fn broken(bytes: &[u8]) -> Option<WireError> {
+    protobuf::fields(bytes).find_map(Result::err).map(WireError::from)
+}
+
+fn message(bytes: &[u8], fields: Option<Fields>, way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
+    let (mut last, mut index): (u32, usize) = (0, 0);
+    for field in protobuf::fields(bytes).flatten() {
+        index = if field.number == last { index.saturating_add(1) } else { 0 };
+        last = field.number;
+        let known = fields.and_then(|fields| fields.iter().find(|(number, ..)| *number == field.number));
+        let Content::Bytes(content) = field.content else { continue };
+        let Some((_, name, kind)) = known else {
+            let way = way.then(Step::Number(field.number));
+            let way = if index == 0 { way } else { way.then(Step::Index(index)) };
+            guess(content, &way, depth, seen);
+            continue;
+        };
+        let way = way.then(Step::Name(name));
+        match kind {
+            FieldType::List(item) => {
+                let step = name_of(content, item).map_or(Step::Index(index), Step::Entry);
+                known_field(content, item, &way.then(step), depth, seen);
+            }
+            kind => known_field(content, kind, &way, depth, seen),
+        }
+    }
+}
+
+/// Returns the name of an item of a list, if its messages have one.
+fn name_of<'a>(content: &'a [u8], item: &FieldType) -> Option<&'a str> {
+    let FieldType::Message(message) = item else { return None };
+    let (number, ..) = schema::message(message)?.iter().find(|(_, name, _)| *name == "name")?;
+    let mut fields = protobuf::fields(content).flatten();
+    fields.find(|field| field.number == *number)?.text().ok().filter(|name| !name.is_empty())
+}
+
+fn known_field(content: &[u8], kind: &FieldType, way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
+    match kind {
+        FieldType::Message(name) if depth > 0 && broken(content).is_none() => {
+            message(content, schema::message(name), way, depth.saturating_sub(1), seen);
+        }
+        FieldType::MapOfText | FieldType::MapOfBytes if broken(content).is_none() => {
+            let mut fields = protobuf::fields(content).flatten();
+            let key = fields.find(|field| field.number == 1).and_then(|field: RawField<'_>| field.bytes());
+            let key = key.unwrap_or_default();
+            let shown = String::from_utf8_lossy(key);
+            let way = way.then(Step::Entry(&shown));
+            seen(&way, key);
+            for field in protobuf::fields(content).flatten() {
+                match (field.number, field.bytes()) {
+                    (1, _) | (_, None) => {}
+                    (2, Some(value)) => seen(&way, value),
+                    // An entry has no other fields, but a broken value may.
+                    (number, Some(other)) => guess(other, &way.then(Step::Number(number)), depth, seen),
+                }
+            }
+        }
+        _ => seen(way, content),
+    }
+}
+
+fn guess(content: &[u8], way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
+    let is_message = depth > 0 && !content.is_empty() && broken(content).is_none();
+    if is_message {
+        message(content, None, way, depth.saturating_sub(1), seen);
+    }
+    // A text may happen to be a message, too.
+    let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t' | '\r');
+    let is_text = std::str::from_utf8(content).is_ok_and(|text| !text.contains(is_control));
+    if is_text || !is_message {
+        seen(way, content);
+    }
+}
+
+/// Tells of an object's texts, bytes decoded where its kind has them.
+fn object(tree: &Json, seen: &mut Seen<'_>) {
+    let kind = tree.get("kind").and_then(Json::as_str).unwrap_or_default();
+    let bytes = match kind {
+        "Secret" => "data",
+        "ConfigMap" => "binaryData",
+        _ => return texts(tree, &Way::ROOT, seen),
+    };
+    for (name, value) in tree.as_object().into_iter().flatten() {
+        let way = Way::ROOT.then(Step::Name(name));
+        if name != bytes {
+            texts(value, &way, seen);
+            continue;
+        }
+        for (key, value) in value.as_object().into_iter().flatten() {
+            let way = way.then(Step::Entry(key));
+            seen(&way, key.as_bytes());
+            let text = value.as_str().unwrap_or_default();
+            match json::decode_base64(text) {
+                Ok(bytes) => seen(&way, &bytes),
+                Err(_) => seen(&way, text.as_bytes()),
+            }
+        }
+    }
+}
+
+/// Tells of every text in a JSON value that stands at the end of a way, names of members included.
+pub fn texts(tree: &Json, way: &Way<'_>, seen: &mut Seen<'_>) {
+    match tree {
+        Json::String(text) => seen(way, text.as_bytes()),
+        Json::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let name = item.get("name").and_then(Json::as_str).filter(|name| !name.is_empty());
+                texts(item, &way.then(name.map_or(Step::Index(index), Step::Entry)), seen);
+            }
+        }
+        Json::Object(members) => {
+            let is_map = matches!(way.step, Step::Name("annotations" | "data" | "labels"));
+            for (name, value) in members {
+                let is_key = is_map || !name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                let way = way.then(if is_key { Step::Entry(name) } else { Step::Name(name) });
+                seen(&way, name.as_bytes());
+                texts(value, &way, seen);
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::envelope::wrap;
+    use crate::wire::protobuf::put_bytes;
+
+    fn told(value: &[u8]) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        let mut seen = |way: &Way<'_>, text: &[u8]| {
+            all.push((way.to_string(), String::from_utf8_lossy(text).into_owned()));
+        };
+        each(value, &mut seen).unwrap();
+        all
+    }
+
+    fn field(number: u32, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_bytes(&mut out, number, content);
+        out
+    }
+
+    fn of_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
+        wrap(&TypeMeta { api_version: "v1".into(), kind: kind.to_string().into() }, raw)
+    }
+
+    #[test]
+    fn ways_have_names_where_they_are_known_and_numbers_elsewhere() {
+        let env = [field(1, b"NO_PROXY"), field(2, b"10.96.0.0/16")].concat();
+        let container = [field(1, b"app"), field(7, &env), field(99, &field(3, b"there"))].concat();
+        let value = of_kind("Pod", &field(2, &field(2, &container)));
+        let told = told(&value);
+        let has = |way: &str, text: &str| told.contains(&(way.to_string(), text.to_string()));
+        assert!(has("spec.containers[app].env[NO_PROXY].value", "10.96.0.0/16"), "{told:?}");
+        assert!(has("spec.containers[app]/99/3", "there"), "{told:?}");
+    }
+
+    #[test]
+    fn maps_are_told_by_their_keys() {
+        let entry = [field(1, b"a.b/c"), field(2, b"text")].concat();
+        let raw = [field(1, &field(12, &entry)), field(2, &entry)].concat();
+        let told = told(&of_kind("Secret", &raw));
+        assert!(told.contains(&("metadata.annotations[a.b/c]".into(), "text".into())), "{told:?}");
+        assert!(told.contains(&("data[a.b/c]".into(), "text".into())), "{told:?}");
+    }
+
+    #[test]
+    fn unknown_kinds_are_told_by_numbers_and_repeated_ones_counted() {
+        let raw = [field(2, b"one"), field(2, b"two"), field(4, &field(1, &field(7, b"deep")))].concat();
+        let told = told(&of_kind("Whatever", &raw));
+        assert!(told.contains(&("/2[1]".into(), "two".into())), "{told:?}");
+        assert!(told.contains(&("/4/1/7".into(), "deep".into())), "{told:?}");
+    }
+
+    #[test]
+    fn bytes_in_json_are_decoded_and_text_within_is_not() {
+        let text = r#"{"kind":"Secret","data":{"k":"MTAuOTYuMC4x"},"items":[{"name":"n","v":"x"}]}"#;
+        let told = told(text.as_bytes());
+        assert!(told.contains(&("data[k]".into(), "10.96.0.1".into())), "{told:?}");
+        assert!(told.contains(&("items[n].v".into(), "x".into())), "{told:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_and_what_is_broken_is_told_before() {
+        let mut count = 0;
+        let mut seen = |_: &Way<'_>, _: &[u8]| count += 1;
+        assert!(each(b"k8s:enc:aescbc:v1:key:xyz", &mut seen).is_err());
+        assert!(each(b"\xd9\xd9\xf7\xa0", &mut seen).is_err());
+        assert!(each(&of_kind("Pod", b"\x0a\x7f10.96.0.1"), &mut seen).is_err());
+        assert_eq!(count, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_is_told_however_deep(text in "[a-z0-9.:/]{1,60}", numbers in proptest::collection::vec(1_u32..40, 1..12)) {
+            let raw = numbers.iter().fold(text.clone().into_bytes(), |inner, number| field(*number, &inner));
+            for kind in ["Whatever", "Pod", "Service", "ConfigMap", "EndpointSlice"] {
+                let told = told(&of_kind(kind, &raw));
+                prop_assert!(told.iter().any(|(_, found)| found.contains(&text)), "{kind} {told:?}");
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for kind in ["Secret", "Pod", "Whatever"] {
+                let _ = each(&of_kind(kind, &bytes), &mut |_, _| {});
+            }
+        }
+    }
+}
