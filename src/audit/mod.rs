@@ -2,8 +2,10 @@
 //!
 //! [`scan`] finds addresses in bytes; [`objects`] looks through stored objects of every kind, known or not, and tells the
 //! way to each text that has one; [`places`] says what it means there, and what to do; [`pods`] tells which Pods were
-//! started with an address that their Service has given up. Everything here is pure.
+//! started with an address that their Service has given up; [`evidence`] whether anybody still uses an old address, by what
+//! every node has seen. Everything here is pure.
 
+pub mod evidence;
 pub mod objects;
 pub mod places;
 pub mod pods;

@@ -1,5 +1,6 @@
 //! `netsurgeon audit`: everything that still says an address of an old Service range, or the range itself.
 
+pub(super) mod flows;
 mod here;
 mod moved;
 mod stored;
@@ -31,7 +32,8 @@ Examples:
   netsurgeon audit --old 10.96.0.0/16 --old fd00:10:96::/112 --snapshot backup.db
   netsurgeon audit --old 10.96.0.0/16 -o json | jq -r '.findings[] | select(.severity == \"breaks-at-retirement\").key'
   netsurgeon audit --old 10.96.0.0/16 --host                   # on each node, as root
-  netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and its pid namespace")]
+  netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and its pid namespace
+  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 -o json > node-1.json   # who still connects, for `retire`")]
 pub struct AuditArgs {
     /// A range that Services have left, or are to leave; again for another one
     #[arg(long, value_name = "CIDR", required = true)]
@@ -43,11 +45,16 @@ pub struct AuditArgs {
     #[arg(long, value_name = "DIR", default_value = "/", requires = "host")]
     root: PathBuf,
     #[command(flatten)]
+    flows: flows::FlowArgs,
+    #[command(flatten)]
     source: SourceArgs,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
+    if args.flows.are_asked_for() {
+        return flows::run(context, args).await;
+    }
     let old = Old::new(args.old.clone());
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }

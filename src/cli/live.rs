@@ -211,6 +211,12 @@ impl Session {
         matches!(self.api, Api::Silent(_))
     }
 
+    /// Returns the names of the Nodes; none while no API server is asked.
+    pub async fn nodes(&self) -> Result<Vec<String>, Failure> {
+        let Api::Answers(cluster) = &self.api else { return Ok(Vec::new()) };
+        Ok(cluster.nodes().await?.into_iter().map(|node| node.name).collect())
+    }
+
     /// Returns the renumberings of this cluster that have not come to an end.
     pub async fn unfinished(&self) -> Result<Vec<String>, Failure> {
         unfinished(self.store.as_ref(), &self.id).await

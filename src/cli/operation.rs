@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::gates::GateArgs;
 use super::live::{LiveArgs, Ongoing, Session, open_operation, release};
 use super::output::{counted, table};
-use super::renumber::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
+use super::renumber::{ApiLessArgs, EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
 use super::report::{self, ReportArgs};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
@@ -236,7 +236,13 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
         let operation = Some(args.operation.clone());
         return retire(
             context,
-            &RetireArgs { operation, keep_journal: false, without_evidence: false, live: args.live.clone() },
+            &RetireArgs {
+                operation,
+                keep_journal: false,
+                without_evidence: false,
+                evidence: EvidenceArgs::default(),
+                live: args.live.clone(),
+            },
         )
         .await;
     }

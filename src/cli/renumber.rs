@@ -3,6 +3,7 @@
 mod also;
 mod apply;
 mod ending;
+mod evidence;
 mod flows;
 mod guard;
 mod standing;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub use ending::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
+pub use evidence::EvidenceArgs;
 
 use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};

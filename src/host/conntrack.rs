@@ -10,7 +10,6 @@
 //!
 //! A table may have millions of lines; they are looked at one by one, in the network namespace of this process.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::IpAddr;
@@ -56,34 +55,35 @@ pub fn taken() -> Option<(u64, u64)> {
     read("nf_conntrack_count").zip(read("nf_conntrack_max"))
 }
 
-/// Returns the connections of this network namespace that were begun to one of these addresses. Blocks.
-pub fn flows_to(addresses: &BTreeSet<IpAddr>) -> Result<Vec<Flow>, Unreadable> {
-    let table = match File::open(TABLE).and_then(|file| select(file, addresses)) {
+/// Whether an address is asked for.
+pub type Wanted<'w> = dyn Fn(IpAddr) -> bool + 'w;
+
+/// Returns the connections of this network namespace that were begun to addresses that are asked for. Blocks.
+pub fn flows_to(wanted: &Wanted<'_>) -> Result<Vec<Flow>, Unreadable> {
+    let table = match File::open(TABLE).and_then(|file| select(file, wanted)) {
         Ok(flows) => return Ok(flows),
         Err(error) => format!("`{TABLE}`: {error}"),
     };
-    let of_program = |family| list(family, addresses);
-    let families: BTreeSet<_> =
-        addresses.iter().map(|address| if address.is_ipv4() { "ipv4" } else { "ipv6" }).collect();
-    match families.into_iter().map(of_program).collect::<io::Result<Vec<_>>>() {
+    let of_program = |family| list(family, wanted);
+    match ["ipv4", "ipv6"].into_iter().map(of_program).collect::<io::Result<Vec<_>>>() {
         Ok(flows) => Ok(flows.concat()),
         Err(error) => Err(Unreadable { table, program: format!("`conntrack -L`: {error}") }),
     }
 }
 
-fn list(family: &str, addresses: &BTreeSet<IpAddr>) -> io::Result<Vec<Flow>> {
+fn list(family: &str, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
     let mut command = Command::new("conntrack");
     command.args(["-L", "-o", "extended", "-f", family]).stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let flows = child.stdout.take().map_or_else(|| Ok(Vec::new()), |lines| select(lines, addresses));
+    let flows = child.stdout.take().map_or_else(|| Ok(Vec::new()), |lines| select(lines, wanted));
     let status = child.wait()?;
     if status.success() { flows } else { Err(io::Error::other(status.to_string())) }
 }
 
-fn select(lines: impl Read, addresses: &BTreeSet<IpAddr>) -> io::Result<Vec<Flow>> {
+fn select(lines: impl Read, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
     let mut flows = Vec::new();
     for line in BufReader::new(lines).lines() {
-        flows.extend(parse(&line?).filter(|flow| addresses.contains(&flow.to)));
+        flows.extend(parse(&line?).filter(|flow| wanted(flow.to)));
     }
     Ok(flows)
 }
@@ -131,8 +131,8 @@ nonsense
 
     #[test]
     fn who_uses_an_address_is_told() {
-        let asked = ["10.96.0.10", "fd00:96::a"].map(|address| address.parse().unwrap());
-        let flows = select(LINES.as_bytes(), &asked.into()).unwrap();
+        let asked: [IpAddr; 2] = ["10.96.0.10", "fd00:96::a"].map(|address| address.parse().unwrap());
+        let flows = select(LINES.as_bytes(), &|address| asked.contains(&address)).unwrap();
         let told: Vec<_> = flows
             .iter()
             .map(|flow| (flow.protocol.as_str(), flow.client.to_string(), flow.port, flow.is_open))

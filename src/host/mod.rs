@@ -1,5 +1,6 @@
 //! This machine: what only it knows, and its files, replaced so that nobody ever sees half of a change.
 
+pub mod begun;
 pub mod configuration;
 pub mod conntrack;
 pub mod process;

@@ -319,9 +319,13 @@ mod tests {
         let mut count = 0;
         let mut seen = |_: &Way<'_>, _: &[u8]| count += 1;
         assert!(each(b"k8s:enc:aescbc:v1:key:xyz", &mut seen).is_err());
-        assert!(each(b"\xd9\xd9\xf7\xa0", &mut seen).is_err());
+        assert!(each(b"\xd9\xd9\xf7\xa1", &mut seen).is_err());
         assert!(each(&of_kind("Pod", b"\x0a\x7f10.96.0.1"), &mut seen).is_err());
-        assert_eq!(count, 1);
+        assert_eq!(count, 2);
+        let mut texts = Vec::new();
+        let cbor = b"\xd9\xd9\xf7\xa1\x41a\x4910.96.0.1";
+        each(cbor, &mut |_, text| texts.push(text.to_vec())).unwrap();
+        assert!(texts.contains(&b"10.96.0.1".to_vec()), "{texts:?}");
     }
 
     proptest! {

@@ -28,7 +28,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("renumber", &["operation", "survey", "store", "cluster", "host", "wire", "ip"]),
     ("freeze", &["cluster"]),
     ("preflight", &["survey", "store", "wire", "ip"]),
-    ("audit", &["survey", "store", "wire", "ip"]),
+    ("audit", &["survey", "store", "host", "wire", "ip"]),
     ("operation", &["store", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("encryption", &["store"]),

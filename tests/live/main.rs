@@ -25,6 +25,7 @@ mod copies;
 mod cut;
 mod disturbed;
 mod encrypted;
+mod evidence;
 mod external_ip;
 mod families;
 mod frozen;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::evidence::EvidenceArgs;
 use super::flows::{users_of, words};
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
@@ -32,8 +33,10 @@ pub struct RetireArgs {
     #[arg(long)]
     pub(in crate::cli) keep_journal: bool,
     /// Even if a connection to an old address is tracked on this host
-    #[arg(long)]
+    #[arg(long, conflicts_with = "evidence")]
     pub(in crate::cli) without_evidence: bool,
+    #[command(flatten)]
+    pub(in crate::cli) evidence: EvidenceArgs,
     #[command(flatten)]
     pub(in crate::cli) live: LiveArgs,
 }
@@ -129,6 +132,7 @@ async fn end(
         check(session, args, ongoing).await?;
         if !args.without_evidence {
             is_unused(context, ongoing).await?;
+            args.evidence.check(context, session, &ongoing.plan.work).await?;
         }
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
         args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;

@@ -1,5 +1,8 @@
 //! Who still uses an old address, by what the kernel of this host tracks: `status --flows`, and what `retire` refuses for.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use clap::Args;
 
 use crate::cli::failure::{Failure, Kind};
@@ -36,8 +39,9 @@ impl FlowArgs {
 /// Returns who uses the old addresses of Services that have moved, by what this host tracks.
 pub(super) async fn users_of(ongoing: &Ongoing) -> anyhow::Result<Vec<Used>> {
     let given_up = given_up(&ongoing.plan.work, |step| ongoing.journal.state(step));
-    let addresses = given_up.keys().copied().collect();
-    let flows = tokio::task::spawn_blocking(move || flows_to(&addresses)).await??;
+    let addresses: BTreeSet<IpAddr> = given_up.keys().copied().collect();
+    let flows =
+        tokio::task::spawn_blocking(move || flows_to(&|address| addresses.contains(&address))).await??;
     Ok(users(&given_up, &flows))
 }
 
