@@ -39,6 +39,7 @@ mod promises;
 mod renumber;
 mod repair;
 mod report;
+mod roles;
 mod sentinel;
 mod serving;
 mod tiers;
