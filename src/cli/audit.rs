@@ -5,6 +5,7 @@ mod here;
 mod moved;
 mod stored;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -15,6 +16,9 @@ use super::source::SourceArgs;
 use super::{Context, Outcome};
 use crate::audit::{Finding, Old, Severity};
 use crate::ip::ServiceCidr;
+
+/// As many findings of one kind of place as people want to read: before a move every Service has an address of the range.
+const SHOWN: usize = 20;
 
 /// Find everything that still says an address of an old Service range, or the range itself
 ///
@@ -74,10 +78,31 @@ fn text(output: &Output, findings: &[Finding]) -> String {
         };
         let count = counted(those.len(), "finding", "findings");
         parts.push(format!("{} ({count})", output.paint(tone, &severity.to_string())));
-        parts.push(table(["PLACE", "IN", "WHERE", "FOUND"], those.iter().map(|finding| row(finding))));
+        let (shown, left_out) = first_of_each_place(&those);
+        parts.push(table(["PLACE", "IN", "WHERE", "FOUND"], shown.into_iter().map(row)));
+        if !left_out.is_empty() {
+            parts.push(format!("not shown: {}; `-o json` has all", left_out.join(", ")));
+        }
         parts.push(meanings(&those));
     }
     parts.join("\n\n")
+}
+
+/// Returns the first findings of each place, and how many more there are of which.
+fn first_of_each_place<'f>(findings: &[&'f Finding]) -> (Vec<&'f Finding>, Vec<String>) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut shown = Vec::new();
+    for finding in findings {
+        let count = counts.entry(finding.place).or_default();
+        *count = count.saturating_add(1);
+        if *count <= SHOWN {
+            shown.push(*finding);
+        }
+    }
+    let more = counts.into_iter().filter_map(|(place, count)| {
+        count.checked_sub(SHOWN).filter(|more| *more > 0).map(|more| format!("{more} more {place}"))
+    });
+    (shown, more.collect())
 }
 
 fn row(finding: &Finding) -> [String; 4] {
