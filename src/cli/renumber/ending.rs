@@ -19,11 +19,13 @@ use crate::survey::{Severity, Survey};
 /// Stop holding the old addresses: the end of a renumbering
 ///
 /// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or this host
-/// tracks a connection to an old address: run it on a node. From its first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
+/// tracks a connection to an old address: run it on a node. Of other nodes it knows what they have printed (`--evidence`,
+/// docs/audit.md). From its first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber retire                      # the renumbering that is under way
+  netsurgeon renumber retire --evidence nodes.log --quiet-for 3600   # nobody on any node, for an hour
   netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak --confirm certificates-after")]
 pub struct RetireArgs {
     /// Which renumbering [default: the one under way]
