@@ -48,7 +48,7 @@ impl<'a> Announcer<'a> {
         Self {
             moves: work.moves.iter().map(|candidate| (candidate.id(), candidate)).collect(),
             operation: operation.to_string(),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: crate::host::name(),
             back: false,
             queue,
             asked: 0,

@@ -56,10 +56,10 @@ pub struct AuditArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
-    if args.flows.are_asked_for() {
-        return flows::run(context, args).await;
-    }
     let old = Old::new(args.old.clone());
+    if args.flows.are_asked_for() {
+        return flows::run(context, args, old).await;
+    }
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }
 

@@ -30,8 +30,8 @@ use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
 use crate::ip::Family;
 
 /// Tells sentinels from shadows, which are ours too.
-pub(super) const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
-pub(super) const OPERATION: &str = "netsurgeon.io/operation";
+const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
+const OPERATION: &str = "netsurgeon.io/operation";
 
 /// A sentinel that is older was left behind by a process that was killed: no barrier takes so long.
 const LEFT_BEHIND: Duration = Duration::from_hours(1);
@@ -202,7 +202,7 @@ impl Cluster {
         }
     }
 
-    async fn remove(&self, sentinel: &Value) -> Result<(), ClusterError> {
+    pub(super) async fn remove(&self, sentinel: &Value) -> Result<(), ClusterError> {
         let uid = sentinel.pointer("/metadata/uid").and_then(Value::as_str);
         match self.delete(&ObjectRef::of(sentinel)?, uid).await {
             // Another of that name, or one that was changed: names are unique, so it is gone.
@@ -274,14 +274,9 @@ impl Cluster {
 /// Returns a Service that no controller acts upon and that every kube-proxy shows: of type LoadBalancer with a
 /// class of nobody's (`pkg/proxy/serviceport.go` asks for the type, the policy and the port alone).
 pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
-    let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
     json!({
         "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": format!("netsurgeon-barrier-{unique}"),
-            "namespace": namespace,
-            "labels": {MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1, OPERATION: operation},
-        },
+        "metadata": passing("barrier", namespace, operation),
         "spec": {
             "type": "LoadBalancer",
             "loadBalancerClass": "netsurgeon.io/none",
@@ -292,6 +287,14 @@ pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
             "ports": [{"port": 1, "protocol": "TCP"}],
         },
     })
+}
+
+/// Returns the metadata of a Service that is there for a moment: a name that no other has, and labels by which
+/// [`Cluster::barrier`] finds what was left behind.
+pub(super) fn passing(purpose: &str, namespace: &str, operation: &str) -> Value {
+    let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
+    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1, OPERATION: operation});
+    json!({"name": format!("netsurgeon-{purpose}-{unique}"), "namespace": namespace, "labels": labels})
 }
 
 fn is_left_behind(service: &Value, operation: &str, now: SystemTime) -> bool {

@@ -15,10 +15,8 @@ pub use config::ConfigError;
 pub use resource::Resource;
 
 use crate::store::seal::{Seal, SealError};
+use crate::wire::envelope::{CBOR_MAGIC, ENCRYPTION_PREFIX, PROTOBUF_MAGIC};
 use cipher::Cipher;
-
-/// What every value that is encrypted at rest begins with.
-const SEALED: &[u8] = b"k8s:enc:";
 
 /// Fills a buffer with random bytes that nobody can foretell.
 pub type Fill = fn(&mut [u8]);
@@ -95,13 +93,13 @@ impl Keyring {
 
 /// Whether bytes begin as an object does. CBC tells nobody that a key was wrong.
 fn is_object(plain: &[u8]) -> bool {
-    [b"k8s\0".as_slice(), b"{", &[0xd9, 0xd9, 0xf7]].iter().any(|beginning| plain.starts_with(beginning))
+    [PROTOBUF_MAGIC, b"{", CBOR_MAGIC].iter().any(|beginning| plain.starts_with(beginning))
 }
 
 impl Seal for Keyring {
     fn open(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, SealError> {
         let providers = self.of(key);
-        if !value.starts_with(SEALED) {
+        if !value.starts_with(ENCRYPTION_PREFIX) {
             return match providers {
                 Some(providers) if !providers.iter().any(|one| matches!(one, Provider::Identity)) => {
                     Err(SealError(

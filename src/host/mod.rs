@@ -6,3 +6,8 @@ pub mod conntrack;
 pub mod process;
 pub mod replace;
 pub mod routes;
+
+/// Returns the name of this host (`uname`).
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -13,8 +13,10 @@ use super::protobuf::{self, RawField};
 
 /// The four bytes before a protobuf value.
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
-const CBOR_MAGIC: &[u8] = &[0xd9, 0xd9, 0xf7];
-const ENCRYPTION_PREFIX: &[u8] = b"k8s:enc:";
+/// The tag before a CBOR value: that it is CBOR.
+pub const CBOR_MAGIC: &[u8] = &[0xd9, 0xd9, 0xf7];
+/// What every value that is encrypted at rest begins with.
+pub const ENCRYPTION_PREFIX: &[u8] = b"k8s:enc:";
 
 /// Field numbers of `runtime.Unknown`.
 const TYPE_META: u32 = 1;

@@ -31,7 +31,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("audit", &["survey", "store", "host", "wire", "ip"]),
     ("operation", &["store", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
-    ("encryption", &["store"]),
+    ("encryption", &["store", "wire"]),
     ("store", &[]),
     ("cluster", &["wire", "ip"]),
     ("host", &[]),

@@ -1,7 +1,6 @@
 //! Who uses old addresses from this host: the connections that its kernel tracks, and, for as long as it is told to look,
 //! each one that begins.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,13 +8,14 @@ use clap::Args;
 use time::OffsetDateTime;
 
 use super::AuditArgs;
+use crate::audit::Old;
 use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, documents};
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
+use crate::host;
 use crate::host::begun::{Beginnings, Heard};
 use crate::host::conntrack::flows_to;
-use crate::ip::ServiceCidr;
 
 /// How long one wait for events is, so that the end is met in time.
 const EAR: Duration = Duration::from_millis(500);
@@ -40,16 +40,15 @@ impl FlowArgs {
     }
 }
 
-pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
-    let (old, listen) = (args.old.clone(), Duration::from_secs(args.flows.seconds));
+pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result<Outcome, Failure> {
+    let listen = Duration::from_secs(args.flows.seconds);
     let looked = tokio::task::spawn_blocking(move || look(&old, listen)).await;
     let looked = looked.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
     let (complete, began, ended, seen) = looked.map_err(|error| {
         Failure::new(Kind::Refused, error)
             .hint("run it on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
     })?;
-    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let node = args.flows.node.clone().unwrap_or_else(host);
+    let node = args.flows.node.clone().unwrap_or_else(host::name);
     let old = args.old.clone();
     let found = Evidence { version: VERSION, node, old, began, ended, complete, used: seen.used() };
     context.output.data(&found, |_| Ok(text(&found)))?;
@@ -69,8 +68,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, 
 type Looked = (bool, OffsetDateTime, OffsetDateTime, Seen);
 
 /// Listens first and looks at the table last, so that no connection falls between the two.
-fn look(old: &[ServiceCidr], listen: Duration) -> anyhow::Result<Looked> {
-    let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
+fn look(old: &Old, listen: Duration) -> anyhow::Result<Looked> {
     let (mut seen, mut complete) = (Seen::default(), !listen.is_zero());
     let ears = if listen.is_zero() { None } else { Some(Beginnings::listen()?) };
     let (began, start) = (OffsetDateTime::now_utc(), Instant::now());
@@ -80,14 +78,14 @@ fn look(old: &[ServiceCidr], listen: Duration) -> anyhow::Result<Looked> {
         match ears.next(left.min(EAR))? {
             Heard::Begun(new) => {
                 let now = OffsetDateTime::now_utc();
-                new.into_iter().filter(|one| is_old(one.to)).for_each(|one| seen.begun(one, now));
+                new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
             Heard::Lost => complete = false,
         }
     }
     let ended = OffsetDateTime::now_utc();
-    flows_to(&is_old)?.iter().for_each(|flow| seen.open(flow, ended));
+    flows_to(&|address| old.contains(address))?.iter().for_each(|flow| seen.open(flow, ended));
     Ok((complete, began, ended, seen))
 }
 

@@ -11,7 +11,7 @@ use crate::cli::failure::Failure;
 use crate::cluster::{Cluster, Collection};
 use crate::host::process::running;
 use crate::survey::Finding;
-use crate::wire::manifest::{flag, runs};
+use crate::wire::manifest::{ManifestError, flag, runs};
 
 /// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
@@ -90,13 +90,45 @@ pub(super) fn in_processes() -> Vec<Seen> {
     [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
 }
 
+/// A Pod of the control plane.
+struct ControlPlanePod {
+    /// Its name, and its node's.
+    at: String,
+    pod: Value,
+    /// The same as text. JSON is YAML, too.
+    text: String,
+}
+
+impl ControlPlanePod {
+    fn runs(&self, component: &str) -> Result<bool, Failure> {
+        runs(&self.text, component).map_err(|error| self.unreadable(&error))
+    }
+
+    fn flag(&self, component: &str, name: &str) -> Result<Option<String>, Failure> {
+        flag(&self.text, component, name).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &ManifestError) -> Failure {
+        Failure::refused(format!("Pod `{}`: {error}", self.at))
+    }
+}
+
 /// Returns the flags of Pods in the API: of static ones the kubelets keep mirrors there.
 pub(in crate::cli) async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
+    let pods = pods(cluster).await?;
     let mut found: Vec<Seen> = Vec::new();
     for component in [API_SERVER, CONTROLLER_MANAGER] {
-        for (at, pod) in pods_of(cluster, component).await? {
-            let range = flag_in(&at, &pod, component, FLAG)?;
-            found.push(Seen { component, source: "pod", runs: is_running(&pod, component), at, range });
+        for one in &pods {
+            if one.runs(component)? {
+                let (at, range) = (one.at.clone(), one.flag(component, FLAG)?);
+                found.push(Seen {
+                    component,
+                    source: "pod",
+                    runs: is_running(&one.pod, component),
+                    at,
+                    range,
+                });
+            }
         }
     }
     Ok(found)
@@ -109,43 +141,35 @@ pub(in crate::cli) async fn flags_in_pods(
     names: &[&'static str],
 ) -> Result<Vec<(String, BTreeMap<&'static str, String>)>, Failure> {
     let mut found = Vec::new();
-    for (at, pod) in pods_of(cluster, component).await? {
+    for one in pods(cluster).await? {
+        if !one.runs(component)? {
+            continue;
+        }
         let mut flags = BTreeMap::new();
         for name in names {
-            if let Some(value) = flag_in(&at, &pod, component, name)? {
+            if let Some(value) = one.flag(component, name)? {
                 flags.insert(*name, value);
             }
         }
-        found.push((at, flags));
+        found.push((one.at, flags));
     }
     Ok(found)
 }
 
-fn flag_in(at: &str, pod: &Value, component: &str, name: &str) -> Result<Option<String>, Failure> {
-    // JSON is YAML, too.
-    let found = flag(&pod.to_string(), component, name);
-    found.map_err(|error| Failure::refused(format!("Pod `{at}`: {error}")))
-}
-
-/// Returns the Pods that run a component, by name and node, each once.
-async fn pods_of(cluster: &Cluster, component: &str) -> Result<Vec<(String, Value)>, Failure> {
+/// Returns the Pods of the control plane, by name and node, each once.
+async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
     let pods = Collection::new("v1", "Pod", Some("kube-system"));
-    let mut found: Vec<(String, Value)> = Vec::new();
+    let mut found: BTreeMap<String, Value> = BTreeMap::new();
     for label in LABELS {
         let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
         for pod in cluster.list(&pods, Some(&selector)).await? {
             let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
             let at = format!("{} on {}", text("/metadata/name"), text("/spec/nodeName"));
-            let is_new = !found.iter().any(|(known, _)| *known == at);
-            let of_it = runs(&pod.to_string(), component);
-            let of_it = of_it.map_err(|error| Failure::refused(format!("Pod `{at}`: {error}")))?;
-            if is_new && of_it {
-                found.push((at, pod));
-            }
+            found.entry(at).or_insert(pod);
         }
     }
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(found)
+    let read = |(at, pod): (String, Value)| ControlPlanePod { at, text: pod.to_string(), pod };
+    Ok(found.into_iter().map(read).collect())
 }
 
 /// Whether the container runs that the Pod describes now: a mirror is made anew when its manifest changes, and is told of

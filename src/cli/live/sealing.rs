@@ -6,11 +6,10 @@ use crate::cluster::Cluster;
 use crate::store::{ReadStore as _, StoreError};
 use crate::survey::Layout;
 use crate::wire::Envelope;
+use crate::wire::envelope::PROTOBUF_MAGIC;
 
 /// Where the Service is made.
 const NAMESPACE: &str = "kube-system";
-/// What every object in protobuf begins with.
-const OBJECT: &[u8] = b"k8s\0";
 
 /// Has the API server write a Service, and compares. What is stored already tells only what it was sealed with when it was
 /// written: under an old key, or by us.
@@ -18,11 +17,11 @@ pub(super) async fn same_seal(store: &LiveEtcd, cluster: &Cluster, layout: &Layo
     let Some(seal) = store.seal() else { return Ok(()) };
     let ours = |name: &str| {
         let key = layout.service(NAMESPACE, name);
-        let sealed = seal.seal(key.as_bytes(), OBJECT);
+        let sealed = seal.seal(key.as_bytes(), PROTOBUF_MAGIC);
         sealed.map_err(|error| StoreError::Sealed { key: key.to_string(), reason: error.0 })
     };
     let look = async |name: &str| {
-        let ours = ours(name)?.unwrap_or_else(|| OBJECT.to_vec());
+        let ours = ours(name)?.unwrap_or_else(|| PROTOBUF_MAGIC.to_vec());
         Ok::<_, StoreError>((ours, store.bare().get(&layout.service(NAMESPACE, name)).await?))
     };
     let (ours, theirs) = cluster.with_a_trial(NAMESPACE, look).await??;

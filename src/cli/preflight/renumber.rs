@@ -16,10 +16,11 @@ use self::objects::{allocations, planned};
 use super::RenumberArgs;
 use crate::cli::failure::Failure;
 use crate::cli::source::LiveEtcd;
-use crate::cluster::{Cluster, Collection};
+use crate::cluster::{ApiServer, Cluster, Collection};
 use crate::operation::Plan;
 use crate::preflight::api::{self, Met};
 use crate::preflight::around::without_etcd;
+use crate::preflight::flags::ServerFlags;
 use crate::preflight::{Check, Judged, RENUMBER, etcd as members, once};
 use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::store::etcd::Member;
@@ -36,6 +37,8 @@ struct Looking {
     options: PlanOptions,
     backup: Option<PathBuf>,
     members: OnceCell<Read<Vec<Member>>>,
+    servers: OnceCell<Read<Vec<ApiServer>>>,
+    server_flags: OnceCell<Read<Vec<ServerFlags>>>,
     met: OnceCell<Read<Vec<Met>>>,
     survey: OnceCell<Read<Survey>>,
     plan: OnceCell<Read<Plan<Renumbering>>>,
@@ -52,6 +55,8 @@ pub(super) async fn look(args: &RenumberArgs) -> Result<Vec<Check>, Failure> {
         options,
         backup: args.backup.clone(),
         members: OnceCell::new(),
+        servers: OnceCell::new(),
+        server_flags: OnceCell::new(),
         met: OnceCell::new(),
         survey: OnceCell::new(),
         plan: OnceCell::new(),

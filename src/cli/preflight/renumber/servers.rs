@@ -17,15 +17,16 @@ use crate::preflight::api::{self, Met, skew};
 use crate::preflight::flags::{self, LOOKED_AT, ServerFlags};
 
 impl Looking {
-    pub(super) async fn servers(&self) -> Read<Vec<ApiServer>> {
+    pub(super) async fn servers(&self) -> Read<&Vec<ApiServer>> {
         let judged = |error: ClusterError| Judged::fail(error.to_string(), error.hint().unwrap_or_default());
-        self.cluster()?.api_servers().await.map_err(judged)
+        let listed = async || self.cluster()?.api_servers().await.map_err(judged);
+        self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
     }
 
     pub(super) async fn met(&self) -> Read<&Vec<Met>> {
         let asked = async || {
             let cluster = self.cluster()?;
-            Ok(join_all(self.servers().await?.into_iter().map(|server| meet(cluster, server))).await)
+            Ok(join_all(self.servers().await?.iter().map(|server| meet(cluster, *server))).await)
         };
         self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
@@ -66,26 +67,29 @@ impl Looking {
     }
 
     /// What the Pods of API servers have of the flags that are looked at.
-    async fn server_flags(&self) -> Read<Vec<ServerFlags>> {
-        let found = flags_in_pods(self.cluster()?, API_SERVER, &LOOKED_AT).await;
-        let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
-        Ok(found.into_iter().map(|(at, flags)| ServerFlags { at, flags }).collect())
+    async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
+        let read = async || {
+            let found = flags_in_pods(self.cluster()?, API_SERVER, &LOOKED_AT).await;
+            let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+            Ok(found.into_iter().map(|(at, flags)| ServerFlags { at, flags }).collect())
+        };
+        self.server_flags.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     pub(super) async fn overrides(&self) -> Read<Judged> {
         let servers = self.servers().await?.len();
-        Ok(flags::storage(&self.server_flags().await?, servers, self.layout.prefix()))
+        Ok(flags::storage(self.server_flags().await?, servers, self.layout.prefix()))
     }
 
     /// Each API server tells its gates itself.
     pub(super) async fn gates(&self) -> Read<Judged> {
         let cluster = self.cluster()?;
-        let asked = self.servers().await?.into_iter().map(async |server| {
-            let gates = async || cluster.dial(server).await?.feature_gates().await;
+        let asked = self.servers().await?.iter().map(async |server| {
+            let gates = async || cluster.dial(*server).await?.feature_gates().await;
             gates().await.map(|gates| (server.to_string(), gates))
         });
         let gates: Result<Vec<_>, ClusterError> = join_all(asked).await.into_iter().collect();
-        Ok(flags::alike(&gates.map_err(unread)?, &self.server_flags().await?))
+        Ok(flags::alike(&gates.map_err(unread)?, self.server_flags().await?))
     }
 
     /// Each API server must serve a certificate with the first address of the new range, and of those in use.
@@ -94,7 +98,7 @@ impl Looking {
         let todo =
             format!("on each control-plane host: `netsurgeon certs reissue --for-cidr {}`", self.options.to);
         let servers = self.servers().await?;
-        for server in &servers {
+        for server in servers {
             let chain = served(&server.to_string(), None)
                 .await
                 .map_err(|error| unread(format!("{server}: {error}")))?;

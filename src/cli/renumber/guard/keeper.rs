@@ -94,7 +94,7 @@ struct Keeping {
 impl Keeper {
     /// Begins to ask for it; `cluster` is that of etcd, and must be the API's.
     fn start(kube: &KubeArgs, cluster: &str, duration: Duration) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = crate::host::name();
         let (sender, standing) = watch::channel(Standing::Unknown);
         let keeping = Keeping {
             kube: kube.clone(),
