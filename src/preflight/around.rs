@@ -102,8 +102,8 @@ const MANAGED: [(&str, &str, &str); 4] = [
     ("-aliyun", "alibabacloud.com/nodepool-id", "ACK"),
 ];
 
-/// Returns why there may be no etcd to be reached, by the Nodes as the API has them; `None` if they do not tell.
-pub fn without_etcd(nodes: &[Value]) -> Option<String> {
+/// Returns why there is no etcd to be reached, and what to do, by the Nodes as the API has them; `None` if they do not tell.
+pub fn without_etcd(nodes: &[Value]) -> Option<(String, &'static str)> {
     for node in nodes {
         let version =
             node.pointer("/status/nodeInfo/kubeletVersion").and_then(Value::as_str).unwrap_or_default();
@@ -111,8 +111,12 @@ pub fn without_etcd(nodes: &[Value]) -> Option<String> {
         let has = |label: &str| labels.is_some_and(|labels| labels.get(label).is_some());
         if let Some((.., who)) = MANAGED.iter().find(|(part, label, _)| version.contains(part) || has(label))
         {
-            return Some(format!(
+            let reason = format!(
                 "this is a cluster of {who} (kubelet `{version}`), whose etcd is the provider's: a Service range cannot be changed there"
+            );
+            return Some((
+                reason,
+                "make a cluster with the new range, and bring there what runs on this one",
             ));
         }
         let of_etcd = |node: &Value| {
@@ -120,10 +124,11 @@ pub fn without_etcd(nodes: &[Value]) -> Option<String> {
             labels.is_some_and(|labels| labels.get("node-role.kubernetes.io/etcd").is_some())
         };
         if version.contains("+k3s") && !nodes.iter().any(of_etcd) {
-            return Some(format!(
+            let reason = format!(
                 "this is a cluster of K3s (kubelet `{version}`) without a Node of etcd: it keeps its objects in a database behind kine, \
-                 which netsurgeon does not write; move it to etcd first (`k3s server --cluster-init`)"
-            ));
+                 which netsurgeon does not write"
+            );
+            return Some((reason, "move it to etcd first: `k3s server --cluster-init`"));
         }
     }
     None
@@ -212,13 +217,11 @@ mod tests {
     fn an_etcd_that_nobody_can_reach_is_explained() {
         let node = |version: &str, labels: Value| json!({"metadata": {"labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}});
         assert_eq!(without_etcd(&[node("v1.36.3", json!({}))]), None);
-        assert!(without_etcd(&[node("v1.33.1-eks-7f2c", json!({}))]).unwrap().contains("EKS"));
-        assert!(
-            without_etcd(&[node("v1.33.1", json!({"kubernetes.azure.com/cluster": "x"}))])
-                .unwrap()
-                .contains("AKS")
-        );
-        assert!(without_etcd(&[node("v1.33.1+k3s1", json!({}))]).unwrap().contains("kine"));
+        let told = |version: &str, labels: Value| without_etcd(&[node(version, labels)]).unwrap();
+        assert!(told("v1.33.1-eks-7f2c", json!({})).0.contains("EKS"));
+        assert!(told("v1.33.1", json!({"kubernetes.azure.com/cluster": "x"})).0.contains("AKS"));
+        let (reason, todo) = told("v1.33.1+k3s1", json!({}));
+        assert!(reason.contains("kine") && todo.contains("--cluster-init"));
         let with_etcd = node("v1.33.1+k3s1", json!({"node-role.kubernetes.io/etcd": "true"}));
         assert_eq!(without_etcd(&[node("v1.33.1+k3s1", json!({})), with_etcd]), None);
     }

@@ -9,6 +9,7 @@ pub mod flags;
 pub mod junit;
 pub mod nodes;
 pub mod pinned;
+pub mod selectors;
 pub mod stored;
 pub mod webhooks;
 

@@ -1,10 +1,12 @@
-//! Admission webhooks that are asked about Services: one that does not answer stops a move where its failure is a refusal.
+//! Admission webhooks that are asked about what a move writes: one that does not answer stops a move where its failure is a
+//! refusal. As the API server does, it is judged by rules and selectors; expressions (`matchConditions`) are not evaluated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
 
+use super::selectors::{Labels, labels, selects};
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 
@@ -13,14 +15,86 @@ use crate::ip::ServiceCidr;
 pub struct Called {
     /// As in `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
-    /// Whether it is asked when a Service is made, changed or deleted.
-    pub on_services: bool,
+    /// The kinds of what a move writes that it is asked about, as in `Services`.
+    pub asked: BTreeSet<&'static str>,
+    /// Whether its rules are about what a move writes, and its selectors leave all of it out.
+    pub is_left_out: bool,
+    /// Whether it has conditions, which may keep it from being asked.
+    pub has_conditions: bool,
     /// Whether what it cannot be asked about is refused (`failurePolicy: Fail`, the default of `v1`).
     pub refuses: bool,
     /// Namespace and name of the Service that it is reached through.
     pub service: Option<(String, String)>,
     /// The URL that it is reached at instead.
     pub url: Option<String>,
+}
+
+/// Kinds of objects that API servers admit in a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admitted {
+    /// Those that move and may be updated meanwhile, shadows, and sentinels of barriers.
+    Service,
+    /// The new range.
+    ServiceCidr,
+    /// The API servers make one for each sentinel and shadow, through admission as everybody.
+    IpAddress,
+}
+
+impl Admitted {
+    /// In words, its API group, its versions, and its resource.
+    fn names(self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
+        let networking = "networking.k8s.io";
+        match self {
+            Self::Service => ("Services", "", &["v1"], "services"),
+            // Whichever version a rule has, it is asked (`matchPolicy: Equivalent`, the default of `v1`).
+            Self::ServiceCidr => ("ServiceCIDRs", networking, &["v1", "v1beta1", "v1alpha1"], "servicecidrs"),
+            Self::IpAddress => ("IPAddresses", networking, &["v1", "v1beta1", "v1alpha1"], "ipaddresses"),
+        }
+    }
+}
+
+/// An object that is admitted in a move, as far as rules and selectors look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    kind: Admitted,
+    /// The labels of its Namespace; `None` for one that is the cluster's.
+    namespace: Option<Labels>,
+    labels: Labels,
+}
+
+impl Written {
+    /// Returns an object with what selectors look at. `namespaces`: the labels of all Namespaces, by name. `None` if the object's
+    /// Namespace is not among them: then it goes with it.
+    pub fn of(kind: Admitted, object: &Value, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
+        let of = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        let namespace = match kind {
+            Admitted::Service => Some(namespaces.get(of)?.clone()),
+            Admitted::ServiceCidr | Admitted::IpAddress => None,
+        };
+        Some(Self { kind, namespace, labels: labels(object) })
+    }
+
+    /// Whether a rule is about it (`Matcher.Matches`, `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3:
+    /// `services/*` has the Services themselves, too).
+    fn is_ruled_by(&self, rule: &Value) -> bool {
+        let has = |name: &str, wanted: &[&str]| texts(rule, name).iter().any(|text| wanted.contains(text));
+        let (_, group, versions, resource) = self.kind.names();
+        let is_of_version = versions.iter().any(|version| has("apiVersions", &[version]));
+        let scope = if self.namespace.is_some() { "Namespaced" } else { "Cluster" };
+        has("apiGroups", &[group, "*"])
+            && (is_of_version || has("apiVersions", &["*"]))
+            && has("resources", &[resource, &format!("{resource}/*"), "*", "*/*"])
+            && has("operations", &["CREATE", "UPDATE", "DELETE", "*"])
+            && [None, Some("*"), Some(scope)].contains(&rule.get("scope").and_then(Value::as_str))
+    }
+
+    /// Whether the selectors of a webhook let it pass. That of namespaces selects everything that is in none (`MatchNamespaceSelector`,
+    /// `predicates/namespace/matcher.go`; `MatchObjectSelector`, `predicates/object/matcher.go`, v1.36.3).
+    fn is_selected_by(&self, webhook: &Value) -> bool {
+        let namespace = self.namespace.as_ref();
+        namespace.is_none_or(|labels| selects(webhook.get("namespaceSelector"), labels))
+            && selects(webhook.get("objectSelector"), &self.labels)
+    }
 }
 
 /// Who refuses later updates of Services by rules of their own, and by what the names of their webhooks are known.
@@ -30,47 +104,54 @@ fn texts<'v>(rule: &'v Value, name: &str) -> Vec<&'v str> {
     rule.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether a rule is about Services themselves (`matchesResource` and its neighbours,
-/// `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3).
-fn is_on_services(rule: &Value) -> bool {
-    let has = |name: &str, wanted: &[&str]| texts(rule, name).iter().any(|text| wanted.contains(text));
-    has("apiGroups", &["", "*"])
-        && has("apiVersions", &["v1", "*"])
-        && has("resources", &["services", "*", "*/*"])
-        && has("operations", &["CREATE", "UPDATE", "DELETE", "*"])
-        && rule.get("scope").and_then(Value::as_str) != Some("Cluster")
-}
-
-/// Returns the webhooks of configurations of one kind.
-pub fn called(kind: &str, configurations: &[Value]) -> Vec<Called> {
+/// Returns the webhooks of configurations of one kind, as what is written meets them.
+pub fn called(kind: &str, configurations: &[Value], written: &[Written]) -> Vec<Called> {
     let mut found = Vec::new();
     for configuration in configurations {
-        let text = |value: &Value, path: &str| {
-            value.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_string)
-        };
         let of = text(configuration, "/metadata/name").unwrap_or_default();
         let webhooks = configuration.get("webhooks").and_then(Value::as_array);
         found.extend(webhooks.into_iter().flatten().map(|webhook| {
-            Called {
-                name: format!("{kind} `{of}`, webhook `{}`", text(webhook, "/name").unwrap_or_default()),
-                on_services: webhook
-                    .get("rules")
-                    .and_then(Value::as_array)
-                    .is_some_and(|rules| rules.iter().any(is_on_services)),
-                refuses: text(webhook, "/failurePolicy").as_deref() != Some("Ignore"),
-                service: text(webhook, "/clientConfig/service/namespace")
-                    .zip(text(webhook, "/clientConfig/service/name")),
-                url: text(webhook, "/clientConfig/url"),
-            }
+            let name = format!("{kind} `{of}`, webhook `{}`", text(webhook, "/name").unwrap_or_default());
+            met(name, webhook, written)
         }));
     }
     found
 }
 
+fn text(value: &Value, path: &str) -> Option<String> {
+    value.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_string)
+}
+
+fn met(name: String, webhook: &Value, written: &[Written]) -> Called {
+    let list =
+        |name: &str| webhook.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let rules = list("rules");
+    let ruled = written.iter().filter(|one| rules.iter().any(|rule| one.is_ruled_by(rule)));
+    let asked: BTreeSet<&str> =
+        ruled.clone().filter(|one| one.is_selected_by(webhook)).map(|one| one.kind.names().0).collect();
+    Called {
+        name,
+        is_left_out: asked.is_empty() && ruled.count() > 0,
+        asked,
+        has_conditions: !list("matchConditions").is_empty(),
+        refuses: text(webhook, "/failurePolicy").as_deref() != Some("Ignore"),
+        service: text(webhook, "/clientConfig/service/namespace")
+            .zip(text(webhook, "/clientConfig/service/name")),
+        url: text(webhook, "/clientConfig/url"),
+    }
+}
+
 impl Called {
     /// Whether its Service must answer for a move to go on.
     pub fn is_needed(&self) -> bool {
-        self.on_services && self.refuses
+        !self.asked.is_empty() && self.refuses
+    }
+
+    /// Its name, and what it is asked about.
+    fn told(&self) -> String {
+        let asked = self.asked.iter().copied().collect::<Vec<_>>().join(" and ");
+        let conditions = if self.has_conditions { ", its `matchConditions` are not evaluated" } else { "" };
+        format!("{} (on {asked}{conditions})", self.name)
     }
 
     /// Returns the address in its URL, if it is one.
@@ -115,21 +196,26 @@ pub fn judge(
             Some(0) => "which has no ready endpoint",
             Some(_) => return None,
         };
-        Some(format!("{} needs Service `{}/{}`, {what}", webhook.name, service.0, service.1))
+        Some(format!("{} needs Service `{}/{}`, {what}", webhook.told(), service.0, service.1))
     });
     let wrong: Vec<String> = fixed.chain(dead).collect();
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "bring what serves it back, or delete the configuration: changes of Services are refused without it; name a Service \
+            "bring what serves it back, or delete the configuration: what it is asked about is refused without it; name a Service \
              (`clientConfig.service`) instead of an address",
         );
     }
     let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
     if needed.is_empty() {
-        return Judged::pass("none must answer for a Service to be changed");
+        let left_out = webhooks.iter().filter(|webhook| webhook.is_left_out && webhook.refuses).count();
+        let more = match left_out {
+            0 => String::new(),
+            _ => format!("; {left_out} by their selectors are not asked about it"),
+        };
+        return Judged::pass(format!("none must answer for what a move changes{more}"));
     }
-    let names: Vec<String> = needed.iter().map(|webhook| webhook.name.clone()).collect();
+    let names: Vec<String> = needed.iter().map(|webhook| webhook.told()).collect();
     let mut engines: Vec<&str> = needed.iter().filter_map(|webhook| webhook.engine()).collect();
     engines.sort_unstable();
     engines.dedup();
@@ -140,10 +226,7 @@ pub fn judge(
             engines.join(" and ")
         );
     }
-    Judged::warn(
-        format!("{} must answer for a Service to be changed: {}", names.len(), first_few(&names)),
-        todo,
-    )
+    Judged::warn(format!("{} must answer for what a move changes: {}", names.len(), first_few(&names)), todo)
 }
 
 #[cfg(test)]
@@ -153,6 +236,31 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
+    fn labelled(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect()
+    }
+
+    /// A Service of the shop, one of the system, and the records.
+    fn written() -> Vec<Written> {
+        let namespaces = BTreeMap::from([
+            ("shop".to_string(), labelled(&[("kubernetes.io/metadata.name", "shop"), ("team", "shop")])),
+            ("kube-system".to_string(), labelled(&[("kubernetes.io/metadata.name", "kube-system")])),
+        ]);
+        let object =
+            |namespace: &str, labels: Value| json!({"metadata": {"namespace": namespace, "labels": labels}});
+        let all = [
+            (Admitted::Service, object("shop", json!({"app": "web"}))),
+            (Admitted::Service, object("kube-system", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
+            (Admitted::Service, object("gone", json!({"app": "web"}))),
+            (Admitted::ServiceCidr, json!({"metadata": {}})),
+            (Admitted::IpAddress, json!({"metadata": {"labels": {"family": "IPv4"}}})),
+        ];
+        let found: Vec<Written> =
+            all.iter().filter_map(|(kind, object)| Written::of(*kind, object, &namespaces)).collect();
+        assert_eq!(found.len(), 4, "what goes with its Namespace is not written");
+        found
+    }
+
     fn configured(rules: &Value, more: &Value) -> Vec<Called> {
         let mut webhook = json!({"name": "check.example", "rules": rules});
         for (name, value) in more.as_object().unwrap() {
@@ -161,6 +269,7 @@ mod tests {
         called(
             "ValidatingWebhookConfiguration",
             &[json!({"metadata": {"name": "policies"}, "webhooks": [webhook]})],
+            &written(),
         )
     }
 
@@ -168,18 +277,75 @@ mod tests {
         json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": [operation]}])
     }
 
+    fn asked(rules: &Value, more: &Value) -> Vec<&'static str> {
+        configured(rules, more)[0].asked.iter().copied().collect()
+    }
+
     #[test]
-    fn rules_are_about_services_or_not() {
-        let meets = |rules: Value| configured(&rules, &json!({}))[0].on_services;
+    fn rules_are_about_what_is_written_or_not() {
+        let meets = |rules: Value| asked(&rules, &json!({})) == ["Services"];
         assert!(
             meets(rules("services", "UPDATE")) && meets(rules("*", "*")) && meets(rules("*/*", "CREATE"))
         );
+        assert!(meets(rules("services/*", "DELETE")), "it has the Services themselves, too");
         assert!(!meets(rules("services/status", "UPDATE")) && !meets(rules("pods", "*")));
         assert!(!meets(rules("services", "CONNECT")));
         assert!(!meets(
             json!([{"apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}])
         ));
         assert!(!meets(json!(null)));
+        let of_scope = |scope: Value| {
+            let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"], "scope": scope});
+            asked(&json!([rule]), &json!({}))
+        };
+        assert_eq!(of_scope(json!("Namespaced")), ["Services"]);
+        assert_eq!(of_scope(json!("Cluster")), ["IPAddresses", "ServiceCIDRs"]);
+        assert_eq!(of_scope(json!("*")), ["IPAddresses", "ServiceCIDRs", "Services"]);
+        assert_eq!(of_scope(json!(null)), ["IPAddresses", "ServiceCIDRs", "Services"]);
+    }
+
+    /// What is in no namespace is selected by every selector of namespaces.
+    #[test]
+    fn selectors_leave_out_what_they_do_not_select() {
+        let all =
+            json!([{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}]);
+        let records = ["IPAddresses", "ServiceCIDRs"];
+        let by = |kind: &str, requirement: Value| {
+            let selector = json!({"matchExpressions": [requirement]});
+            asked(&all, &json!({kind: selector}))
+        };
+        let name = "kubernetes.io/metadata.name";
+        let without = |names: &[&str]| {
+            by("namespaceSelector", json!({"key": name, "operator": "NotIn", "values": names}))
+        };
+        assert_eq!(without(&["kube-system"]), ["IPAddresses", "ServiceCIDRs", "Services"]);
+        assert_eq!(without(&["kube-system", "shop"]), records);
+        let of_team = |operator: &str| by("namespaceSelector", json!({"key": "team", "operator": operator}));
+        assert_eq!(of_team("Exists").len(), 3, "that of the shop");
+        assert_eq!(of_team("DoesNotExist").len(), 3, "that of the system");
+        assert_eq!(by("objectSelector", json!({"key": "family", "operator": "Exists"})), ["IPAddresses"]);
+        assert_eq!(asked(&all, &json!({"objectSelector": {"matchLabels": {"app": "web"}}})), ["Services"]);
+        // Each Service is selected by one of them, and none by both.
+        let both = json!({
+            "namespaceSelector": {"matchLabels": {name: "kube-system"}}, "objectSelector": {"matchLabels": {"app": "web"}},
+        });
+        assert_eq!(asked(&rules("services", "*"), &both), Vec::<&str>::new());
+        let left_out = configured(&rules("services", "*"), &both);
+        assert!(left_out[0].is_left_out && !configured(&rules("pods", "*"), &both)[0].is_left_out);
+        let judged = judge(&left_out, &BTreeMap::new(), &[]);
+        assert_eq!(judged.verdict, Verdict::Pass);
+        assert!(judged.seen.ends_with("; 1 by their selectors are not asked about it"), "{judged:?}");
+    }
+
+    #[test]
+    fn conditions_are_not_evaluated_and_it_is_said() {
+        let never = json!({"matchConditions": [{"name": "never", "expression": "false"}]});
+        let judged = judge(&configured(&rules("services", "*"), &never), &BTreeMap::new(), &[]);
+        assert_eq!(judged.verdict, Verdict::Warn);
+        assert!(
+            judged.seen.ends_with("(on Services, its `matchConditions` are not evaluated)"),
+            "{judged:?}"
+        );
     }
 
     #[test]
@@ -214,7 +380,9 @@ mod tests {
     fn policy_engines_are_named() {
         let webhooks = [Called {
             name: "ValidatingWebhookConfiguration `kyverno-resource-validating-webhook-cfg`".into(),
-            on_services: true,
+            asked: BTreeSet::from(["Services"]),
+            is_left_out: false,
+            has_conditions: false,
             refuses: true,
             service: None,
             url: None,

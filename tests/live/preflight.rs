@@ -8,10 +8,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::certificates::{self, Hosts};
-use super::rig::cluster::Era;
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, NEW_RANGE, Serving, run};
+use super::serving::{DEADLINE, NEW_RANGE, Serving, command, run};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -70,6 +70,8 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let (code, checks) = look(&serving, &words);
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.len() == 1 && bad[0]["name"] == "pinned", "{bad:?}");
+    let tested = checks.iter().find(|check| check["name"] == "versions-tested").expect("it is listed");
+    assert_eq!(tested["seen"], "v1.36.3; measured were 1.32.2 and 1.36.3");
     assert_eq!(keys(&serving).await, before, "nothing was written");
     let report = std::fs::read_to_string(report).expect("a file");
     assert!(report.contains(&format!("tests=\"{}\" failures=\"0\" errors=\"0\"", checks.len())), "{report}");
@@ -102,6 +104,26 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     assert_eq!((code, &of("allocations")["verdict"]), (3, &json!("pass")), "the others go on");
     assert_eq!(of("api-servers")["verdict"], "fail", "{}", of("api-servers"));
     with_another_gate(&mut serving, &hosts).await;
+}
+
+/// Allocations are kept as objects by a version in which that was not yet on by itself.
+#[tokio::test]
+async fn a_gate_that_was_not_ready_is_refused() {
+    let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Bitmap) };
+    options.api_server_flags = vec![
+        "--feature-gates=MultiCIDRServiceAllocator=true".to_owned(),
+        "--runtime-config=networking.k8s.io/v1beta1=true".to_owned(),
+    ];
+    let cluster = Cluster::start(options).await;
+    assert!(!cluster.etcd.keys("/registry/ipaddresses/").await.is_empty(), "it keeps objects");
+    let words = format!("preflight renumber --to {NEW_RANGE} --only versions-tested -o json");
+    let found = run(&words, command(&cluster, &words)).expect(3).json();
+    let checks = found["checks"].as_array().expect("checks");
+    let found = checks.iter().find(|check| check["name"] == "versions-tested").expect("it is listed");
+    assert_eq!(found["verdict"], "fail", "{found}");
+    let seen = found["seen"].as_str().unwrap();
+    assert!(seen.starts_with("v1.32.2 with the gate `MultiCIDRServiceAllocator`"), "{found}");
+    assert!(found["todo"].as_str().unwrap().starts_with("upgrade to 1.33.6"), "{found}");
 }
 
 /// One API server is restarted with a gate that the other does not have.

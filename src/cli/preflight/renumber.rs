@@ -141,9 +141,8 @@ impl Looking {
     async fn explain(&mut self) {
         let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let nodes = cluster.list(&Collection::new("v1", "Node", None), None).await.unwrap_or_default();
-        if let Some(reason) = without_etcd(&nodes) {
-            let seen = format!("{reason}; {}", judged.seen);
-            self.store = Err(Judged::fail(seen, judged.todo.clone()));
+        if let Some((reason, todo)) = without_etcd(&nodes) {
+            self.store = Err(Judged::fail(format!("{reason}; {}", judged.seen), todo));
         }
     }
 

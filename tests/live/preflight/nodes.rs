@@ -1,12 +1,20 @@
-//! Nodes that are not ready for a move, one thing after the other: kube-proxies, operating systems, routes.
+//! Nodes that are not ready for a move, one thing after the other: kube-proxies, operating systems, routes, whose etcd nobody
+//! reaches, and a host that tracks as many connections as it can.
 
+use std::net::{Ipv4Addr, UdpSocket};
+
+use netsurgeon::host::conntrack::taken;
 use serde_json::{Value, json};
 
 use super::{fails, verdict, warns};
-use crate::serving::{NEW_RANGE, Serving};
+use crate::rig::process::wait_until;
+use crate::serving::{DEADLINE, NEW_RANGE, Serving};
 
 const PROXY_CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kube-proxy";
 const NODE: &str = "/api/v1/nodes/node-2";
+const OTHER_NODE: &str = "/api/v1/nodes/node-x";
+/// Where no etcd is.
+const NO_ETCD: &str = "--etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1";
 
 /// Breaks one thing after the other, and mends it again.
 pub async fn each_in_turn(serving: &mut Serving) {
@@ -15,6 +23,7 @@ pub async fn each_in_turn(serving: &mut Serving) {
     with_windows(serving).await;
     with_a_route(serving);
     without_an_etcd(serving).await;
+    with_a_full_table(serving).await;
 }
 
 fn with_a_silent_proxy(serving: &mut Serving) {
@@ -61,23 +70,94 @@ fn with_a_route(serving: &Serving) {
     network.hub().ip(&["route del 10.192.0.0/10 dev fabric"]);
 }
 
-/// As on K3s with a database of its own: nobody listens where etcd would.
+/// Nobody listens where etcd would, and Nodes tell why, as those of distributions do: a Node beside the others has the labels, the
+/// provider and the kubelet's version that it would have there.
 async fn without_an_etcd(serving: &Serving) {
-    let status = format!("{NODE}/status");
-    let says = |version: &str| json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
-    let own = serving.cluster.version().text();
-    serving.cluster.api.merge(&status, &says(&format!("{own}+k3s1"))).await;
-    let words = format!(
-        "preflight renumber --to {NEW_RANGE} --only etcd-members --etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1"
-    );
-    let refused = serving.netsurgeon(&words).expect(3);
-    assert!(
-        refused.out.contains("a database behind kine") && refused.out.contains("127.0.0.1:1"),
-        "{}",
-        refused.out
-    );
-    let all = serving.netsurgeon(&words.replace("--only etcd-members ", "")).expect(3);
-    assert_eq!(all.out.matches("a database behind kine").count(), 1, "it is said once: {}", all.out);
+    let kine = "a database behind kine";
+    let [eks, gke, aks] = ["EKS", "GKE", "AKS"].map(|who| format!("this is a cluster of {who} "));
+    let cases = [
+        (
+            "+k3s1",
+            "node-role.kubernetes.io/control-plane",
+            "k3s://node-x",
+            Some((kine, "k3s server --cluster-init")),
+        ),
+        ("+k3s1", "node-role.kubernetes.io/etcd", "k3s://node-x", None),
+        ("-eks-7f2c9a1", "eks.amazonaws.com/nodegroup", "aws:///eu-west-1a/i-0a", Some((&eks, "new range"))),
+        ("-eks-7f2c9a1", "karpenter.sh/nodepool", "aws:///eu-west-1a/i-0b", Some((&eks, "new range"))),
+        (
+            "-gke.1061000",
+            "cloud.google.com/gke-nodepool",
+            "gce://shop/zone/node-x",
+            Some((&gke, "new range")),
+        ),
+        ("", "kubernetes.azure.com/cluster", "azure:///subscriptions/0/vm/0", Some((&aks, "new range"))),
+        ("", "node.kubernetes.io/instance-type", "aws:///eu-west-1a/i-0c", None),
+    ];
+    for (end, label, provider, expected) in cases {
+        let version = format!("{}{end}", serving.cluster.version().text());
+        make_node(serving, &version, label, provider).await;
+        let found = verdict(serving, "etcd-members", NO_ETCD);
+        assert_eq!(found["verdict"], "fail", "{found}");
+        let (seen, todo) = (found["seen"].as_str().unwrap(), found["todo"].as_str().unwrap());
+        assert!(seen.contains("127.0.0.1:1"), "{found}");
+        match expected {
+            Some((reason, way_out)) => {
+                assert!(seen.contains(reason) && seen.contains(&version), "{version} {label}: {found}");
+                assert!(todo.contains(way_out), "{version} {label}: {found}");
+            }
+            None => assert!(!seen.contains("this is a cluster of"), "{version} {label}: {found}"),
+        }
+        if seen.contains(kine) {
+            said_once(serving, kine);
+        }
+        serving.cluster.api.delete(OTHER_NODE).await;
+    }
+    assert_eq!(verdict(serving, "etcd-members", "")["verdict"], "pass");
+}
+
+async fn make_node(serving: &Serving, version: &str, label: &str, provider: &str) {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "node-x", "labels": {label: "x"}}, "spec": {"providerID": provider},
+    });
+    serving.cluster.api.create(&node).await;
+    let says = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
+    serving.cluster.api.merge(&format!("{OTHER_NODE}/status"), &says).await;
+}
+
+/// Of all checks that need an etcd, the first says why there is none.
+fn said_once(serving: &Serving, reason: &str) {
+    let all = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} {NO_ETCD}")).expect(3);
+    assert_eq!(all.out.matches(reason).count(), 1, "it is said once: {}", all.out);
     assert!(all.out.contains("not looked at, for the reason that `etcd-members` has"), "{}", all.out);
-    serving.cluster.api.merge(&status, &says(own)).await;
+}
+
+/// Somebody opens connections until this host can track few more: datagrams, each to another port or address of its own.
+async fn with_a_full_table(serving: &Serving) {
+    assert_eq!(verdict(serving, "room", "")["verdict"], "pass");
+    let hub = serving.cluster.network().hub();
+    hub.run("nft", &["add", "table", "inet", "tracking"]);
+    hub.run("nft", &["add", "chain", "inet", "tracking", "in", "{ type filter hook input priority 0; }"]);
+    hub.run("nft", &["add", "rule", "inet", "tracking", "in", "ct", "state", "new", "accept"]);
+    wait_until("the table is full", DEADLINE, async || {
+        hub.within(|| {
+            let (_, most) = taken().expect("the kernel tracks connections");
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            for number in 0..u32::try_from(most.div_ceil(100) * 85).expect("a number") {
+                let address = Ipv4Addr::from_bits(0x7f01_0000 + (number >> 15));
+                let port = 1024 + u16::try_from(number & 0x7fff).expect("15 bits");
+                // What nobody listens for is answered by an error, which the next datagram is told.
+                let _ = socket.send_to(b"x", (address, port));
+            }
+        });
+        let found = verdict(serving, "room", "");
+        if found["verdict"] == "warn" { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+    let found = warns(serving, "room", "of the connections that it can");
+    assert!(found["todo"].as_str().unwrap().contains("nf_conntrack_max"), "{found}");
+    hub.run("nft", &["delete", "table", "inet", "tracking"]);
+    hub.run("conntrack", &["-F"]);
+    assert_eq!(verdict(serving, "room", "")["verdict"], "pass");
 }

@@ -1,6 +1,7 @@
 //! Objects that are not ready for a move, one thing after the other: webhooks, deploy tools, pinned addresses, kubeadm's record,
 //! announcements, and values that cannot be read.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{fails, verdict, warns};
@@ -14,6 +15,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// Breaks one thing after the other, and mends it again.
 pub async fn each_in_turn(serving: &Serving) {
     with_webhooks(serving).await;
+    with_selectors(serving).await;
     with_deploy_tools(serving).await;
     with_pinned_addresses(serving).await;
     with_a_record_out_of_step(serving).await;
@@ -35,7 +37,7 @@ async fn with_webhooks(serving: &Serving) {
                 "name": "check.example.com", "rules": [rule], "clientConfig": config, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
                 // It is not to be asked about what this test does.
-                "namespaceSelector": {"matchLabels": {"with": "policies"}},
+                "matchConditions": [{"name": "never", "expression": "false"}],
             }],
         })
     };
@@ -48,13 +50,74 @@ async fn with_webhooks(serving: &Serving) {
     fails(serving, "webhooks", "Service `default/gone`, which does not exist");
     api.delete(&path).await;
     api.create(&by("web")).await;
-    let found = warns(serving, "webhooks", "1 must answer for a Service to be changed");
+    let found = warns(serving, "webhooks", "1 must answer for what a move changes: ");
+    let seen = found["seen"].as_str().unwrap();
+    assert!(seen.contains("Services, its `matchConditions` are not evaluated)"), "{found}");
     assert!(found["todo"].as_str().unwrap().contains("Kyverno may refuse"), "{found}");
     api.delete(&path).await;
     api.create(&webhook(json!({"url": "https://10.96.0.5:8443/check"}))).await;
     fails(serving, "webhooks", "is called at `10.96.0.5`");
     api.delete(&path).await;
     api.delete(&format!("{SERVICES}/nobody")).await;
+}
+
+/// A webhook that cannot be asked, on Services, with selectors: what it is said to be asked about is what the API server refuses.
+async fn with_selectors(serving: &Serving) {
+    let api = &serving.cluster.api;
+    let path = format!("{WEBHOOKS}/selective");
+    let webhook = |selectors: &Value| {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["services/*"]});
+        let mut webhook = json!({
+            "name": "check.example.com", "rules": [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "default", "name": "gone"}},
+        });
+        for (name, selector) in selectors.as_object().unwrap() {
+            webhook[name] = selector.clone();
+        }
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "selective"}, "webhooks": [webhook],
+        })
+    };
+    let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    let name = "kubernetes.io/metadata.name";
+    let ours = "app.kubernetes.io/managed-by";
+    let cases = [
+        (json!({}), true),
+        (json!({"namespaceSelector": expression(name, "NotIn", json!(["default", "kube-system"]))}), false),
+        (json!({"namespaceSelector": expression(name, "NotIn", json!(["kube-system"]))}), true),
+        (json!({"namespaceSelector": expression("policies", "Exists", json!([]))}), false),
+        (json!({"objectSelector": expression(ours, "DoesNotExist", json!([]))}), true),
+        (json!({"objectSelector": {"matchLabels": {"app": "other"}}}), false),
+        (json!({"namespaceSelector": {"matchLabels": {name: "default"}}}), true),
+        (json!({"objectSelector": expression("app", "In", json!(["other"]))}), false),
+    ];
+    for (selectors, is_asked) in cases {
+        match api.find(&path).await {
+            None => drop(api.create(&webhook(&selectors)).await),
+            Some(found) => {
+                let mut wanted = webhook(&selectors);
+                wanted["metadata"] = found["metadata"].clone();
+                api.replace(&wanted).await;
+            }
+        }
+        let change = json!({"metadata": {"labels": {"tried": "yes"}}});
+        wait_until("the API server has it", DEADLINE, async || {
+            let words = format!("{SERVICES}/web?dryRun=All");
+            let tried =
+                api.request(Method::PATCH, &words, "application/merge-patch+json", Some(&change)).await;
+            if tried.is_err() == is_asked { Ok(()) } else { Err(format!("{selectors}: {tried:?}")) }
+        })
+        .await;
+        if is_asked {
+            fails(serving, "webhooks", "(on Services) needs Service `default/gone`, which does not exist");
+        } else {
+            let found = verdict(serving, "webhooks", "");
+            assert_eq!(found["verdict"], "pass", "{selectors}: {found}");
+            assert!(found["seen"].as_str().unwrap().contains("1 by their selectors"), "{found}");
+        }
+    }
+    api.delete(&path).await;
 }
 
 /// Defines a kind of object, as a program does that brings it along.

@@ -1,6 +1,6 @@
 //! What is stored, what would come of the plan, and who may carry it out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -9,13 +9,15 @@ use super::{Looking, Read, unread};
 use crate::cli::output::counted;
 use crate::cluster::{ClusterError, Collection, MANAGED_BY, ObjectRef, sentinel};
 use crate::operation::Plan;
-use crate::preflight::webhooks::{self, called, ready};
+use crate::preflight::selectors::labels;
+use crate::preflight::webhooks::{self, Admitted, Written, called, ready};
 use crate::preflight::{Judged, around, pinned};
 use crate::renumber::hold::Hold;
 use crate::renumber::plan::flag as recorded_flag;
 use crate::renumber::{Move, Renumbering};
 use crate::survey::audit::audit;
 use crate::survey::{Era, Severity, Survey};
+use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
 
 impl Looking {
     /// What the plan would have the API server make, and Services as they will be, looked at by admission.
@@ -69,10 +71,10 @@ impl Looking {
 
     /// Webhooks, and how many endpoints of their Services are ready.
     pub(super) async fn webhooks(&self) -> Read<Judged> {
-        let cluster = self.cluster()?;
+        let (cluster, written) = (self.cluster()?, self.written().await?);
         let mut found = Vec::new();
         for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-            found.extend(called(kind, &self.list("admissionregistration.k8s.io/v1", kind).await?));
+            found.extend(called(kind, &self.list("admissionregistration.k8s.io/v1", kind).await?, &written));
         }
         let mut backends = BTreeMap::new();
         for (namespace, name) in
@@ -89,6 +91,44 @@ impl Looking {
         let old: Vec<_> =
             ranges.into_iter().filter(|range| range.family() == self.options.to.family()).collect();
         Ok(webhooks::judge(&found, &backends, &old))
+    }
+
+    /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
+    /// where nothing can be planned.
+    async fn written(&self) -> Read<Vec<Written>> {
+        let (services, namespaces) = (self.list("v1", "Service").await?, self.list("v1", "Namespace").await?);
+        let text = |object: &Value, path| {
+            object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
+        };
+        let (name, namespace) = ("/metadata/name", "/metadata/namespace");
+        let namespaces = namespaces.iter().map(|object| (text(object, name), labels(object))).collect();
+        let moves = self.plan().await.ok().map(|plan| &plan.work.moves);
+        let moved: Option<BTreeSet<(&str, &str)>> =
+            moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
+        let is_moved = |service: &Value| {
+            let of = (text(service, namespace), text(service, name));
+            moved.as_ref().is_none_or(|moved| moved.contains(&(of.0.as_str(), of.1.as_str())))
+        };
+        let mut found: Vec<(Admitted, Value)> =
+            services.into_iter().filter(is_moved).map(|service| (Admitted::Service, service)).collect();
+        let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
+        let ours = json!({MANAGED_BY.0: MANAGED_BY.1});
+        found.extend(shadows.map(|one| {
+            (Admitted::Service, json!({"metadata": {"namespace": one.namespace, "labels": ours}}))
+        }));
+        let family = self.options.to.family();
+        found.push((Admitted::Service, sentinel("preflight", "kube-system", family)));
+        if self.survey().await?.era.era != Era::Bitmap {
+            let allocated = json!({IP_FAMILY: family.to_string(), ALLOCATED_BY: ALLOCATOR});
+            // That of the API servers has no labels.
+            let made = [
+                (Admitted::ServiceCidr, json!({})),
+                (Admitted::ServiceCidr, ours),
+                (Admitted::IpAddress, allocated),
+            ];
+            found.extend(made.map(|(kind, labels)| (kind, json!({"metadata": {"labels": labels}}))));
+        }
+        Ok(found.iter().filter_map(|(kind, object)| Written::of(*kind, object, &namespaces)).collect())
     }
 
     /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
