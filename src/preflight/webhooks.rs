@@ -112,7 +112,7 @@ pub fn called(kind: &str, configurations: &[Value], written: &[Written]) -> Vec<
         let webhooks = configuration.get("webhooks").and_then(Value::as_array);
         found.extend(webhooks.into_iter().flatten().map(|webhook| {
             let name = format!("{kind} `{of}`, webhook `{}`", text(webhook, "/name").unwrap_or_default());
-            met(name, webhook, written)
+            judged(name, webhook, written)
         }));
     }
     found
@@ -122,16 +122,16 @@ fn text(value: &Value, path: &str) -> Option<String> {
     value.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_string)
 }
 
-fn met(name: String, webhook: &Value, written: &[Written]) -> Called {
+fn judged(name: String, webhook: &Value, written: &[Written]) -> Called {
     let list =
         |name: &str| webhook.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let rules = list("rules");
-    let ruled = written.iter().filter(|one| rules.iter().any(|rule| one.is_ruled_by(rule)));
+    let met = written.iter().filter(|one| rules.iter().any(|rule| one.is_ruled_by(rule)));
     let asked: BTreeSet<&str> =
-        ruled.clone().filter(|one| one.is_selected_by(webhook)).map(|one| one.kind.names().0).collect();
+        met.clone().filter(|one| one.is_selected_by(webhook)).map(|one| one.kind.names().0).collect();
     Called {
         name,
-        is_left_out: asked.is_empty() && ruled.count() > 0,
+        is_left_out: asked.is_empty() && met.count() > 0,
         asked,
         has_conditions: !list("matchConditions").is_empty(),
         refuses: text(webhook, "/failurePolicy").as_deref() != Some("Ignore"),

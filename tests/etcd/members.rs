@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType};
-use netsurgeon::preflight::{Verdict, etcd};
-use netsurgeon::store::etcd::{Alarm, EtcdOptions, EtcdStore};
+use netsurgeon::preflight::Verdict;
+use netsurgeon::preflight::etcd::{self, Moves};
+use netsurgeon::store::etcd::{Alarm, EtcdOptions, EtcdStore, MemberStatus};
 use netsurgeon::store::{CommitError, KeyRange, ReadStore, WriteStore};
 
 use crate::contract::{create, scan, transaction};
@@ -14,6 +15,10 @@ use crate::rig::process::wait_until;
 
 /// An election takes some seconds at most.
 const DEADLINE: Duration = Duration::from_mins(1);
+
+/// More than a member may lag, and the 512 messages that a leader has under way to one that does not answer
+/// (`maxInflightMsgs`, server/etcdserver/bootstrap.go, v3.6.16).
+const MISSED: u32 = 7000;
 
 /// Writes keys one by one, deciding by reading when an answer is lost.
 async fn write(store: &EtcdStore, numbers: std::ops::Range<u32>) {
@@ -70,8 +75,13 @@ async fn each_member_says_how_it_is() {
     assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
     assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
     assert_eq!(etcd::versions(&members).seen, "3.6.16");
-    assert_eq!(etcd::room(&members, 100, None).verdict, Verdict::Pass);
-    assert_eq!(etcd::room(&members, 100_000, None).verdict, Verdict::Fail, "some 3 GiB, and the quota is 2");
+    let moves = |shadows| Moves { shadows, ..Moves::default() };
+    assert_eq!(etcd::room(&members, &moves(100), None).verdict, Verdict::Pass);
+    assert_eq!(
+        etcd::room(&members, &moves(100_000), None).verdict,
+        Verdict::Fail,
+        "some 3 GiB, and the quota is 2"
+    );
     assert_eq!(etcd::alarms(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
 
     let mut client = servers.client().await.maintenance_client();
@@ -122,6 +132,69 @@ async fn a_leader_that_moves_is_seen() {
     let judged = etcd::leader(&rounds);
     assert_eq!(judged.verdict, Verdict::Fail, "{judged:?}");
     assert!(judged.seen.contains("it moved while it was looked at: "), "{}", judged.seen);
+}
+
+/// A member misses what is written, and cannot make up for it: those who could send it are stopped, or do not lead any more. Once they
+/// go on, it catches up. Of four members three are the quorum, so the one that answers and the one that lags elect nobody. What
+/// each of these two says of its log is put into the round before: without a leader nobody lists the members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_lags_is_seen() {
+    let mut servers = Etcd::start(Servers { members: 4, ..Servers::default() }).await;
+    let leader = servers.leader().await;
+    let followers: Vec<usize> = (0..4).filter(|number| *number != leader).collect();
+    let (late, others) = (followers[0], &followers[1..]);
+    let [at_leader, at_late] = [leader, late].map(|number| servers.endpoints()[number].clone());
+    let store = EtcdStore::connect(EtcdOptions::new([at_leader.clone()])).await.expect("a connection");
+    let even = store.members().await.expect("members");
+    assert_eq!(etcd::leader(&[even.clone(), even]).verdict, Verdict::Pass);
+
+    servers.pause_member(late);
+    let mut client = etcd_client::Client::connect([at_leader], None).await.expect("a connection");
+    for number in 0..MISSED {
+        client.put("/members/late", number.to_string(), None).await.expect("three are the quorum");
+    }
+    let before = store.members().await.expect("members");
+    assert_eq!(
+        etcd::leader(std::slice::from_ref(&before)).verdict,
+        Verdict::Pass,
+        "who is silent does not lag"
+    );
+    for number in others {
+        servers.pause_member(*number);
+    }
+    let furthest = no_leader(&mut client).await;
+    servers.resume_member(late);
+    let mut behind = etcd_client::Client::connect([at_late], None).await.expect("a connection");
+    let nearest = no_leader(&mut behind).await;
+    let mut now = before.clone();
+    for (number, index) in [(leader, furthest), (late, nearest)] {
+        let name = format!("rig-{number}");
+        let member = now.iter_mut().find(|member| member.name == name).expect("it is listed");
+        let heard = before.iter().find_map(|member| member.status.clone().ok()).expect("one answers");
+        member.status = Ok(MemberStatus { index, ..heard });
+    }
+    let judged = etcd::leader(&[before, now]);
+    assert_eq!(judged.verdict, Verdict::Warn, "{judged:?}");
+    let entries = furthest - nearest;
+    assert!(judged.seen.contains(&format!("`rig-{late}` is {entries} entries behind")), "{}", judged.seen);
+
+    for number in others {
+        servers.resume_member(*number);
+    }
+    wait_until("it has caught up", DEADLINE, async || {
+        let judged = etcd::leader(&[store.members().await.map_err(|error| error.to_string())?]);
+        if judged.verdict == Verdict::Pass { Ok(()) } else { Err(format!("{judged:?}")) }
+    })
+    .await;
+}
+
+/// Waits until a member knows no leader, and returns how far its log goes.
+async fn no_leader(client: &mut etcd_client::Client) -> u64 {
+    wait_until("it knows no leader", DEADLINE, async || {
+        let status = client.status().await.map_err(|error| error.to_string())?;
+        if status.leader() == 0 { Ok(status.raft_index()) } else { Err(status.leader().to_string()) }
+    })
+    .await
 }
 
 /// An older one says less.

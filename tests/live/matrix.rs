@@ -3,6 +3,7 @@
 //!
 //! `make test` runs half of the cells: each era with each mode, each era with each hold, each mode with each hold.
 
+use netsurgeon::preflight::etcd::Moves;
 use netsurgeon::renumber::Hold;
 use serde_json::{Value, json};
 
@@ -14,6 +15,11 @@ use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving};
 
 /// How many Services are made to see of which range they get their addresses.
 const NEW_SERVICES: usize = 12;
+
+/// In [`Serving::apply_words`].
+const BATCH: usize = 10;
+/// What controllers and leases write meanwhile, in bytes.
+const OTHERS: u64 = 256 * 1024;
 
 macro_rules! cells {
     ($($name:ident: $era:ident $mode:ident $hold:ident $(#[$attribute:meta])?;)*) => {
@@ -46,10 +52,14 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     let mut serving = Serving::start(era, mode).await;
     let old = Serving::targets();
     let new = [Target::tcp("10.200.0.5", 80), Target::udp("10.200.0.5", 80), Target::tcp("10.200.1.7", 80)];
+    let tested = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} --only versions-tested"));
+    assert!(tested.expect(0).out.contains(&format!("{}; measured were", serving.cluster.version().text())));
     let before = identities(&serving).await;
     let addresses: Vec<Value> =
         services(&serving).await.iter().map(|service| service["spec"]["clusterIP"].clone()).collect();
     let probe = serving.probe(&old).await;
+    serving.cluster.etcd.compact_and_defragment().await;
+    let empty = serving.cluster.etcd.size().await;
     // kube-proxy 1.32 in mode nftables drops what nodes without endpoints send to an external IP; what the probe sends comes
     // from a Pod.
     let by_itself = hold == Hold::ExternalIp;
@@ -81,9 +91,21 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     serving.retire();
     serving.assert_unbroken(&probe.stop(), &new);
     assert_eq!(identities(&serving).await, before, "the same Services, none made anew");
+    let written = serving.cluster.etcd.size().await - empty;
+    let counted = room(era, hold);
+    assert!(written < counted, "{written} bytes are more than the {counted} that `preflight` counts");
     nothing_is_left(&serving, era).await;
     every_service_accepts_an_update(&serving).await;
     a_new_service_gets_a_new_address(&serving, "after").await;
+}
+
+/// What `preflight` counts for a cell, in bytes.
+fn room(era: Era, hold: Hold) -> u64 {
+    let services = SERVICES + 2;
+    let (external_ips, shadows) = if hold == Hold::Shadow { (0, services) } else { (services, 0) };
+    // A bit for each address of a /16.
+    let bitmap = (era == Era::Bitmap).then_some(8192);
+    Moves { external_ips, shadows, batches: services.div_ceil(BATCH), bitmap }.bytes() + OTHERS
 }
 
 /// Makes Services, enough that one of them would have an address of the old range if that were open, and removes them.

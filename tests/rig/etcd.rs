@@ -201,6 +201,16 @@ impl Etcd {
         self.members[number].process = None;
     }
 
+    /// Stops one member in its tracks: its connections stay open, and it says nothing.
+    pub fn pause_member(&mut self, number: usize) {
+        self.members[number].process.as_mut().expect("the member runs").pause();
+    }
+
+    /// Lets a paused member go on.
+    pub fn resume_member(&mut self, number: usize) {
+        self.members[number].process.as_mut().expect("the member runs").resume();
+    }
+
     /// Starts the members that do not run, on the same data and ports.
     pub async fn start_again(&mut self) {
         assert!(self.running().len() < self.members.len(), "all members are still running");
@@ -241,6 +251,12 @@ impl Etcd {
         let options = etcd_client::CompactionOptions::new().with_physical();
         client.compact(revision, Some(options)).await.expect("etcd compacts");
         self.etcdctl(&["defrag"]);
+    }
+
+    /// Returns the size of the database of a member that runs, in bytes.
+    pub async fn size(&self) -> u64 {
+        let status = self.client().await.status().await.expect("etcd answers");
+        u64::try_from(status.db_size()).expect("a size")
     }
 
     fn scheme(&self) -> &'static str {

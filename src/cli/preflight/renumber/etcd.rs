@@ -11,13 +11,15 @@ use super::{Looking, Read, failed, unread};
 use crate::cli::failure::Failure;
 use crate::host::conntrack;
 use crate::preflight::backup::{self, Backup};
+use crate::preflight::etcd::Moves;
 use crate::preflight::stored::{Forms, forms};
 use crate::preflight::{Judged, etcd};
+use crate::renumber::hold::Hold;
 use crate::store::etcd::Member;
 use crate::store::seal::Sealed;
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
-use crate::survey::Survey;
+use crate::survey::{Era, Survey};
 
 /// How often the members are asked who leads, and how long between.
 const ROUNDS: usize = 3;
@@ -46,11 +48,23 @@ impl Looking {
     }
 
     pub(super) async fn room(&self) -> Read<Judged> {
-        let moves = match self.plan().await {
-            Ok(plan) => plan.work.moves.len(),
-            Err(_) => self.survey().await?.services.len(),
+        let survey = self.survey().await?;
+        let mut moves = match self.plan().await {
+            Ok(plan) => {
+                let moves = &plan.work.moves;
+                let shadows = moves.iter().filter(|one| one.hold == Hold::Shadow).count();
+                let batches = moves.len().div_ceil(plan.work.batch_size.max(1));
+                Moves { external_ips: moves.len().saturating_sub(shadows), shadows, batches, bitmap: None }
+            }
+            Err(_) => Moves { shadows: survey.services.len(), ..Moves::default() },
         };
-        Ok(etcd::room(self.members().await?, moves, conntrack::taken()))
+        if survey.era.era == Era::Bitmap {
+            let ranges = survey.service_ranges().into_iter().chain([self.options.to]);
+            let own = ranges.filter(|range| range.family() == self.options.to.family());
+            let bits = own.map(|range| range.bitmap_capacity()).max().unwrap_or_default();
+            moves.bitmap = u64::try_from(bits.div_ceil(8)).ok();
+        }
+        Ok(etcd::room(self.members().await?, &moves, conntrack::taken()))
     }
 
     /// Looks at how everything is stored that is edited.

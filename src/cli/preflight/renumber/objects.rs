@@ -103,11 +103,11 @@ impl Looking {
         let (name, namespace) = ("/metadata/name", "/metadata/namespace");
         let namespaces = namespaces.iter().map(|object| (text(object, name), labels(object))).collect();
         let moves = self.plan().await.ok().map(|plan| &plan.work.moves);
-        let moved: Option<BTreeSet<(&str, &str)>> =
+        let candidates: Option<BTreeSet<(&str, &str)>> =
             moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
         let is_moved = |service: &Value| {
             let of = (text(service, namespace), text(service, name));
-            moved.as_ref().is_none_or(|moved| moved.contains(&(of.0.as_str(), of.1.as_str())))
+            candidates.as_ref().is_none_or(|all| all.contains(&(of.0.as_str(), of.1.as_str())))
         };
         let mut found: Vec<(Admitted, Value)> =
             services.into_iter().filter(is_moved).map(|service| (Admitted::Service, service)).collect();
