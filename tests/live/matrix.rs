@@ -66,6 +66,7 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     let gap =
         if by_itself && (era, mode) == (Era::Bitmap, ProxyMode::Nftables) { "--accept-gap" } else { "" };
     serving.apply(&format!("--hold {hold} {gap}")).await;
+    let mut written = serving.cluster.etcd.size().await - empty;
     let trial = serving.client.probe(&new);
     for target in new {
         trial.wait_for_success(target, DEADLINE).await;
@@ -88,10 +89,11 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     serving.assert_unbroken(&probe.stop(), &old);
 
     let probe = serving.probe(&new).await;
+    let soaked = serving.cluster.etcd.size().await;
     serving.retire();
+    written += serving.cluster.etcd.size().await - soaked;
     serving.assert_unbroken(&probe.stop(), &new);
     assert_eq!(identities(&serving).await, before, "the same Services, none made anew");
-    let written = serving.cluster.etcd.size().await - empty;
     let counted = room(era, hold);
     assert!(written < counted, "{written} bytes are more than the {counted} that `preflight` counts");
     nothing_is_left(&serving, era).await;
