@@ -2,10 +2,11 @@
 //!
 //! [`scan`] finds addresses in bytes; [`objects`] looks through stored objects of every kind, known or not, and tells the
 //! way to each text that has one; [`places`] says what it means there, and what to do; [`pods`] tells which Pods were
-//! started with an address that their Service has given up; [`evidence`] whether anybody still uses an old address, by what
-//! every node has seen. Everything here is pure.
+//! started with an address that their Service has given up; [`evidence`] is what a node has seen of who uses old addresses, and
+//! [`judgement`] whether that of all nodes shows that nobody does. Everything here is pure.
 
 pub mod evidence;
+pub mod judgement;
 pub mod objects;
 pub mod places;
 pub mod pods;

@@ -1,6 +1,7 @@
 //! `netsurgeon audit`: everything that still says an address of an old Service range, or the range itself.
 
 pub(super) mod flows;
+pub(super) mod gathered;
 mod here;
 mod moved;
 mod stored;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::Failure;
+use super::live::KubeArgs;
 use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
 use super::{Context, Outcome};
@@ -26,7 +28,7 @@ const SHOWN: usize = 20;
 /// arguments, environments, annotations. Of Secrets it tells the key and nothing of the content. While a renumbering is under
 /// way, what holds its old addresses is counted and not listed, and Pods are found that started before their Services moved.
 /// With `--host`, looks at this machine instead: its configuration, the environments of its processes, and the resolv.conf
-/// that each of them sees. Nothing is written. docs/audit.md says of every place what it means and what to do.
+/// that each of them sees. Nothing is written, but for ConfigMaps where `--publish` is given. docs/audit.md says of every place what it means and what to do.
 ///
 /// Exit status 3 if something is found, or something could not be read; 0 if not.
 #[derive(Debug, Args)]
@@ -37,7 +39,8 @@ Examples:
   netsurgeon audit --old 10.96.0.0/16 -o json | jq -r '.findings[] | select(.severity == \"breaks-at-retirement\").key'
   netsurgeon audit --old 10.96.0.0/16 --host                   # on each node, as root
   netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and its pid namespace
-  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 -o json > node-1.json   # who still connects, for `retire`")]
+  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 -o json > node-1.json   # who still connects, for `retire`
+  netsurgeon audit --old 10.96.0.0/16 --gather                 # the same of all nodes, where deploy/evidence.yaml runs")]
 pub struct AuditArgs {
     /// A range that Services have left, or are to leave; again for another one
     #[arg(long, value_name = "CIDR", required = true)]
@@ -51,12 +54,19 @@ pub struct AuditArgs {
     #[command(flatten)]
     flows: flows::FlowArgs,
     #[command(flatten)]
+    gather: gathered::GatherArgs,
+    #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
     let old = Old::new(args.old.clone());
+    if args.gather.gather {
+        return gathered::run(context, args).await;
+    }
     if args.flows.are_asked_for() {
         return flows::run(context, args, old).await;
     }

@@ -211,9 +211,17 @@ impl Session {
         matches!(self.api, Api::Silent(_))
     }
 
+    /// The API; `None` while no API server is asked.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        match &self.api {
+            Api::Answers(cluster) => Some(cluster),
+            Api::Silent(_) => None,
+        }
+    }
+
     /// Returns the names of the Nodes; none while no API server is asked.
     pub async fn nodes(&self) -> Result<Vec<String>, Failure> {
-        let Api::Answers(cluster) = &self.api else { return Ok(Vec::new()) };
+        let Some(cluster) = self.cluster() else { return Ok(Vec::new()) };
         Ok(cluster.nodes().await?.into_iter().map(|node| node.name).collect())
     }
 

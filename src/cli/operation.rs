@@ -239,8 +239,7 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
             &RetireArgs {
                 operation,
                 keep_journal: false,
-                without_evidence: false,
-                evidence: EvidenceArgs::default(),
+                evidence: EvidenceArgs::waived(),
                 live: args.live.clone(),
             },
         )

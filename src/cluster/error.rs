@@ -185,8 +185,8 @@ impl ClusterError {
                 "the client certificate or token has expired or belongs to another cluster: get a new kubeconfig"
             }
             Self::Forbidden { .. } => {
-                "a renumbering needs the rights of `cluster-admin`: use such a kubeconfig, or bind the role; the \
-                 guard needs those of deploy/guard.yaml"
+                "deploy/rbac.yaml has the role for each group of commands, deploy/guard.yaml and evidence.yaml those of what runs in the \
+                 cluster: bind it, or use a kubeconfig that has the rights"
             }
             Self::Refused { .. } => "exempt netsurgeon's user from that policy or webhook, then resume",
             Self::Conflict { .. } => "run the command again to work on what is there now",

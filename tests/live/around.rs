@@ -158,7 +158,7 @@ fn set_dns(serving: &Serving, kubelet: &Kubelet, to: &str) {
 
 /// It is seen by itself what kubelets say.
 async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
-    let words = "renumber retire --yes --confirm soak --confirm certificates-after";
+    let words = "renumber retire --without-evidence --yes --confirm soak --confirm certificates-after";
     node_local_dns(serving, words).await;
     let paused = serving.netsurgeon(words).expect(6);
     assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-1`, `node-2`"), "{}", paused.err);

@@ -213,7 +213,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     }
 
     println!("connections to {OLD}: {}", old.stop());
-    let retire = "renumber retire --yes --confirm soak";
+    let retire = "renumber retire --without-evidence --yes --confirm soak";
     paused_at(&serving.netsurgeon(retire), "certificates-after", "still carries `10.96.0.1`");
     hosts.reissue(&serving, "--drop-old 10.96.0.0/16", "--without-cidr 10.96.0.0/16");
     let done = serving.netsurgeon(retire).expect(0);

@@ -1,100 +1,172 @@
-//! Evidence from the nodes before old addresses are given up: who used one for an instant is named.
+//! Evidence from the nodes before old addresses are given up: who used one for an instant is named. What `deploy/` has is made in the
+//! API, real controllers make its Pods, and each Pod's container runs in the network of its node, with its service account.
 
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
-use netsurgeon::audit::evidence::documents;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
-use super::rig::cluster::Era;
+use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, ENDING, Serving};
+use super::roles;
+use super::serving::{DEADLINE, ENDING, Run, Serving, Watched, lines_of};
 
-/// How long each node listens, in seconds.
-const LISTENED: u64 = 4;
+const NAMESPACE: &str = "netsurgeon-evidence";
+/// For how long each node listens at least, in seconds.
+const LISTENED: i64 = 3;
 
-/// What the manifest has each node do, for a shorter time.
-fn arguments() -> Vec<String> {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/evidence.yaml");
-    let manifest: Value =
-        serde_saphyr::from_str(&std::fs::read_to_string(file).expect("a file")).expect("a manifest");
-    let arguments = manifest.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
-    let words = arguments.expect("arguments").iter().map(|word| word.as_str().expect("a text").to_string());
-    words.map(|word| word.replace("--for=600", &format!("--for={LISTENED}"))).collect()
-}
-
-/// Begins to listen on each node, with logs such as a kubelet keeps.
-fn listen(serving: &Serving) -> Vec<(Child, PathBuf)> {
-    let begin = |(index, node): (usize, &super::rig::network::Node)| {
-        let path = serving.cluster.directory().join(format!("evidence-{index}.log"));
-        let file = std::fs::File::create(&path).expect("a file");
-        let mut command = Command::new("nsenter");
-        command.env_clear().args([&format!("--net={}", node.namespace().path()), "--"]);
-        command.arg(env!("CARGO_BIN_EXE_netsurgeon"));
-        command.args(arguments()).env("NODE_NAME", format!("node-{}", index + 1));
-        command.stderr(file.try_clone().expect("a handle")).stdout(file);
-        (command.spawn().expect("netsurgeon starts"), path)
-    };
-    serving.cluster.nodes.iter().enumerate().map(begin).collect()
-}
-
-/// Waits until all have listened, and does something meanwhile again and again; returns exit statuses and files.
-async fn listened(nodes: Vec<(Child, PathBuf)>, mut meanwhile: impl FnMut()) -> Vec<(i32, PathBuf)> {
-    let mut ended = Vec::new();
-    for (mut child, path) in nodes {
-        let code = wait_until("a node has listened", DEADLINE, async || {
-            meanwhile();
-            let status = child.try_wait().expect("a child");
-            status.and_then(|status| status.code()).ok_or_else(|| "it listens".to_string())
-        })
-        .await;
-        ended.push((code, path));
+/// Makes what a file of `deploy/` has, edited by `edit`.
+async fn deploy(serving: &Serving, file: &str, edit: impl Fn(String) -> String) {
+    let path = format!("{}/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+    let text = edit(std::fs::read_to_string(path).expect("the manifests"));
+    for part in text.split("\n---\n") {
+        serving.cluster.api.create(&serde_saphyr::from_str(part).expect("an object")).await;
     }
-    ended
+}
+
+/// Waits until the controllers have made a Pod for each node, and returns the nodes' names with the Pods' specs.
+async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let count = serving.cluster.nodes.len();
+    let found = wait_until("a Pod for each node", DEADLINE, async || {
+        let mut pods = serving.cluster.api.list(&path).await;
+        pods.retain(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == owner);
+        if pods.len() == count { Ok(pods) } else { Err(format!("{} Pods of a {owner}", pods.len())) }
+    })
+    .await;
+    let at = |(index, pod): (usize, &Value)| {
+        let affinity = &pod["spec"]["affinity"];
+        let field = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0";
+        if let Some(node) = affinity.pointer(field).and_then(Value::as_str) {
+            return (node.to_string(), pod["spec"].clone());
+        }
+        // A Job's go where no other is.
+        let apart = &affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        let name = "app.kubernetes.io/name";
+        assert_eq!(apart["labelSelector"]["matchLabels"][name], pod["metadata"]["labels"][name]);
+        assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+        (format!("node-{}", index + 1), pod["spec"].clone())
+    };
+    found.iter().enumerate().map(at).collect()
+}
+
+/// Runs the container of a Pod on its node, with another argument.
+async fn start(serving: &Serving, node: &str, spec: &Value, other: &str) -> Watched {
+    let index: usize = node.trim_start_matches("node-").parse().expect("a node of the rig's");
+    let container = &spec["containers"][0];
+    let mut command = Command::new("nsenter");
+    let network = serving.cluster.nodes[index - 1].namespace().path();
+    command.env_clear().args([&format!("--net={network}"), "--"]).arg(env!("CARGO_BIN_EXE_netsurgeon"));
+    let (name, _) = other.split_once('=').expect("a value");
+    let arguments = container["args"].as_array().expect("arguments").iter();
+    let arguments = arguments.map(|word| word.as_str().expect("a text"));
+    command.args(arguments.filter(|word| !word.starts_with(name))).arg(other);
+    let from =
+        container["env"].as_array().expect("an environment").iter().find(|one| one["name"] == "NODE_NAME");
+    assert_eq!(from.expect("a variable")["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+    command.env("NODE_NAME", node);
+    let account = spec["serviceAccountName"].as_str().expect("a service account");
+    command.env("KUBECONFIG", serving.cluster.kubeconfig_of_service_account(NAMESPACE, account).await);
+    Watched::start(command)
+}
+
+/// What the nodes have seen, as an operator is told.
+fn gathered(serving: &Serving, words: &str) -> Run {
+    let words = format!("audit --old 10.96.0.0/16 --gather {words}");
+    roles::by(serving, "olga", Some("netsurgeon-operators"), &words)
+}
+
+/// Waits until both nodes have listened for a while, and the first has seen as many connections as there must be.
+async fn until_seen(
+    serving: &Serving,
+    running: &[Watched],
+    begun: i64,
+    mut meanwhile: impl FnMut(),
+) -> Value {
+    wait_until("the nodes have seen it", DEADLINE, async || {
+        meanwhile();
+        let seen = gathered(serving, "-o json").json();
+        let document = |index: usize| seen["documents"][index].clone();
+        let heard = |document: &Value| {
+            let [start, end] = ["began", "ended"].map(|name| moment(&document[name]));
+            end - start
+        };
+        let count = document(0)["used"][0]["clients"][0]["begun"].as_i64().unwrap_or(0);
+        if [0, 1].iter().all(|index| heard(&document(*index)) >= LISTENED) && count >= begun {
+            return Ok(seen);
+        }
+        let said: Vec<_> = running.iter().map(|one| lines_of(&one.err)).collect();
+        Err(format!("{seen} {said:?}"))
+    })
+    .await
+}
+
+fn moment(value: &Value) -> i64 {
+    let format = &time::format_description::well_known::Rfc3339;
+    let read = |text| time::OffsetDateTime::parse(text, format).expect("a time").unix_timestamp();
+    value.as_str().map_or(0, read)
 }
 
 #[tokio::test]
 async fn who_used_an_old_address_for_an_instant_is_named() {
-    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let options = ClusterOptions { controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
+    let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     serving.apply("").await;
-    let client = serving.client.namespace().clone();
+    let retire = format!("renumber retire --yes {ENDING} --evidence-age 600 --quiet-for");
+    let refused = serving.netsurgeon(&format!("{retire} 600")).expect(1);
+    assert!(refused.err.contains("no evidence of 2 of 2 Nodes; the first is `node-1`"), "{}", refused.err);
+    assert!(refused.err.contains("deploy/evidence.yaml"), "{}", refused.err);
+
+    roles::install(&serving).await;
+    deploy(&serving, "evidence.yaml", |text| text).await;
+    let mut running = Vec::new();
+    for (node, spec) in pods(&serving, "DaemonSet").await {
+        running.push(start(&serving, &node, &spec, "--publish-every=1").await);
+    }
     // A connection that is reset as soon as it is there leaves nothing in the kernel's table after a few seconds.
+    let client = serving.client.namespace().clone();
     let reset = move || {
         client.within(|| {
             let stream = TcpStream::connect("10.96.0.5:80").expect("the old address answers");
             set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
         });
     };
-    let heard = listened(listen(&serving), reset).await;
-    let document = |(_, path): &(i32, PathBuf)| {
-        let found = documents(&std::fs::read_to_string(path).expect("a file")).expect("a document");
-        serde_json::to_value(&found[0]).expect("JSON")
-    };
-    let documents: Vec<Value> = heard.iter().map(document).collect();
-    let own = serving.client.address().to_string();
-    let users = |document: &Value| document.pointer("/used/0/clients/0/address").cloned();
-    let [here, elsewhere] = [0, 1].map(|index| (heard[index].0, users(&documents[index])));
-    assert_eq!(here, (3, Some(json!(own))), "{}", documents[0]);
-    assert_eq!(elsewhere, (0, None), "the other node has the servers only: {}", documents[1]);
-    assert!(documents[0]["used"][0]["clients"][0]["begun"].as_u64() > Some(1), "{}", documents[0]);
-
-    let retire = |quiet: u64, files: &[(i32, PathBuf)]| {
-        let files: Vec<String> =
-            files.iter().map(|(_, path)| format!("--evidence {}", path.display())).collect();
-        format!("renumber retire --yes {ENDING} --quiet-for {quiet} --evidence-age 600 {}", files.join(" "))
-    };
-    let refused = serving.netsurgeon(&retire(600, &heard)).expect(1);
+    let seen = until_seen(&serving, &running, 3, reset).await;
+    let own = serving.client.addresses()[0].to_string();
+    assert_eq!(seen["documents"][0]["node"], "node-1");
+    assert_eq!(seen["documents"][0]["used"][0]["clients"][0]["address"], own, "{seen}");
+    assert_eq!(seen["documents"][1]["used"], json!([]), "the other node has the servers only");
+    assert!(gathered(&serving, "").expect(3).out.contains(&own));
     let named = format!("on `node-1` {own} used the old address 10.96.0.5 tcp port 80");
+    let refused = serving.netsurgeon(&format!("{retire} 600")).expect(1);
     assert!(refused.err.contains(&named), "{}", refused.err);
+    drop(running);
 
-    let quiet = listened(listen(&serving), || {}).await;
-    assert_eq!(quiet.iter().map(|(code, _)| *code).collect::<Vec<_>>(), [0, 0]);
-    let missing = serving.netsurgeon(&retire(LISTENED - 1, &quiet[..1])).expect(1);
-    assert!(missing.err.contains("no evidence of 1 of 2 Nodes; the first is `node-2`"), "{}", missing.err);
-    serving.netsurgeon(&retire(LISTENED - 1, &quiet)).expect(0);
+    nobody_uses_one_any_more(&serving, &retire).await;
     serving.assert_clean();
+}
+
+/// The same once more as a Job, while nothing happens.
+async fn nobody_uses_one_any_more(serving: &Serving, retire: &str) {
+    let of_two = |text: String| {
+        text.replace("completions: 3", "completions: 2").replace("parallelism: 3", "parallelism: 2")
+    };
+    deploy(serving, "evidence-job.yaml", of_two).await;
+    let mut running = Vec::new();
+    for (node, spec) in pods(serving, "Job").await {
+        running.push(start(serving, &node, &spec, &format!("--for={LISTENED}")).await);
+    }
+    for pod in &mut running {
+        assert_eq!(pod.end().await, 0);
+    }
+    let seen = gathered(serving, "-o json").expect(0);
+    let mut half = seen.json();
+    half["documents"].as_array_mut().expect("documents").truncate(1);
+    let half = serving.cluster.write("half.json", &half.to_string());
+    let missing = serving.netsurgeon(&format!("{retire} {LISTENED} --evidence {}", half.display())).expect(1);
+    assert!(missing.err.contains("no evidence of 1 of 2 Nodes; the first is `node-2`"), "{}", missing.err);
+    serving.netsurgeon(&format!("{retire} {LISTENED}")).expect(0);
 }

@@ -72,7 +72,7 @@ async fn what_clients_do_to_a_held_service() {
 /// Services that are gone, made anew, or no longer of a kind with addresses do not keep the rest from being
 /// retired.
 async fn retired_with_all_that(serving: &Serving) {
-    let words = "renumber retire --yes --confirm soak --confirm certificates-after";
+    let words = "renumber retire --without-evidence --yes --confirm soak --confirm certificates-after";
     let refused = serving.netsurgeon(words).expect(1);
     assert!(refused.err.contains("default/web-7"), "{}", refused.err);
     serving.cluster.api.merge(&path("web-7"), &json!({"spec": {"externalIPs": ["10.96.1.8"]}})).await;

@@ -239,7 +239,7 @@ fn go_on(operation: Option<&str>) -> String {
 }
 
 fn retire(_: Option<&str>) -> String {
-    format!("renumber retire --take-over --yes {ENDING}")
+    format!("renumber retire --take-over --without-evidence --yes {ENDING}")
 }
 
 /// Takes the journal of what was rolled back out of the way, so that the next operation is the only one.

@@ -42,7 +42,9 @@ async fn a_browser_shows_what_was_done() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let operation = serving.apply("").await;
     let confirmed = "--confirm soak --confirm certificates-after";
-    serving.netsurgeon(&format!("renumber retire --yes --keep-journal {confirmed}")).expect(0);
+    serving
+        .netsurgeon(&format!("renumber retire --without-evidence --yes --keep-journal {confirmed}"))
+        .expect(0);
     let folder = serving.cluster.directory().to_path_buf();
     let file = folder.join("report.html");
     serving.netsurgeon(&format!("operation report {operation} --html {}", file.display())).expect(0);

@@ -7,7 +7,7 @@ use super::rig::proxy::ProxyMode;
 use super::serving::{NEW_RANGE, Run, Serving, run};
 
 /// Makes the roles, and binds each to a user of its own name, the one for operators to their group.
-async fn install(serving: &Serving) {
+pub async fn install(serving: &Serving) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
     let text = std::fs::read_to_string(file).expect("the roles");
     for part in text.split("\n---\n") {
@@ -26,7 +26,7 @@ async fn install(serving: &Serving) {
 }
 
 /// Runs the program as somebody.
-fn by(serving: &Serving, user: &str, group: Option<&str>, words: &str) -> Run {
+pub fn by(serving: &Serving, user: &str, group: Option<&str>, words: &str) -> Run {
     let mut command = serving.command(words);
     command.env("KUBECONFIG", serving.cluster.kubeconfig_as(0, user, group));
     run(words, command)

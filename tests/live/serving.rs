@@ -295,7 +295,7 @@ impl Serving {
 
     /// Gives up the old range.
     pub fn retire(&self) {
-        self.netsurgeon(&format!("renumber retire --yes {ENDING}")).expect(0);
+        self.netsurgeon(&format!("renumber retire --without-evidence --yes {ENDING}")).expect(0);
     }
 
     /// The words of an apply that needs no person until the API servers' flag must change.

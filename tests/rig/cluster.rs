@@ -224,9 +224,16 @@ impl Cluster {
 
     /// Returns the API as it is to a service account, which is there.
     pub async fn api_as_service_account(&self, namespace: &str, name: &str) -> Api {
+        let file = self.kubeconfig_of_service_account(namespace, name).await;
+        let text = std::fs::read_to_string(file).expect("a kubeconfig");
+        Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
+    }
+
+    /// Writes a kubeconfig file for the first API server with a token of a service account, which is there.
+    pub async fn kubeconfig_of_service_account(&self, namespace: &str, name: &str) -> PathBuf {
         let user = format!("token: '{}'", self.service_account_token(namespace, name).await);
         let text = kubeconfig(&self.api_servers[0].url(), &self.credentials, &user);
-        Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
+        self.workspace.write(&format!("{namespace}-{name}.conf"), text)
     }
 
     /// Writes a file into [`Cluster::directory`].

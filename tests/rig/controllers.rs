@@ -17,9 +17,14 @@ const CONTROLLERS: [&str; 7] = [
     "garbage-collector-controller",
 ];
 
-/// More that run when they run as themselves: those that deploy pipelines set to work, and quotas.
-const MORE_CONTROLLERS: [&str; 3] =
-    ["deployment-controller", "replicaset-controller", "resourcequota-controller"];
+/// More that run when they run as themselves: those of what `deploy/` has, those that deploy pipelines set to work, and quotas.
+const MORE_CONTROLLERS: [&str; 5] = [
+    "daemonset-controller",
+    "deployment-controller",
+    "job-controller",
+    "replicaset-controller",
+    "resourcequota-controller",
+];
 
 /// What the controllers are started with.
 pub struct ControllerOptions<'a> {

@@ -139,7 +139,8 @@ impl Cluster {
         let object = json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": node.name},
+            // As a kubelet labels its own (`initialNode`, pkg/kubelet/kubelet_node_status.go, v1.36.3).
+            "metadata": {"name": node.name, "labels": {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux"}},
             "spec": {"podCIDR": ranges[0], "podCIDRs": ranges},
         });
         self.api.create(&object).await;

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::mpsc;
 
 use super::AuditArgs;
+use super::gathered::publish;
 use crate::audit::Old;
 use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, documents};
 use crate::cli::failure::{Failure, Kind};
@@ -32,6 +35,13 @@ pub(super) struct FlowArgs {
     /// The Node's name [default: this host's name]
     #[arg(long, value_name = "NAME", requires = "flows", env = "NODE_NAME", hide_env_values = true)]
     node: Option<String>,
+    /// Write what is seen into a ConfigMap that has the Node's name, too: at once, every --publish-every seconds, and in the end.
+    /// The exit status does not depend on what was seen then
+    #[arg(long, requires = "flows")]
+    publish: bool,
+    /// How often, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "300", requires = "publish", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    publish_every: u64,
 }
 
 impl FlowArgs {
@@ -40,19 +50,46 @@ impl FlowArgs {
     }
 }
 
+/// What was seen until now, and whether it is all there will be.
+struct Looked {
+    complete: bool,
+    began: OffsetDateTime,
+    ended: OffsetDateTime,
+    used: (Vec<Used>, u64),
+    is_last: bool,
+}
+
 pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result<Outcome, Failure> {
+    let publisher = if args.flows.publish { Some(args.kube.connect().await?) } else { None };
     let listen = Duration::from_secs(args.flows.seconds);
-    let looked = tokio::task::spawn_blocking(move || look(&old, listen)).await;
-    let looked = looked.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
-    let (complete, began, ended, seen) = looked.map_err(|error| {
+    let every = publisher.as_ref().map(|_| Duration::from_secs(args.flows.publish_every));
+    let (sender, mut seen) = mpsc::channel(1);
+    let looking = tokio::task::spawn_blocking(move || {
+        look(&old, listen, every, |looked| sender.blocking_send(looked).is_ok())
+    });
+    let node = args.flows.node.clone().unwrap_or_else(host::name);
+    let mut last = None;
+    while let Some(looked) = seen.recv().await {
+        let (is_first, is_last) = (last.is_none(), looked.is_last);
+        let found = evidence(args, &node, looked);
+        if let Some(cluster) = &publisher {
+            match publish(cluster, &args.gather.evidence_namespace, &found).await {
+                Ok(()) => {}
+                // What cannot be done at all is said before anybody waits for it.
+                Err(error) if is_first || is_last => return Err(error.into()),
+                Err(error) => context.output.warn(&format!("not published: {error}")),
+            }
+        }
+        last = Some(found);
+    }
+    let looked = looking.await.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
+    looked.map_err(|error| {
         Failure::new(Kind::Refused, error)
             .hint("run it on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
     })?;
-    let node = args.flows.node.clone().unwrap_or_else(host::name);
-    let old = args.old.clone();
-    let found = Evidence { version: VERSION, node, old, began, ended, complete, used: seen.used() };
+    let found = last.ok_or_else(|| Failure::refused("nothing was looked at"))?;
     context.output.data(&found, |_| Ok(text(&found)))?;
-    if listen > Duration::ZERO && !complete {
+    if !listen.is_zero() && !found.complete {
         context.output.warn("more connections began than could be told: some are missing");
     }
     context.output.progress(&format!(
@@ -61,20 +98,40 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         found.seconds(),
         counted(found.used.len(), "port of an old address", "ports of old addresses")
     ));
-    let is_clean = found.used.is_empty() && (complete || listen.is_zero());
-    Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
+    let is_clean = found.used.is_empty() && (found.complete || listen.is_zero());
+    Ok(if is_clean || args.flows.publish { Outcome::Done } else { Outcome::Findings })
 }
 
-type Looked = (bool, OffsetDateTime, OffsetDateTime, Seen);
+fn evidence(args: &AuditArgs, node: &str, looked: Looked) -> Evidence {
+    let Looked { complete, began, ended, used: (used, left_out), .. } = looked;
+    let (node, old) = (node.to_string(), args.old.clone());
+    Evidence { version: VERSION, node, old, began, ended, complete, used, left_out }
+}
 
-/// Listens first and looks at the table last, so that no connection falls between the two.
-fn look(old: &Old, listen: Duration) -> anyhow::Result<Looked> {
+/// Listens first and looks at the table last, so that no connection falls between the two. Tells what was seen at once and again and
+/// again if it is to, and in the end, as long as anybody hears it.
+fn look(
+    old: &Old,
+    listen: Duration,
+    every: Option<Duration>,
+    tell: impl Fn(Looked) -> bool,
+) -> anyhow::Result<()> {
     let (mut seen, mut complete) = (Seen::default(), !listen.is_zero());
     let ears = if listen.is_zero() { None } else { Some(Beginnings::listen()?) };
     let (began, start) = (OffsetDateTime::now_utc(), Instant::now());
-    while let Some(ears) = &ears
-        && let Some(left) = listen.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
-    {
+    let mut due = every.map(|_| start);
+    loop {
+        let left = listen.saturating_sub(start.elapsed());
+        if left.is_zero() || due.is_some_and(|due| due <= Instant::now()) {
+            let ended = OffsetDateTime::now_utc();
+            seen.open(&flows_to(&|address| old.contains(address))?, ended);
+            let (used, is_last) = (seen.used(), left.is_zero());
+            if !tell(Looked { complete, began, ended, used, is_last }) || is_last {
+                return Ok(());
+            }
+            due = every.and_then(|every| Instant::now().checked_add(every));
+        }
+        let Some(ears) = &ears else { continue };
         match ears.next(left.min(EAR))? {
             Heard::Begun(new) => {
                 let now = OffsetDateTime::now_utc();
@@ -84,9 +141,6 @@ fn look(old: &Old, listen: Duration) -> anyhow::Result<Looked> {
             Heard::Lost => complete = false,
         }
     }
-    let ended = OffsetDateTime::now_utc();
-    flows_to(&|address| old.contains(address))?.iter().for_each(|flow| seen.open(flow, ended));
-    Ok((complete, began, ended, seen))
 }
 
 fn text(found: &Evidence) -> String {
@@ -97,18 +151,21 @@ fn text(found: &Evidence) -> String {
     table(["ADDRESS", "PORT", "CLIENT", "OPEN", "BEGUN", "LAST"], rows)
 }
 
-fn row(used: &Used, client: &Client) -> [String; 6] {
+pub(super) fn row(used: &Used, client: &Client) -> [String; 6] {
     let port = used.port.map(|port| format!("{port}/")).unwrap_or_default();
-    let last = client.last.time().to_string();
-    let last = last.split('.').next().unwrap_or_default().to_string();
     [
         used.address.to_string(),
         format!("{port}{}", used.protocol),
         client.address.to_string(),
         client.open.to_string(),
         client.begun.to_string(),
-        last,
+        moment(client.last),
     ]
+}
+
+/// A time for people, to the second.
+pub(super) fn moment(time: OffsetDateTime) -> String {
+    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
 /// Reads the documents of a file.

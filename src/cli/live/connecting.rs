@@ -80,7 +80,7 @@ impl Session {
     /// Says, before a rollback, which kubelets tell Pods an address of the DNS that goes with it.
     pub async fn warn_of_kubelets(&self, output: &Output, args: &LiveArgs, work: &Renumbering) {
         let new: Vec<IpAddr> = work.dns().map(|candidate| candidate.new_address).collect();
-        let Api::Answers(cluster) = &self.api else { return };
+        let Some(cluster) = self.cluster() else { return };
         if new.is_empty() {
             return;
         }
@@ -100,7 +100,7 @@ impl Session {
 
     /// Says, after a rollback, if certificates carry an address that is gone.
     pub async fn say_what_is_left(&self, output: &Output, work: &Renumbering) {
-        let Api::Answers(cluster) = &self.api else { return };
+        let Some(cluster) = self.cluster() else { return };
         if let Some(address) = work.kubernetes().map(|candidate| candidate.new_address)
             && carried_by_all(cluster, address).await
         {
@@ -119,12 +119,8 @@ impl Session {
         work: &'a Renumbering,
         moved: Option<i64>,
     ) -> Confirmations<'a> {
-        let cluster = match &self.api {
-            Api::Answers(cluster) => Some(cluster.as_ref()),
-            Api::Silent(_) => None,
-        };
         let given = args.confirm.iter().cloned().collect();
-        Confirmations { output: &context.output, given, cluster, work, moved }
+        Confirmations { output: &context.output, given, cluster: self.cluster(), work, moved }
     }
 
     /// Returns what steps and waits act on.

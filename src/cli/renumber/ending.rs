@@ -18,14 +18,15 @@ use crate::survey::{Severity, Survey};
 
 /// Stop holding the old addresses: the end of a renumbering
 ///
-/// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or this host
-/// tracks a connection to an old address: run it on a node. Of other nodes it knows what they have printed (`--evidence`,
-/// docs/audit.md). From its first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
+/// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or somebody may still use an
+/// old address: every node must have looked, lately and for long enough, and nobody seen one used (deploy/evidence.yaml,
+/// docs/audit.md), nor may this host track a connection to one. From its first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber retire                      # the renumbering that is under way
-  netsurgeon renumber retire --evidence nodes.log --quiet-for 3600   # nobody on any node, for an hour
+  netsurgeon renumber retire --quiet-for 3600     # nobody on any node, for an hour
+  netsurgeon renumber retire --evidence nodes.log # what nodes have printed, not what they publish
   netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak --confirm certificates-after")]
 pub struct RetireArgs {
     /// Which renumbering [default: the one under way]
@@ -34,9 +35,6 @@ pub struct RetireArgs {
     /// Keep the journal in etcd
     #[arg(long)]
     pub(in crate::cli) keep_journal: bool,
-    /// Even if a connection to an old address is tracked on this host
-    #[arg(long, conflicts_with = "evidence")]
-    pub(in crate::cli) without_evidence: bool,
     #[command(flatten)]
     pub(in crate::cli) evidence: EvidenceArgs,
     #[command(flatten)]
@@ -132,9 +130,9 @@ async fn end(
 ) -> Result<Report, Failure> {
     if !ongoing.has_begun_to_retire() {
         check(session, args, ongoing).await?;
-        if !args.without_evidence {
-            is_unused(context, ongoing).await?;
-            args.evidence.check(context, session, &ongoing.plan.work).await?;
+        if !args.evidence.is_waived() {
+            is_unused(ongoing).await?;
+            args.evidence.check(session, &ongoing.plan.work).await?;
         }
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
         args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;
@@ -175,15 +173,9 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
     Ok(())
 }
 
-/// Refuses while this host tracks a connection to an old address. Nothing is known of other hosts.
-async fn is_unused(context: &Context, ongoing: &Ongoing) -> Result<(), Failure> {
-    let users = match users_of(ongoing).await {
-        Ok(users) => users,
-        Err(error) => {
-            context.output.note(&format!("nobody has looked who uses old addresses: {error}"));
-            return Ok(());
-        }
-    };
+/// Refuses while this host tracks a connection to an old address. Where it cannot be asked, what the nodes have seen must do.
+async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
+    let users = users_of(ongoing).await.unwrap_or_default();
     let Some(first) = users.first() else { return Ok(()) };
     let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
     Err(Failure::refused(format!("{count} in use from this host now, or a moment ago; {}", words(first)))

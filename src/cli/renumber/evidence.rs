@@ -6,60 +6,88 @@ use std::time::Duration;
 use clap::Args;
 use time::OffsetDateTime;
 
-use crate::audit::evidence::{Asked, judge};
-use crate::cli::Context;
+use crate::audit::judgement::{Asked, Lacking, judge};
 use crate::cli::audit::flows::read;
+use crate::cli::audit::gathered::{NAMESPACE, published};
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::Session;
-use crate::cli::output::counted;
+use crate::ip::ServiceCidr;
 use crate::renumber::Renumbering;
 
 /// Evidence from the nodes.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct EvidenceArgs {
-    /// What `audit --host --flows --for SECONDS -o json` printed on the nodes: one file for all, or again for each. Every Node
-    /// must be among them
+    /// Even if somebody uses an old address, or nobody knows
+    #[arg(long, conflicts_with = "evidence")]
+    without_evidence: bool,
+    /// What `audit --host --flows --for SECONDS -o json` printed on the nodes, or `audit --gather -o json`: one file for all, or again
+    /// for each. Every Node must be among them [default: what the nodes publish, deploy/evidence.yaml]
     #[arg(long, value_name = "FILE")]
     evidence: Vec<PathBuf>,
+    /// In which namespace the nodes publish it
+    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
+    evidence_namespace: String,
     /// How long ago a node may have ended looking, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "900", requires = "evidence")]
+    #[arg(long, value_name = "SECONDS", default_value = "900")]
     evidence_age: u64,
     /// For how long before that no old address may have been used, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "600", requires = "evidence")]
+    #[arg(long, value_name = "SECONDS", default_value = "600")]
     quiet_for: u64,
 }
 
 impl EvidenceArgs {
-    /// Refuses when the documents are no evidence; says so when there are none.
-    pub(super) async fn check(
-        &self,
-        context: &Context,
-        session: &Session,
-        work: &Renumbering,
-    ) -> Result<(), Failure> {
-        let nodes = session.nodes().await?;
-        if self.evidence.is_empty() {
-            context.output.note(&format!(
-                "nobody has looked who uses old addresses on {}: `--evidence`, docs/audit.md",
-                counted(nodes.len(), "Node", "Nodes")
-            ));
-            return Ok(());
+    /// None is asked for: of a retirement that has begun it was.
+    pub fn waived() -> Self {
+        Self {
+            without_evidence: true,
+            evidence: Vec::new(),
+            evidence_namespace: NAMESPACE.to_string(),
+            evidence_age: 0,
+            quiet_for: 0,
         }
-        let documents: Vec<_> =
-            self.evidence.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat();
+    }
+
+    /// Whether nothing has to show that nobody uses an old address.
+    pub(super) fn is_waived(&self) -> bool {
+        self.without_evidence
+    }
+
+    /// Refuses when what the nodes have seen does not show that nobody uses an old address.
+    pub(super) async fn check(&self, session: &Session, work: &Renumbering) -> Result<(), Failure> {
+        let Some(cluster) = session.cluster() else { return Ok(()) };
+        let documents = if self.evidence.is_empty() {
+            published(cluster, &self.evidence_namespace).await?
+        } else {
+            self.evidence.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat()
+        };
         let asked = Asked {
             old: work.from.clone(),
-            nodes,
+            nodes: session.nodes().await?,
             now: OffsetDateTime::now_utc(),
             age: Duration::from_secs(self.evidence_age),
             quiet: Duration::from_secs(self.quiet_for),
         };
         judge(&documents, &asked).map_err(|lacking| {
-            let ranges: Vec<String> = work.from.iter().map(|range| format!("--old {range}")).collect();
-            let (ranges, quiet) = (ranges.join(" "), self.quiet_for);
+            let todo = self.todo(&lacking, &work.from);
             Failure::new(Kind::Refused, lacking)
-                .hint(format!("on each node: `netsurgeon audit {ranges} --host --flows --for {quiet} -o json`"))
-                .hint("whoever still uses an old address must be restarted; to retire all the same: `--without-evidence`")
+                .hint(todo)
+                .hint("to retire the old addresses all the same: `--without-evidence`")
         })
+    }
+
+    /// What brings the evidence that is lacking.
+    fn todo(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
+        let ranges: Vec<String> = old.iter().map(|range| format!("--old {range}")).collect();
+        let ranges = ranges.join(" ");
+        match lacking {
+            Lacking::Used { .. } => format!(
+                "restart that client, and wait {} s; `netsurgeon audit {ranges} --gather` lists all where the nodes publish it",
+                self.quiet_for
+            ),
+            _ => format!(
+                "apply deploy/evidence.yaml for {ranges} and wait {} s, or on each node: `netsurgeon audit {ranges} --host --flows --for {} -o json`",
+                self.quiet_for, self.quiet_for
+            ),
+        }
     }
 }

@@ -1,0 +1,252 @@
+//! Whether what the nodes have seen is evidence that nobody uses an old address any more.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::evidence::{Client, Evidence, seconds};
+use crate::ip::ServiceCidr;
+
+/// What evidence is asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The ranges that are to be given up.
+    pub old: Vec<ServiceCidr>,
+    /// The Nodes that there are.
+    pub nodes: Vec<String>,
+    /// Now.
+    pub now: OffsetDateTime,
+    /// How old a document may be.
+    pub age: Duration,
+    /// For how long nobody may have used an old address.
+    pub quiet: Duration,
+}
+
+/// Why documents are no evidence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lacking {
+    /// A Node has none.
+    #[error("there is no evidence of {count} of {of} Nodes; the first is `{first}`")]
+    Node {
+        /// How many.
+        count: usize,
+        /// Of how many.
+        of: usize,
+        /// The first one.
+        first: String,
+    },
+    /// One is too old, or of the future.
+    #[error("the evidence of `{node}` ended {seconds} s ago, and may be {allowed} s old")]
+    Old {
+        /// The Node.
+        node: String,
+        /// How old it is.
+        seconds: i64,
+        /// How old it may be.
+        allowed: u64,
+    },
+    /// One is about other ranges.
+    #[error("the evidence of `{node}` says nothing of {range}")]
+    Range {
+        /// The Node.
+        node: String,
+        /// The range that is missing.
+        range: ServiceCidr,
+    },
+    /// One has not heard of every connection, or not for long enough.
+    #[error("on `{node}` every connection was heard of for {seconds} s, and {asked} s are asked for")]
+    Short {
+        /// The Node.
+        node: String,
+        /// For how long; 0 if some were lost.
+        seconds: i64,
+        /// How long is asked for.
+        asked: u64,
+    },
+    /// An old address is used.
+    #[error("on `{node}` {client} used the old address {address} {protocol}{port}, last at {last}", last = told(*last), port = port.map(|port| format!(" port {port}")).unwrap_or_default())]
+    Used {
+        /// The Node.
+        node: String,
+        /// Who.
+        client: IpAddr,
+        /// Which address.
+        address: IpAddr,
+        /// `tcp`, `udp`, ...
+        protocol: String,
+        /// The port.
+        port: Option<u16>,
+        /// When.
+        last: OffsetDateTime,
+    },
+}
+
+/// Judges the documents: every Node must have one, new enough, about all ranges, that heard of every connection for as long as
+/// nobody may have used an old address; and nobody has. What Nodes have seen that are no more is nothing to anybody: their Pods are
+/// gone, too.
+pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
+    let newest = |node: &String| {
+        documents.iter().filter(|document| document.node == *node).max_by_key(|document| document.ended)
+    };
+    let missing: Vec<&String> = asked.nodes.iter().filter(|node| newest(node).is_none()).collect();
+    if let Some(first) = missing.first() {
+        let (count, of) = (missing.len(), asked.nodes.len());
+        return Err(Lacking::Node { count, of, first: (*first).clone() });
+    }
+    // What is used comes first: it is what somebody must see to, whatever else is missing.
+    for document in documents.iter().filter(|document| asked.nodes.contains(&document.node)) {
+        let is_newest = newest(&document.node).is_some_and(|newest| newest.ended == document.ended);
+        is_quiet(document, is_newest, asked)?;
+    }
+    asked.nodes.iter().filter_map(newest).try_for_each(|document| is_enough(document, asked))
+}
+
+fn is_quiet(document: &Evidence, is_newest: bool, asked: &Asked) -> Result<(), Lacking> {
+    let is_lately = |last| seconds(last, asked.now) <= asked.quiet.as_secs().cast_signed();
+    let is_user = |client: &&Client| (is_newest && client.open > 0) || is_lately(client.last);
+    for used in document.used.iter().filter(|used| asked.old.iter().any(|range| range.contains(used.address)))
+    {
+        if let Some(client) = used.clients.iter().find(is_user) {
+            return Err(Lacking::Used {
+                node: document.node.clone(),
+                client: client.address,
+                address: used.address,
+                protocol: used.protocol.clone(),
+                port: used.port,
+                last: client.last,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
+    let node = document.node.clone();
+    if let Some(range) = asked.old.iter().find(|range| !document.old.contains(range)) {
+        return Err(Lacking::Range { node, range: *range });
+    }
+    let (age, allowed) = (seconds(document.ended, asked.now), asked.age.as_secs());
+    // A clock that is ahead makes evidence look newer than it is.
+    if age.unsigned_abs() > allowed {
+        return Err(Lacking::Old { node, seconds: age, allowed });
+    }
+    let watched = if document.complete { document.seconds() } else { 0 };
+    if watched < asked.quiet.as_secs().cast_signed() {
+        return Err(Lacking::Short { node, seconds: watched, asked: asked.quiet.as_secs() });
+    }
+    Ok(())
+}
+
+/// A time for people, to the second.
+fn told(time: OffsetDateTime) -> String {
+    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::evidence::{Seen, Used, VERSION};
+    use crate::host::begun::Begun;
+    use crate::host::conntrack::Flow;
+
+    const NOW: i64 = 1_790_000_000;
+
+    fn at(seconds: i64) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(NOW + seconds).unwrap()
+    }
+
+    fn document(node: &str, began: i64, ended: i64) -> Evidence {
+        let old = vec!["10.96.0.0/16".parse().unwrap()];
+        Evidence {
+            version: VERSION,
+            node: node.into(),
+            old,
+            began: at(began),
+            ended: at(ended),
+            complete: true,
+            used: vec![],
+            left_out: 0,
+        }
+    }
+
+    fn asked(nodes: &[&str]) -> Asked {
+        let seconds = Duration::from_secs;
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        let old = vec!["10.96.0.0/16".parse().unwrap()];
+        Asked { old, nodes, now: at(0), age: seconds(60), quiet: seconds(600) }
+    }
+
+    fn used(last: i64, open: bool) -> Vec<Used> {
+        let begun = Begun {
+            client: "10.244.0.7".parse().unwrap(),
+            to: "10.96.0.10".parse().unwrap(),
+            protocol: "tcp".into(),
+            port: Some(443),
+        };
+        let mut seen = Seen::default();
+        seen.begun(begun.clone(), at(last));
+        if open {
+            let flow = Flow {
+                protocol: begun.protocol,
+                client: begun.client,
+                to: begun.to,
+                port: begun.port,
+                server: None,
+                is_open: true,
+            };
+            seen.open(&[flow], at(last));
+        }
+        seen.used().0
+    }
+
+    #[test]
+    fn every_node_must_have_looked_long_enough_and_lately() {
+        let fine = [document("a", -700, -10), document("b", -620, -20), document("b", -5_000, -4_000)];
+        assert_eq!(judge(&fine, &asked(&["a", "b"])), Ok(()));
+        let reason =
+            |documents: &[Evidence], nodes: &[&str]| judge(documents, &asked(nodes)).unwrap_err().to_string();
+        assert_eq!(
+            reason(&fine, &["a", "b", "c", "d"]),
+            "there is no evidence of 2 of 4 Nodes; the first is `c`"
+        );
+        assert!(reason(&[document("a", -900, -100)], &["a"]).contains("ended 100 s ago"));
+        assert!(reason(&[document("a", 0, 700)], &["a"]).contains("ended -700 s ago"));
+        assert!(reason(&[document("a", -500, -10)], &["a"]).contains("for 490 s, and 600 s"));
+        let lost = Evidence { complete: false, ..document("a", -900, -1) };
+        assert!(reason(&[lost], &["a"]).contains("for 0 s"));
+        let other = Evidence { old: vec!["10.97.0.0/16".parse().unwrap()], ..document("a", -900, -1) };
+        assert!(reason(&[other], &["a"]).contains("nothing of 10.96.0.0/16"));
+    }
+
+    #[test]
+    fn whoever_used_an_old_address_lately_is_named() {
+        let with = |last, open| Evidence { used: used(last, open), ..document("a", -700, -10) };
+        let reason = judge(&[with(-300, false)], &asked(&["a"])).unwrap_err().to_string();
+        assert!(
+            reason
+                .starts_with("on `a` 10.244.0.7 used the old address 10.96.0.10 tcp port 443, last at 2026-"),
+            "{reason}"
+        );
+        assert_eq!(judge(&[with(-650, false)], &asked(&["a"])), Ok(()), "long ago");
+        assert!(judge(&[with(-650, true)], &asked(&["a"])).is_err(), "begun long ago, and still open");
+        let earlier = Evidence { used: used(-300, false), ..document("a", -400, -200) };
+        assert!(
+            judge(&[document("a", -700, -10), earlier], &asked(&["a"])).is_err(),
+            "every document counts"
+        );
+        let closed = Evidence { used: used(-650, true), ..document("a", -700, -650) };
+        assert_eq!(
+            judge(&[document("a", -700, -10), closed], &asked(&["a"])),
+            Ok(()),
+            "open then, and closed since"
+        );
+        let gone = Evidence { used: used(-300, true), ..document("gone", -700, -10) };
+        assert_eq!(
+            judge(&[document("a", -700, -10), gone], &asked(&["a"])),
+            Ok(()),
+            "a Node that is no more"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! What nodes have seen of who uses old addresses, carried by the API: each document in a ConfigMap that has its Node's name.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::AuditArgs;
+use super::flows::{moment, row};
+use crate::audit::evidence::{Evidence, Gathered, VERSION, documents};
+use crate::cli::failure::Failure;
+use crate::cli::output::{counted, table};
+use crate::cli::{Context, Outcome};
+use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+
+/// Where `deploy/evidence.yaml` has the ConfigMaps.
+pub(in crate::cli) const NAMESPACE: &str = "netsurgeon-evidence";
+/// Tells them from others there: `kube-root-ca.crt`.
+const PART: (&str, &str) = ("netsurgeon.io/part", "evidence");
+const KEY: &str = "evidence.json";
+
+/// Whether to look at what nodes have published.
+#[derive(Debug, Clone, Args)]
+pub(super) struct GatherArgs {
+    /// Tell what the nodes have seen that publish it (`deploy/evidence.yaml`), in place of looking
+    #[arg(long, conflicts_with_all = ["host", "snapshot", "at_revision"])]
+    pub(super) gather: bool,
+    /// With --gather or --publish: in which namespace the nodes' ConfigMaps are
+    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
+    pub(super) evidence_namespace: String,
+}
+
+/// Writes a node's document into its ConfigMap.
+pub(super) async fn publish(
+    cluster: &Cluster,
+    namespace: &str,
+    found: &Evidence,
+) -> Result<(), ClusterError> {
+    let text = serde_json::to_string(found).unwrap_or_default();
+    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1});
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": found.node, "namespace": namespace, "labels": labels},
+        "data": {KEY: text},
+    });
+    match cluster.merge(&ObjectRef::of(&map)?, &map).await {
+        Err(ClusterError::NotFound { .. }) => cluster.create(&map).await.map(drop),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Returns the documents that the nodes have published.
+pub(in crate::cli) async fn published(cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
+    let maps = Collection::new("v1", "ConfigMap", Some(namespace));
+    let maps = cluster.list(&maps, Some(&format!("{}={}", PART.0, PART.1))).await?;
+    let mut found = Vec::new();
+    for map in &maps {
+        let name = map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let text = map.pointer(&format!("/data/{KEY}")).and_then(Value::as_str).unwrap_or_default();
+        let read = documents(text).map_err(|reason| {
+            Failure::refused(format!("cannot use the evidence in ConfigMap `{namespace}/{name}`: {reason}"))
+                .hint(format!(
+                    "its node writes it anew after `kubectl -n {namespace} delete configmap {name}`"
+                ))
+        })?;
+        found.extend(read.into_iter().filter(|document| document.node == name));
+    }
+    Ok(found)
+}
+
+/// Runs `audit --gather`.
+pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
+    let cluster = args.kube.connect().await?;
+    let mut nodes: Vec<String> = cluster.nodes().await?.into_iter().map(|node| node.name).collect();
+    nodes.sort();
+    let mut documents = published(&cluster, &args.gather.evidence_namespace).await?;
+    documents.retain(|document| {
+        nodes.contains(&document.node) && args.old.iter().all(|range| document.old.contains(range))
+    });
+    documents.sort_by(|one, other| one.node.cmp(&other.node));
+    nodes.retain(|node| documents.iter().all(|document| document.node != *node));
+    let found = Gathered { version: VERSION, documents, missing: nodes };
+    context.output.data(&found, |_| Ok(text(&found)))?;
+    if let Some(first) = found.missing.first() {
+        let count = counted(found.missing.len(), "Node has", "Nodes have");
+        context.output.warn(&format!(
+            "{count} published nothing about this range in `{}`; the first is `{first}`: deploy/evidence.yaml",
+            args.gather.evidence_namespace
+        ));
+    }
+    let used: usize = found.documents.iter().map(|document| document.used.len()).sum();
+    context.output.progress(&format!(
+        "{}: {} used",
+        counted(found.documents.len(), "Node", "Nodes"),
+        counted(used, "port of an old address", "ports of old addresses")
+    ));
+    let is_clean = used == 0 && found.missing.is_empty() && found.documents.iter().all(|one| one.complete);
+    Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
+}
+
+fn text(found: &Gathered) -> String {
+    let node = |one: &Evidence| {
+        let heard = if one.complete { "every connection" } else { "some connections" };
+        let used = counted(one.used.len(), "port", "ports");
+        [one.node.clone(), moment(one.began), format!("{} s", one.seconds()), heard.into(), used]
+    };
+    let nodes = table(["NODE", "SINCE", "FOR", "HEARD OF", "USED"], found.documents.iter().map(node));
+    let used = found.documents.iter().flat_map(|one| {
+        let rows = one.used.iter().flat_map(|used| used.clients.iter().map(move |client| row(used, client)));
+        rows.map(|[address, port, client, open, begun, last]| {
+            [one.node.clone(), address, port, client, open, begun, last]
+        })
+    });
+    let used: Vec<_> = used.collect();
+    if used.is_empty() {
+        return nodes;
+    }
+    let used = table(["NODE", "ADDRESS", "PORT", "CLIENT", "OPEN", "BEGUN", "LAST"], used);
+    format!("{nodes}\n\n{used}")
+}
