@@ -220,6 +220,19 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     assert!(done.err.contains("certificates-after: seen to be done"), "{}", done.err);
     println!("connections to {NEW}: {}", new.stop());
     serving.assert_clean();
+    nothing_is_left_to_be_done(&serving);
+}
+
+/// The runbook's last look is its first one.
+fn nothing_is_left_to_be_done(serving: &Serving) {
+    let looked = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} -o json")).json();
+    for check in looked["checks"].as_array().expect("checks") {
+        assert_ne!(check["verdict"], "fail", "{check}");
+        if ["plan", "policies", "pinned"].iter().any(|name| check["name"] == *name) {
+            assert_eq!(check["verdict"], "pass", "{check}");
+            assert!(check["seen"].to_string().contains("no Service would move"), "{check}");
+        }
+    }
 }
 
 #[tokio::test]

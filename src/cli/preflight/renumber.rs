@@ -17,6 +17,7 @@ use super::RenumberArgs;
 use crate::cli::failure::Failure;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{ApiServer, Cluster, Collection};
+use crate::ip::ServiceCidr;
 use crate::operation::Plan;
 use crate::preflight::api::{self, Met};
 use crate::preflight::around::without_etcd;
@@ -162,9 +163,25 @@ impl Looking {
         self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the ranges that Services leave: none once they have left.
+    fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
+        let to = self.options.to;
+        let mut ranges = survey.service_ranges();
+        ranges.retain(|range| *range != to && range.family() == to.family());
+        ranges
+    }
+
     async fn plan(&self) -> Read<&Plan<Renumbering>> {
-        let planned =
-            async || plan(self.survey().await?, &self.options).map_err(|error| failed(&Failure::from(error)));
+        let planned = async || {
+            let survey = self.survey().await?;
+            if self.left(survey).is_empty() {
+                return Err(Judged::pass(format!(
+                    "no Service would move: the cluster's range is {}",
+                    self.options.to
+                )));
+            }
+            plan(survey, &self.options).map_err(|error| failed(&Failure::from(error)))
+        };
         self.plan.get_or_init(planned).await.as_ref().map_err(Clone::clone)
     }
 }

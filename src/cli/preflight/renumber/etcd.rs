@@ -13,7 +13,7 @@ use crate::host::conntrack;
 use crate::preflight::backup::{self, Backup};
 use crate::preflight::etcd::Moves;
 use crate::preflight::stored::{Forms, forms};
-use crate::preflight::{Judged, etcd};
+use crate::preflight::{Judged, Verdict, etcd};
 use crate::renumber::hold::Hold;
 use crate::store::etcd::Member;
 use crate::store::seal::Sealed;
@@ -56,6 +56,7 @@ impl Looking {
                 let batches = moves.len().div_ceil(plan.work.batch_size.max(1));
                 Moves { external_ips: moves.len().saturating_sub(shadows), shadows, batches, bitmap: None }
             }
+            Err(judged) if judged.verdict == Verdict::Pass => Moves::default(),
             Err(_) => Moves { shadows: survey.services.len(), ..Moves::default() },
         };
         if survey.era.era == Era::Bitmap {

@@ -59,12 +59,14 @@ impl Looking {
             let ranges = ranges.filter_map(|text| text.trim().parse().ok());
             pods.extend(ranges.map(|range| (format!("`--{CLUSTER_CIDR}` of {at}"), range)));
         }
+        let mut services = self.survey().await?.service_ranges();
+        services.retain(|range| range != to);
         let route = |route: crate::host::routes::Route| {
             let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
             Some(Route { range, device: route.device })
         };
         let found = routes().map_err(|error| unread(format!("the routes of this host: {error}")))?;
         let routes: Vec<Route> = found.into_iter().filter_map(route).collect();
-        Ok(nodes::overlaps(to, &self.survey().await?.service_ranges(), &pods, &routes))
+        Ok(nodes::overlaps(to, &services, &pods, &routes))
     }
 }

@@ -87,9 +87,7 @@ impl Looking {
             };
             backends.insert((namespace, name), ready);
         }
-        let ranges = self.survey().await?.service_ranges();
-        let old: Vec<_> =
-            ranges.into_iter().filter(|range| range.family() == self.options.to.family()).collect();
+        let old = self.left(self.survey().await?);
         Ok(webhooks::judge(&found, &backends, &old))
     }
 
