@@ -50,13 +50,12 @@ impl FlowArgs {
     }
 }
 
-/// What was seen until now, and whether it is all there will be.
+/// What was seen until now.
 struct Looked {
     complete: bool,
     began: OffsetDateTime,
     ended: OffsetDateTime,
     used: (Vec<Used>, u64),
-    is_last: bool,
 }
 
 pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result<Outcome, Failure> {
@@ -64,20 +63,19 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
     let listen = Duration::from_secs(args.flows.seconds);
     let every = publisher.as_ref().map(|_| Duration::from_secs(args.flows.publish_every));
     let (sender, mut seen) = mpsc::channel(1);
-    let looking = tokio::task::spawn_blocking(move || {
-        look(&old, listen, every, |looked| sender.blocking_send(looked).is_ok())
-    });
+    let looking = tokio::task::spawn_blocking(move || look(&old, listen, every, &sender));
     let node = args.flows.node.clone().unwrap_or_else(host::name);
-    let mut last = None;
+    let (mut last, mut outcome) = (None, Ok(()));
     while let Some(looked) = seen.recv().await {
-        let (is_first, is_last) = (last.is_none(), looked.is_last);
         let found = evidence(args, &node, looked);
         if let Some(cluster) = &publisher {
-            match publish(cluster, &args.gather.evidence_namespace, &found).await {
-                Ok(()) => {}
-                // What cannot be done at all is said before anybody waits for it.
-                Err(error) if is_first || is_last => return Err(error.into()),
-                Err(error) => context.output.warn(&format!("not published: {error}")),
+            outcome = publish(cluster, &args.gather.evidence_namespace, &found).await;
+            // What cannot be done at all is said before anybody waits for it.
+            if last.is_none() {
+                std::mem::replace(&mut outcome, Ok(()))?;
+            }
+            if let Err(error) = &outcome {
+                context.output.warn(&format!("not published: {error}"));
             }
         }
         last = Some(found);
@@ -98,36 +96,37 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         found.seconds(),
         counted(found.used.len(), "port of an old address", "ports of old addresses")
     ));
+    outcome?;
     let is_clean = found.used.is_empty() && (found.complete || listen.is_zero());
     Ok(if is_clean || args.flows.publish { Outcome::Done } else { Outcome::Findings })
 }
 
 fn evidence(args: &AuditArgs, node: &str, looked: Looked) -> Evidence {
-    let Looked { complete, began, ended, used: (used, left_out), .. } = looked;
+    let Looked { complete, began, ended, used: (used, left_out) } = looked;
     let (node, old) = (node.to_string(), args.old.clone());
     Evidence { version: VERSION, node, old, began, ended, complete, used, left_out }
 }
 
 /// Listens first and looks at the table last, so that no connection falls between the two. Tells what was seen at once and again and
-/// again if it is to, and in the end, as long as anybody hears it.
+/// again if it is to, and in the end, as long as anybody hears it. Whoever looks for long begins anew when connections were missed.
 fn look(
     old: &Old,
     listen: Duration,
     every: Option<Duration>,
-    tell: impl Fn(Looked) -> bool,
+    tell: &mpsc::Sender<Looked>,
 ) -> anyhow::Result<()> {
     let (mut seen, mut complete) = (Seen::default(), !listen.is_zero());
     let ears = if listen.is_zero() { None } else { Some(Beginnings::listen()?) };
-    let (began, start) = (OffsetDateTime::now_utc(), Instant::now());
+    let (mut began, start) = (OffsetDateTime::now_utc(), Instant::now());
     let mut due = every.map(|_| start);
-    loop {
+    while !tell.is_closed() {
         let left = listen.saturating_sub(start.elapsed());
         if left.is_zero() || due.is_some_and(|due| due <= Instant::now()) {
             let ended = OffsetDateTime::now_utc();
             seen.open(&flows_to(&|address| old.contains(address))?, ended);
             let (used, is_last) = (seen.used(), left.is_zero());
-            if !tell(Looked { complete, began, ended, used, is_last }) || is_last {
-                return Ok(());
+            if tell.blocking_send(Looked { complete, began, ended, used }).is_err() || is_last {
+                break;
             }
             due = every.and_then(|every| Instant::now().checked_add(every));
         }
@@ -138,9 +137,11 @@ fn look(
                 new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
+            Heard::Lost if every.is_some() => began = OffsetDateTime::now_utc(),
             Heard::Lost => complete = false,
         }
     }
+    Ok(())
 }
 
 fn text(found: &Evidence) -> String {
