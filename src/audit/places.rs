@@ -86,7 +86,7 @@ fn of_kind(site: &Site<'_>) -> Option<&'static Place> {
         "RangeAllocation" => &t::RANGE_ALLOCATION,
         "Endpoints" | "EndpointSlice" => &t::ENDPOINTS,
         "ControllerRevision" => &t::REVISION,
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" | "APIService" => &t::WEBHOOK_URL,
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => &t::WEBHOOK_URL,
         "CustomResourceDefinition" if site.has("onversion") => &t::WEBHOOK_URL,
         "BGPConfiguration" | "CiliumBGPAdvertisement" | "CiliumBGPPeeringPolicy" => &t::ANNOUNCED,
         "Secret" => &t::SECRET,

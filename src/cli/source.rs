@@ -14,7 +14,7 @@ use super::Context;
 use super::failure::{Failure, Kind};
 use crate::encryption::Keyring;
 use crate::store::etcd::{EtcdOptions, EtcdStore};
-use crate::store::seal::{Seal, Sealed};
+use crate::store::seal::{Lenient, Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore, Revision};
 use crate::survey::{Layout, Survey};
@@ -64,6 +64,9 @@ pub struct StoredArgs {
     /// held in memory, and nowhere else
     #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
+    /// Whether what these keys do not open passes as it is stored
+    #[arg(skip)]
+    is_lenient: bool,
 }
 
 /// A live etcd, its values opened and sealed where the cluster encrypts them.
@@ -94,6 +97,14 @@ pub struct Opened {
 }
 
 impl SourceArgs {
+    /// Returns the same for who looks at everything and tells what he cannot read.
+    #[must_use]
+    pub fn lenient(&self) -> Self {
+        let mut source = self.clone();
+        source.etcd.stored.is_lenient = true;
+        source
+    }
+
     /// Resolves and opens. `scope` is what will be read, for a snapshot's index.
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
         let store: Arc<dyn ReadStore> = match &self.snapshot {
@@ -167,7 +178,8 @@ impl StoredArgs {
         };
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?);
         let keyring = Keyring::parse(&text, self.layout().prefix(), rand::fill);
-        Ok(Some(Arc::new(keyring.map_err(|error| unusable(error.into()))?)))
+        let seal: Arc<dyn Seal> = Arc::new(keyring.map_err(|error| unusable(error.into()))?);
+        Ok(Some(if self.is_lenient { Arc::new(Lenient(seal)) } else { seal }))
     }
 }
 

@@ -2,6 +2,9 @@
 //! meaning, and nothing else; before, nothing is. What journals know of Pods that are older than the moves.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
 
 use netsurgeon::operation::{Journal, State, Summary};
 use netsurgeon::renumber::{PlanOptions, plan};
@@ -360,6 +363,56 @@ async fn what_is_planted_is_found_and_nothing_else() {
     assert_eq!((clean.code, &clean.json()["findings"]), (3, &json!([])), "what is not read is not complete");
     assert_eq!(clean.json()["unread"][0]["reason"], "encrypted");
     assert!(clean.err.contains("1 value could not be read (encrypted)"), "{}", clean.err);
+}
+
+/// A process with a resolv.conf of its own, as in a Pod's sandbox; it ends with this.
+struct Sandbox(Child);
+
+impl Sandbox {
+    async fn start(resolver: &Path) -> Self {
+        let mut command = Command::new("unshare");
+        let script = "mount --bind \"$0\" /etc/resolv.conf && exec sleep 600";
+        command.args(["--mount", "sh", "-c", script]).arg(resolver).env("DNS", "10.96.0.10");
+        let sandbox = Self(command.spawn().expect("unshare starts"));
+        let (seen, wanted) = (sandbox.path("root/etc/resolv.conf"), std::fs::read(resolver).expect("a file"));
+        wait_until("the sandbox is there", Duration::from_mins(1), async || {
+            let (content, name) = (std::fs::read(&seen), std::fs::read_to_string(sandbox.path("comm")));
+            let is_there = content.is_ok_and(|content| content == wanted);
+            let name = name.unwrap_or_default();
+            if is_there && name == "sleep\n" { Ok(()) } else { Err(format!("`{name}`, {is_there}")) }
+        })
+        .await;
+        sandbox
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        format!("/proc/{}/{file}", self.0.id()).into()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn what_a_sandbox_resolves_by_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let resolver = folder.path().join("resolv.conf");
+    std::fs::write(&resolver, "search default.svc.cluster.local\nnameserver 10.96.0.10\n").expect("a file");
+    let sandbox = Sandbox::start(&resolver).await;
+    let looked = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
+        .args(["audit", "--old", "10.96.0.0/16", "--host", "-o", "json"])
+        .output()
+        .expect("netsurgeon runs");
+    assert_eq!(looked.status.code(), Some(3));
+    let told: Value = serde_json::from_slice(&looked.stdout).expect("JSON");
+    let findings = told["findings"].as_array().expect("findings").iter();
+    let of_sandbox = findings.filter(|finding| finding["pid"] == sandbox.0.id());
+    let found: BTreeSet<&str> = of_sandbox.filter_map(|finding| finding["path"].as_str()).collect();
+    assert_eq!(found, BTreeSet::from(["/etc/resolv.conf", "DNS"]), "{told}");
 }
 
 /// The beginning of what a text is in base64, wherever it stands in a longer one: its middle.

@@ -95,6 +95,13 @@ async fn refused(serving: &Serving, files: &Workspace) {
     assert!(plugin.contains("KMS plug-in `vault`"), "{plugin}");
     let audited = serving.netsurgeon("audit --old 10.96.0.0/16 -o json").expect(3).json();
     assert_eq!(audited["unread"], json!([]), "everything is opened");
+    let words = "audit --old 10.96.0.0/16 -o json";
+    let mut command = serving.command(words);
+    let other = files.write("other.json", configuration(&[("one", 2)]));
+    command.env("NETSURGEON_ENCRYPTION_CONFIG", other);
+    let shut = run(words, command).expect(3).json();
+    assert_eq!(shut["unread"][0]["reason"], "encrypted", "and it goes on: {shut}");
+    assert!(shut["objects"].as_u64() > Some(0), "{shut}");
     let looked = format!("preflight renumber --to {NEW_RANGE} --only encryption");
     let opened = serving.netsurgeon(&looked).expect(0);
     assert!(opened.out.contains("aesgcm, opened with the key `one`"), "{}", opened.out);

@@ -41,7 +41,7 @@ struct ToldUnread<'a> {
 pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Result<Outcome, Failure> {
     let layout = args.source.etcd.layout();
     let scope = [layout.everything(), Journal::of_all_clusters()];
-    let opened = args.source.open(context, &scope).await?;
+    let opened = args.source.lenient().open(context, &scope).await?;
     let store = opened.store.as_ref();
     let mut is_complete = true;
     let expected = match moved::expected(store, &layout, opened.at).await {
