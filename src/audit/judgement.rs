@@ -20,7 +20,7 @@ pub struct Asked {
     pub now: OffsetDateTime,
     /// How old a document may be.
     pub age: Duration,
-    /// For how long nobody may have used an old address.
+    /// For how long nobody may have used an old address before a node looked last.
     pub quiet: Duration,
 }
 
@@ -97,14 +97,17 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     }
     // What is used comes first: it is what somebody must see to, whatever else is missing.
     for document in documents.iter().filter(|document| asked.nodes.contains(&document.node)) {
-        let is_newest = newest(&document.node).is_some_and(|newest| newest.ended == document.ended);
-        is_quiet(document, is_newest, asked)?;
+        if let Some(newest) = newest(&document.node) {
+            is_quiet(document, newest, asked)?;
+        }
     }
     asked.nodes.iter().filter_map(newest).try_for_each(|document| is_enough(document, asked))
 }
 
-fn is_quiet(document: &Evidence, is_newest: bool, asked: &Asked) -> Result<(), Lacking> {
-    let is_lately = |last| seconds(last, asked.now) <= asked.quiet.as_secs().cast_signed();
+/// Nobody knows what came after a node has looked last: it counts what was used before that, by the node's own clock.
+fn is_quiet(document: &Evidence, newest: &Evidence, asked: &Asked) -> Result<(), Lacking> {
+    let is_newest = newest.ended == document.ended;
+    let is_lately = |last| seconds(last, newest.ended) <= asked.quiet.as_secs().cast_signed();
     let is_user = |client: &&Client| (is_newest && client.open > 0) || is_lately(client.last);
     for used in document.used.iter().filter(|used| asked.old.iter().any(|range| range.contains(used.address)))
     {
@@ -230,6 +233,8 @@ mod tests {
             "{reason}"
         );
         assert_eq!(judge(&[with(-650, false)], &asked(&["a"])), Ok(()), "long ago");
+        let seen_last = Evidence { used: used(-640, false), ..document("a", -700, -50) };
+        assert!(judge(&[seen_last], &asked(&["a"])).is_err(), "long ago, but not before it was last looked");
         assert!(judge(&[with(-650, true)], &asked(&["a"])).is_err(), "begun long ago, and still open");
         let earlier = Evidence { used: used(-300, false), ..document("a", -400, -200) };
         assert!(

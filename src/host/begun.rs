@@ -6,13 +6,15 @@
 //! `nfgenmsg` and attributes (`nfnetlink.h`, `nfnetlink_conntrack.h`, Linux 6.12).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_timeout,
+};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
 /// The group of connections that begin, as a bit.
@@ -21,6 +23,8 @@ const NEW: u32 = 1;
 const BUFFER: usize = 8 << 20;
 /// Longer than a message; several may come at once.
 const MESSAGES: usize = 64 << 10;
+/// How long to wait for the event of a connection of our own.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection that has begun.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,15 +54,39 @@ pub enum Heard {
 pub struct Beginnings(OwnedFd);
 
 impl Beginnings {
-    /// Begins to listen.
+    /// Begins to listen, and makes sure that something is heard: a datagram of our own to each of these addresses of this host's, such
+    /// as loopback's in each address family.
     ///
-    /// Fails without CAP_NET_ADMIN, and on a kernel that has no such events (`CONFIG_NF_CT_NETLINK`).
-    pub fn listen() -> io::Result<Self> {
+    /// Fails without CAP_NET_ADMIN, and where nothing is heard: the kernel has no such events (`CONFIG_NF_CT_NETLINK`), they are
+    /// switched off (`net.netfilter.nf_conntrack_events`), or it tracks no connections of the family in this network namespace.
+    pub fn listen(here: &[IpAddr]) -> io::Result<Self> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
-        set_socket_recv_buffer_size(&socket, BUFFER)?;
+        // Beyond what any user may have (`net.core.rmem_max`), which would be some hundred connections.
+        set_socket_recv_buffer_size_force(&socket, BUFFER)
+            .or_else(|_| set_socket_recv_buffer_size(&socket, BUFFER))?;
         bind(&socket, &SocketAddrNetlink::new(0, NEW))?;
-        Ok(Self(socket))
+        let ears = Self(socket);
+        here.iter().try_for_each(|address| ears.try_out(*address))?;
+        Ok(ears)
+    }
+
+    fn try_out(&self, here: IpAddr) -> io::Result<()> {
+        let (from, to) = (UdpSocket::bind((here, 0))?, UdpSocket::bind((here, 0))?);
+        let port = to.local_addr()?.port();
+        from.send_to(&[0], (here, port))?;
+        let start = Instant::now();
+        while let Some(left) = PATIENCE.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            if let Heard::Begun(found) = self.next(left)?
+                && found.iter().any(|one| one.to == here && one.port == Some(port))
+            {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!(
+            "the kernel does not tell of a connection to {here}: `net.netfilter.nf_conntrack_events` is 0, or none are \
+             tracked in this network namespace"
+        )))
     }
 
     /// Waits for what comes next, at most this long. Blocks.

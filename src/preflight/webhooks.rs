@@ -34,6 +34,8 @@ pub struct Called {
 pub enum Admitted {
     /// Those that move and may be updated meanwhile, shadows, and sentinels of barriers.
     Service,
+    /// Copies of endpoints, for shadows of Services without a selector.
+    EndpointSlice,
     /// The new range.
     ServiceCidr,
     /// The API servers make one for each sentinel and shadow, through admission as everybody.
@@ -46,6 +48,9 @@ impl Admitted {
         let networking = "networking.k8s.io";
         match self {
             Self::Service => ("Services", "", &["v1"], "services"),
+            Self::EndpointSlice => {
+                ("EndpointSlices", "discovery.k8s.io", &["v1", "v1beta1"], "endpointslices")
+            }
             // Whichever version a rule has, it is asked (`matchPolicy: Equivalent`, the default of `v1`).
             Self::ServiceCidr => ("ServiceCIDRs", networking, &["v1", "v1beta1", "v1alpha1"], "servicecidrs"),
             Self::IpAddress => ("IPAddresses", networking, &["v1", "v1beta1", "v1alpha1"], "ipaddresses"),
@@ -68,7 +73,7 @@ impl Written {
     pub fn of(kind: Admitted, object: &Value, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let of = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let namespace = match kind {
-            Admitted::Service => Some(namespaces.get(of)?.clone()),
+            Admitted::Service | Admitted::EndpointSlice => Some(namespaces.get(of)?.clone()),
             Admitted::ServiceCidr | Admitted::IpAddress => None,
         };
         Some(Self { kind, namespace, labels: labels(object) })
@@ -252,12 +257,13 @@ mod tests {
             (Admitted::Service, object("shop", json!({"app": "web"}))),
             (Admitted::Service, object("kube-system", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
             (Admitted::Service, object("gone", json!({"app": "web"}))),
+            (Admitted::EndpointSlice, object("shop", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
             (Admitted::ServiceCidr, json!({"metadata": {}})),
             (Admitted::IpAddress, json!({"metadata": {"labels": {"family": "IPv4"}}})),
         ];
         let found: Vec<Written> =
             all.iter().filter_map(|(kind, object)| Written::of(*kind, object, &namespaces)).collect();
-        assert_eq!(found.len(), 4, "what goes with its Namespace is not written");
+        assert_eq!(found.len(), 5, "what goes with its Namespace is not written");
         found
     }
 
@@ -298,10 +304,11 @@ mod tests {
             let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"], "scope": scope});
             asked(&json!([rule]), &json!({}))
         };
-        assert_eq!(of_scope(json!("Namespaced")), ["Services"]);
+        let all = ["EndpointSlices", "IPAddresses", "ServiceCIDRs", "Services"];
+        assert_eq!(of_scope(json!("Namespaced")), ["EndpointSlices", "Services"]);
         assert_eq!(of_scope(json!("Cluster")), ["IPAddresses", "ServiceCIDRs"]);
-        assert_eq!(of_scope(json!("*")), ["IPAddresses", "ServiceCIDRs", "Services"]);
-        assert_eq!(of_scope(json!(null)), ["IPAddresses", "ServiceCIDRs", "Services"]);
+        assert_eq!(of_scope(json!("*")), all);
+        assert_eq!(of_scope(json!(null)), all);
     }
 
     /// What is in no namespace is selected by every selector of namespaces.
@@ -318,10 +325,10 @@ mod tests {
         let without = |names: &[&str]| {
             by("namespaceSelector", json!({"key": name, "operator": "NotIn", "values": names}))
         };
-        assert_eq!(without(&["kube-system"]), ["IPAddresses", "ServiceCIDRs", "Services"]);
+        assert_eq!(without(&["kube-system"]).len(), 4, "all of the shop");
         assert_eq!(without(&["kube-system", "shop"]), records);
         let of_team = |operator: &str| by("namespaceSelector", json!({"key": "team", "operator": operator}));
-        assert_eq!(of_team("Exists").len(), 3, "that of the shop");
+        assert_eq!(of_team("Exists").len(), 4, "those of the shop");
         assert_eq!(of_team("DoesNotExist").len(), 3, "that of the system");
         assert_eq!(by("objectSelector", json!({"key": "family", "operator": "Exists"})), ["IPAddresses"]);
         assert_eq!(asked(&all, &json!({"objectSelector": {"matchLabels": {"app": "web"}}})), ["Services"]);

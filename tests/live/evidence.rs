@@ -12,7 +12,7 @@ use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::roles;
-use super::serving::{DEADLINE, ENDING, Run, Serving, Watched, lines_of};
+use super::serving::{DEADLINE, ENDING, Run, Serving, Watched, lines_of, run};
 
 const NAMESPACE: &str = "netsurgeon-evidence";
 /// For how long each node listens at least, in seconds.
@@ -145,8 +145,26 @@ async fn who_used_an_old_address_for_an_instant_is_named() {
     assert!(refused.err.contains(&named), "{}", refused.err);
     drop(running);
 
+    nothing_is_heard_where_nothing_is_told(&serving);
     nobody_uses_one_any_more(&serving, &retire).await;
     serving.assert_clean();
+}
+
+/// A kernel that is told to tell nothing is no witness.
+fn nothing_is_heard_where_nothing_is_told(serving: &Serving) {
+    let network = serving.cluster.nodes[1].namespace().path();
+    let listen = |events: &str| {
+        let script = format!(
+            "echo {events} > /proc/sys/net/netfilter/nf_conntrack_events && exec \"$0\" audit --old 10.96.0.0/16 --host --flows --for 1"
+        );
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={network}")).args(["--", "sh", "-c", &script]);
+        command.arg(env!("CARGO_BIN_EXE_netsurgeon"));
+        run("audit --flows", command)
+    };
+    let refused = listen("0").expect(1);
+    assert!(refused.err.contains("does not tell of a connection to 127.0.0.1"), "{}", refused.err);
+    listen("2").expect(0);
 }
 
 /// The same once more as a Job, while nothing happens.

@@ -1,6 +1,7 @@
 //! Who uses old addresses from this host: the connections that its kernel tracks, and, for as long as it is told to look,
 //! each one that begins.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use crate::cli::{Context, Outcome};
 use crate::host;
 use crate::host::begun::{Beginnings, Heard};
 use crate::host::conntrack::flows_to;
+use crate::ip::ServiceCidr;
 
 /// How long one wait for events is, so that the end is met in time.
 const EAR: Duration = Duration::from_millis(500);
@@ -32,8 +34,8 @@ pub(super) struct FlowArgs {
     /// Listen for so many seconds to each connection that begins, however short it is
     #[arg(long = "for", value_name = "SECONDS", requires = "flows", default_value = "0", value_parser = clap::value_parser!(u64).range(..=604_800))]
     seconds: u64,
-    /// The Node's name [default: this host's name]
-    #[arg(long, value_name = "NAME", requires = "flows", env = "NODE_NAME", hide_env_values = true)]
+    /// With --flows: the Node's name, as `kubectl get nodes` has it [default: this host's name]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env_values = true)]
     node: Option<String>,
     /// Write what is seen into a ConfigMap that has the Node's name, too: at once, every --publish-every seconds, and in the end.
     /// The exit status does not depend on what was seen then
@@ -64,7 +66,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
     let every = publisher.as_ref().map(|_| Duration::from_secs(args.flows.publish_every));
     let (sender, mut seen) = mpsc::channel(1);
     let looking = tokio::task::spawn_blocking(move || look(&old, listen, every, &sender));
-    let node = args.flows.node.clone().unwrap_or_else(host::name);
+    let node = args.flows.node.clone().unwrap_or_else(|| host::name().to_lowercase());
     let (mut last, mut outcome) = (None, Ok(()));
     while let Some(looked) = seen.recv().await {
         let found = evidence(args, &node, looked);
@@ -84,6 +86,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
     looked.map_err(|error| {
         Failure::new(Kind::Refused, error)
             .hint("run it on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
+            .hint("a kernel without `/proc/net/nf_conntrack` needs the program `conntrack`, also in the image of deploy/evidence.yaml")
     })?;
     let found = last.ok_or_else(|| Failure::refused("nothing was looked at"))?;
     context.output.data(&found, |_| Ok(text(&found)))?;
@@ -116,13 +119,17 @@ fn look(
     tell: &mpsc::Sender<Looked>,
 ) -> anyhow::Result<()> {
     let (mut seen, mut complete) = (Seen::default(), !listen.is_zero());
-    let ears = if listen.is_zero() { None } else { Some(Beginnings::listen()?) };
-    let (mut began, start) = (OffsetDateTime::now_utc(), Instant::now());
-    let mut due = every.map(|_| start);
+    let mut here: Vec<IpAddr> = old.ranges().iter().map(loopback).collect();
+    here.dedup();
+    let mut ears = if listen.is_zero() { None } else { Some(Beginnings::listen(&here)?) };
+    let start = Instant::now();
+    let (mut since, mut due) = (start, every.map(|_| start));
     while !tell.is_closed() {
         let left = listen.saturating_sub(start.elapsed());
         if left.is_zero() || due.is_some_and(|due| due <= Instant::now()) {
+            // How long it was is no matter of the clock, which may be set meanwhile.
             let ended = OffsetDateTime::now_utc();
+            let began = ended.checked_sub(since.elapsed().try_into()?).unwrap_or(ended);
             seen.open(&flows_to(&|address| old.contains(address))?, ended);
             let (used, is_last) = (seen.used(), left.is_zero());
             if tell.blocking_send(Looked { complete, began, ended, used }).is_err() || is_last {
@@ -130,18 +137,30 @@ fn look(
             }
             due = every.and_then(|every| Instant::now().checked_add(every));
         }
-        let Some(ears) = &ears else { continue };
-        match ears.next(left.min(EAR))? {
+        let Some(open) = &ears else { continue };
+        match open.next(left.min(EAR))? {
             Heard::Begun(new) => {
                 let now = OffsetDateTime::now_utc();
                 new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
-            Heard::Lost if every.is_some() => began = OffsetDateTime::now_utc(),
+            // One that has lost something loses more until it was read empty.
+            Heard::Lost if every.is_some() => {
+                ears = Some(Beginnings::listen(&here)?);
+                since = Instant::now();
+            }
             Heard::Lost => complete = false,
         }
     }
     Ok(())
+}
+
+/// The address of this host itself of the same family.
+fn loopback(range: &ServiceCidr) -> IpAddr {
+    match range.network() {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
 }
 
 fn text(found: &Evidence) -> String {
@@ -174,7 +193,7 @@ pub(in crate::cli) fn read(path: &Path) -> Result<Vec<Evidence>, Failure> {
     let unusable = |error: anyhow::Error| {
         let context = format!("cannot use the evidence `{}`", path.display());
         Failure::new(Kind::Refused, error.context(context))
-            .hint("it is what `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` prints on each node")
+            .hint("it is what `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` prints on each node, with `--node NAME` where the host has another name")
     };
     let text = std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
     documents(&text).map_err(|reason| unusable(anyhow::Error::msg(reason)))

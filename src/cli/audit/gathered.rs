@@ -100,9 +100,9 @@ fn text(found: &Gathered) -> String {
     let node = |one: &Evidence| {
         let heard = if one.complete { "every connection" } else { "some connections" };
         let used = counted(one.used.len(), "port", "ports");
-        [one.node.clone(), moment(one.began), format!("{} s", one.seconds()), heard.into(), used]
+        [one.node.clone(), moment(one.began), moment(one.ended), heard.into(), used]
     };
-    let nodes = table(["NODE", "SINCE", "FOR", "HEARD OF", "USED"], found.documents.iter().map(node));
+    let nodes = table(["NODE", "SINCE", "UNTIL", "HEARD OF", "USED"], found.documents.iter().map(node));
     let used = found.documents.iter().flat_map(|one| {
         let rows = one.used.iter().flat_map(|used| used.clients.iter().map(move |client| row(used, client)));
         rows.map(|[address, port, client, open, begun, last]| {

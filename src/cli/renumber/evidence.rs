@@ -24,13 +24,16 @@ pub struct EvidenceArgs {
     /// for each. Every Node must be among them [default: what the nodes publish, deploy/evidence.yaml]
     #[arg(long, value_name = "FILE")]
     evidence: Vec<PathBuf>,
+    /// A Node that nothing can be seen of, as one that is switched off or that runs Windows; again for another one
+    #[arg(long, value_name = "NODE")]
+    without_evidence_of: Vec<String>,
     /// In which namespace the nodes publish it
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     evidence_namespace: String,
     /// How long ago a node may have ended looking, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "900")]
     evidence_age: u64,
-    /// For how long before that no old address may have been used, in seconds
+    /// For how long before it ended no old address may have been used, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600")]
     quiet_for: u64,
 }
@@ -41,6 +44,7 @@ impl EvidenceArgs {
         Self {
             without_evidence: true,
             evidence: Vec::new(),
+            without_evidence_of: Vec::new(),
             evidence_namespace: NAMESPACE.to_string(),
             evidence_age: 0,
             quiet_for: 0,
@@ -60,9 +64,11 @@ impl EvidenceArgs {
         } else {
             self.evidence.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat()
         };
+        let mut nodes = session.nodes().await?;
+        nodes.retain(|node| !self.without_evidence_of.contains(node));
         let asked = Asked {
             old: work.from.clone(),
-            nodes: session.nodes().await?,
+            nodes,
             now: OffsetDateTime::now_utc(),
             age: Duration::from_secs(self.evidence_age),
             quiet: Duration::from_secs(self.quiet_for),
@@ -71,7 +77,7 @@ impl EvidenceArgs {
             let todo = self.todo(&lacking, &work.from);
             Failure::new(Kind::Refused, lacking)
                 .hint(todo)
-                .hint("to retire the old addresses all the same: `--without-evidence`")
+                .hint("to retire the old addresses all the same: `--without-evidence-of NODE`, or `--without-evidence` for all")
         })
     }
 
@@ -84,8 +90,12 @@ impl EvidenceArgs {
                 "restart that client, and wait {} s; `netsurgeon audit {ranges} --gather` lists all where the nodes publish it",
                 self.quiet_for
             ),
+            Lacking::Old { node, .. } => format!(
+                "look at the Pod of `{node}` in `{}`; if the node is gone for good, delete its Node",
+                self.evidence_namespace
+            ),
             _ => format!(
-                "apply deploy/evidence.yaml for {ranges} and wait {} s, or on each node: `netsurgeon audit {ranges} --host --flows --for {} -o json`",
+                "apply deploy/evidence.yaml for {ranges} and wait {} s, or on each node: `netsurgeon audit {ranges} --host --flows --for {} --node NAME -o json`",
                 self.quiet_for, self.quiet_for
             ),
         }

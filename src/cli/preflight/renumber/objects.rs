@@ -111,8 +111,10 @@ impl Looking {
             services.into_iter().filter(is_moved).map(|service| (Admitted::Service, service)).collect();
         let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
         let ours = json!({MANAGED_BY.0: MANAGED_BY.1});
-        found.extend(shadows.map(|one| {
-            (Admitted::Service, json!({"metadata": {"namespace": one.namespace, "labels": ours}}))
+        found.extend(shadows.flat_map(|one| {
+            let made = json!({"metadata": {"namespace": one.namespace, "labels": ours}});
+            let copies = one.has_copies().then(|| (Admitted::EndpointSlice, made.clone()));
+            [(Admitted::Service, made)].into_iter().chain(copies)
         }));
         let family = self.options.to.family();
         found.push((Admitted::Service, sentinel("preflight", "kube-system", family)));
@@ -184,7 +186,8 @@ const RIGHTS: &[(&[&str], (&str, &str))] = &[
     (&["list"], ("", "nodes")),
     (&["get"], ("", "nodes/proxy")),
     (&["get", "list"], ("", "pods")),
-    (&["get"], ("", "namespaces")),
+    (&["get", "list"], ("", "namespaces")),
+    (&["create"], ("", "configmaps")),
     (&["list", "create", "update", "delete"], ("discovery.k8s.io", "endpointslices")),
     (&["get", "list", "create", "delete"], ("networking.k8s.io", "servicecidrs")),
     (&["get"], ("networking.k8s.io", "ipaddresses")),
