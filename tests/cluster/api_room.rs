@@ -126,7 +126,7 @@ async fn refusals_are_told_apart() {
     for words in ["may not get Namespace `kube-system`", "\"eve\"", "namespaces"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    assert!(error.hint().is_some_and(|hint| hint.contains("cluster-admin")));
+    assert!(error.hint().is_some_and(|hint| hint.contains("deploy/rbac.yaml")));
 
     let other = Authority::create(&workspace, "other", "other");
     let error = connect(&kubeconfig(&cluster, &workspace, "mallory", &other.certificate)).await;
