@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use time::serde::rfc3339;
 
 use crate::host::begun::Begun;
@@ -186,6 +187,11 @@ fn single(text: &str) -> Result<Vec<Evidence>, String> {
         }
     }
     Ok(found)
+}
+
+/// A time for people, to the second.
+pub fn moment(time: OffsetDateTime) -> String {
+    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
 pub(super) fn seconds(from: OffsetDateTime, to: OffsetDateTime) -> i64 {

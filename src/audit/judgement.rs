@@ -4,9 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::evidence::{Client, Evidence, seconds};
+use super::evidence::{Client, Evidence, moment, seconds};
 use crate::ip::ServiceCidr;
 
 /// What evidence is asked for.
@@ -66,7 +65,7 @@ pub enum Lacking {
         asked: u64,
     },
     /// An old address is used.
-    #[error("on `{node}` {client} used the old address {address} {protocol}{port}, last at {last}", last = told(*last), port = port.map(|port| format!(" port {port}")).unwrap_or_default())]
+    #[error("on `{node}` {client} used the old address {address} {protocol}{port}, last at {last}", last = moment(*last), port = port.map(|port| format!(" port {port}")).unwrap_or_default())]
     Used {
         /// The Node.
         node: String,
@@ -140,11 +139,6 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
         return Err(Lacking::Short { node, seconds: watched, asked: asked.quiet.as_secs() });
     }
     Ok(())
-}
-
-/// A time for people, to the second.
-fn told(time: OffsetDateTime) -> String {
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::sync::mpsc;
 
 use super::AuditArgs;
 use super::gathered::publish;
 use crate::audit::Old;
-use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, documents};
+use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, documents, moment};
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
@@ -167,11 +166,15 @@ fn text(found: &Evidence) -> String {
     if found.used.is_empty() {
         return String::new();
     }
-    let rows = found.used.iter().flat_map(|used| used.clients.iter().map(move |client| row(used, client)));
-    table(["ADDRESS", "PORT", "CLIENT", "OPEN", "BEGUN", "LAST"], rows)
+    table(["ADDRESS", "PORT", "CLIENT", "OPEN", "BEGUN", "LAST"], rows(found))
 }
 
-pub(super) fn row(used: &Used, client: &Client) -> [String; 6] {
+/// A line for each client of each port.
+pub(super) fn rows(found: &Evidence) -> impl Iterator<Item = [String; 6]> {
+    found.used.iter().flat_map(|used| used.clients.iter().map(move |client| row(used, client)))
+}
+
+fn row(used: &Used, client: &Client) -> [String; 6] {
     let port = used.port.map(|port| format!("{port}/")).unwrap_or_default();
     [
         used.address.to_string(),
@@ -181,11 +184,6 @@ pub(super) fn row(used: &Used, client: &Client) -> [String; 6] {
         client.begun.to_string(),
         moment(client.last),
     ]
-}
-
-/// A time for people, to the second.
-pub(super) fn moment(time: OffsetDateTime) -> String {
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
 /// Reads the documents of a file.

@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::AuditArgs;
-use super::flows::{moment, row};
-use crate::audit::evidence::{Evidence, Gathered, VERSION, documents};
+use super::flows::rows;
+use crate::audit::evidence::{Evidence, Gathered, VERSION, documents, moment};
 use crate::cli::failure::Failure;
 use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
@@ -104,8 +104,7 @@ fn text(found: &Gathered) -> String {
     };
     let nodes = table(["NODE", "SINCE", "UNTIL", "HEARD OF", "USED"], found.documents.iter().map(node));
     let used = found.documents.iter().flat_map(|one| {
-        let rows = one.used.iter().flat_map(|used| used.clients.iter().map(move |client| row(used, client)));
-        rows.map(|[address, port, client, open, begun, last]| {
+        rows(one).map(|[address, port, client, open, begun, last]| {
             [one.node.clone(), address, port, client, open, begun, last]
         })
     });
