@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 
 use netsurgeon::operation::{Event, Journal, Observer, OperationError, State};
+use netsurgeon::store::ReadStore as _;
 use netsurgeon::survey::{Layout, Survey};
 
-use crate::harness::{Bench, Keys, keys};
+use crate::harness::{Bench, Keys, LOCK, Settings, keys};
 use crate::saboteur::{Fault, Saboteur};
 
 /// How many commits of an operation a sample looks at, spread evenly.
@@ -306,5 +307,28 @@ async fn a_status_whose_answer_is_lost_is_looked_for() {
         store.arm(Fault::LockLost(1));
         let lost = bench.journal(&store).await.set_status(&store, "done", 8, &guards).await;
         assert!(matches!(lost, Err(OperationError::LockLost { .. })), "{lost:?}");
+    }
+}
+
+/// Whoever was away while an answer came, and has lost the lock meanwhile, says so and calls nobody: whatever the journal
+/// says of the step was written by the one who has it.
+#[tokio::test]
+async fn an_answer_that_comes_when_the_lock_is_lost() {
+    for bench in Bench::all().await {
+        let total = reference(&bench).await.commits;
+        for at in picks(total) {
+            let (mut bench, store) = (bench.with(Settings::default()), bench.fresh().await);
+            bench.settings.guards = vec![store.take_lock("alice@here").await];
+            store.arm(Fault::LostToAnother(at));
+            let failure = bench.run(&store, None).await.expect_err("the lock is lost");
+            let context = format!("{}, commit {at} of {total}", bench.name);
+            assert!(matches!(failure.source, OperationError::LockLost { .. }), "{context}: {failure}");
+            let lock = store.get(&LOCK.into()).await.expect("a read").expect("it is held");
+            assert_eq!(
+                store.revision().await.expect("a read"),
+                lock.mod_revision,
+                "{context}: it wrote after the loss"
+            );
+        }
     }
 }

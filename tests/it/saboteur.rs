@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use netsurgeon::operation::{Ambient as _, Claim};
+use netsurgeon::operation::{Ambient as _, Claim, State};
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::{
     Action, Change, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Revision, StoreError,
@@ -12,6 +12,7 @@ use netsurgeon::store::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use serde_json::Value;
 
 use crate::harness::{Constant, LOCK, OPERATION, keys};
 
@@ -34,6 +35,8 @@ pub enum Fault {
     LostAndLate(usize),
     /// Just before it, the lock goes to somebody else.
     LockLost(usize),
+    /// It happened, and its answer comes when the lock has gone to somebody else, who has come to the end of that step.
+    LostToAnother(usize),
 }
 
 /// An overlay that fails when it is told to.
@@ -242,6 +245,20 @@ impl Saboteur {
             Fault::LockLost(at) if number == at => {
                 self.take_lock("bob@elsewhere").await;
                 self.overlay.commit(transaction).await
+            }
+            Fault::LostToAnother(at) if number == at => {
+                self.overlay.commit(transaction).await?;
+                for change in &transaction.changes {
+                    if let Action::Put(value) = &change.action
+                        && change.key.to_string().contains("/steps/")
+                    {
+                        let mut record: Value = serde_json::from_slice(value).expect("a record is JSON");
+                        record["state"] = State::Done.to_string().into();
+                        self.meddle(&change.key, record.to_string().into_bytes()).await;
+                    }
+                }
+                self.take_lock("bob@elsewhere").await;
+                Err(lost())
             }
             _ => self.overlay.commit(transaction).await,
         }

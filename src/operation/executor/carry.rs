@@ -248,8 +248,8 @@ impl Carrier<'_> {
                 // commit of ours whose answer was lost or by another process. Then the record says so.
                 // Or by whoever has the lock now, who may have changed it back, too.
                 Err(error) if error.is_about_one_object() => {
-                    self.make_sure_of_guards().await?;
                     self.reread(step).await?;
+                    self.make_sure_of_guards().await?;
                     if self.state(&step.id) != Some(to) {
                         return Err(error);
                     }
@@ -298,9 +298,10 @@ impl Carrier<'_> {
                 Err(lost_to(self.store, &key).await)
             }
             // Others changed one of the objects; or an earlier commit of ours, whose answer was lost, came
-            // through after all: then the record says so.
+            // through after all: then the record says so, as long as nobody else may have written it.
             Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => {
                 self.reread(step).await?;
+                self.make_sure_of_guards().await?;
                 Ok(self.state(&step.id) == Some(to))
             }
             Err(other) => Err(other.into()),
