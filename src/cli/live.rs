@@ -281,7 +281,7 @@ impl Session {
     ) -> Result<Arrival, Failure> {
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
         let approver = self.approver(context, args, work, last_move(work, journal));
-        let boxed = self.world(args, &ongoing.operation, work, &approver);
+        let boxed = self.world(args, &ongoing.operation, work, &approver, lock);
         let world = boxed.as_ref();
         let renewed = renew(&context.output, &self.store, world, work, journal, lock).await;
         renewed.map_err(|failure| left_open(failure, &ongoing.operation, way))?;

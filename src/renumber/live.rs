@@ -20,7 +20,7 @@ use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
 use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, WorldError};
-use crate::store::{ReadStore, Revision};
+use crate::store::{Guard, ReadStore, Revision};
 
 /// How long a wait may take: half of the time by which an address is dated ahead that is handed to the
 /// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back. Longer
@@ -56,6 +56,8 @@ pub struct LiveOptions {
     pub deadline: Duration,
     /// How long, on the way back, the new addresses go on answering after the last Service has moved back.
     pub linger: Duration,
+    /// What must hold, or a wait is given up: without the lock, what is waited for may never come.
+    pub guards: Vec<Guard>,
 }
 
 impl LiveOptions {
@@ -68,6 +70,7 @@ impl LiveOptions {
             without: BTreeSet::new(),
             deadline: DEADLINE,
             linger: LINGER,
+            guards: Vec::new(),
         }
     }
 }

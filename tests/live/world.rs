@@ -13,7 +13,7 @@ use netsurgeon::operation::{
 use netsurgeon::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
-use netsurgeon::store::{ReadStore as _, Revision};
+use netsurgeon::store::{Guard, ReadStore as _, Revision};
 use netsurgeon::survey::audit::audit;
 use netsurgeon::survey::{Layout, Survey};
 use serde_json::{Value, json};
@@ -314,4 +314,9 @@ async fn a_wait_says_what_it_has_seen() {
     let error = world.wait(&wait("barrier")).await.unwrap_err().to_string();
     assert!(error.contains("`node-1`"), "there is no kube-proxy: {error}");
     assert!(world.wait(&wait("the end")).await.is_err());
+    // Whoever has lost the lock waits for nothing any more.
+    world.options = LiveOptions::new("test");
+    world.options.guards = vec![Guard::SameCreation("/netsurgeon/test/lock".into(), Revision(1))];
+    let error = world.wait(&wait("range-ready")).await.unwrap_err().to_string();
+    assert_eq!(error, "given up: `/netsurgeon/test/lock` is not ours any more");
 }

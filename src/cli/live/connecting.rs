@@ -15,7 +15,7 @@ use crate::cli::gates::Gates;
 use crate::cli::metrics::Metrics;
 use crate::cli::output::{Output, counted};
 use crate::cli::source::LiveEtcd;
-use crate::operation::World;
+use crate::operation::{Lock, World};
 use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use crate::renumber::without_api::WithoutApi;
@@ -130,6 +130,7 @@ impl Session {
         operation: &str,
         work: &'a Renumbering,
         approver: &'a dyn Approver,
+        lock: &Lock,
     ) -> Box<dyn World + 'a> {
         let store = self.store.as_ref();
         match &self.api {
@@ -138,6 +139,7 @@ impl Session {
                 let mut options = LiveOptions::new(operation);
                 options.reach = args.barrier;
                 options.linger = Duration::from_secs(args.linger);
+                options.guards = vec![lock.guard()];
                 Box::new(LiveWorld { cluster, store, work, approver, options, made: Made::default() })
             }
         }

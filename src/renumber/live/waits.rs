@@ -53,6 +53,7 @@ impl LiveWorld<'_> {
                 Err(NotYet::Never(error)) => return Err(error),
                 Err(NotYet::Seen(seen)) => seen,
             };
+            self.look_at_guards().await?;
             let deadline = self.options.deadline;
             if begun.elapsed().saturating_add(pause) >= deadline {
                 let (seconds, until) = (deadline.as_secs(), &wait.until);
@@ -63,6 +64,17 @@ impl LiveWorld<'_> {
         }
         // The nodes come last: what they have applied must include what was looked at.
         if wait.name == word::BARRIER { self.barrier().await } else { Ok(()) }
+    }
+
+    /// Whoever has the lock now may have undone what is waited for.
+    async fn look_at_guards(&self) -> Result<(), WorldError> {
+        for guard in &self.options.guards {
+            let entry = self.store.get(guard.key()).await.map_err(|error| WorldError(error.to_string()))?;
+            if !guard.holds(entry.as_ref()) {
+                return Err(WorldError(format!("given up: `{}` is not ours any more", guard.key())));
+            }
+        }
+        Ok(())
     }
 
     async fn look(&self, wait: &Wait) -> Result<(), NotYet> {
