@@ -105,8 +105,8 @@ async fn standing_still(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
     last
 }
 
-/// Goes on with an operation as soon as the lock is free. Returns the process once it has the lock.
-async fn take_up(lab: &Lab, way: Way, operation: &str) -> Watched {
+/// Waits until nobody has the lock. What was on its way to etcd has come by then, or comes too late.
+async fn lock_is_free(lab: &Lab) {
     wait_until("the lease of the one that is stopped has ended", DEADLINE, async || {
         match holder(lab).await {
             Some(pid) => Err(format!("process {pid} has the lock")),
@@ -114,6 +114,10 @@ async fn take_up(lab: &Lab, way: Way, operation: &str) -> Watched {
         }
     })
     .await;
+}
+
+/// Goes on with an operation whose lock is free. Returns the process once it has the lock.
+async fn take_up(lab: &Lab, way: Way, operation: &str) -> Watched {
     wait_until("somebody else has the lock", DEADLINE, async || {
         let mut second = start(lab, &way.goes_on(operation));
         wait_until("it has the lock, or is refused", DEADLINE, async || {
@@ -158,19 +162,10 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
     sleep(moment).await;
     ended = ended.or_else(|| first.ended());
     if let Some(code) = ended {
-        let words = said(&first);
-        if code == 5 && words.contains(LOST) {
-            // On a busy machine the lease may end without our doing.
-            println!("{way:?}, not stopped: {words}");
-            let operation = lab.operation().await.expect("an operation");
-            let mut second = take_up(lab, way, &operation).await;
-            assert_eq!(second.end().await, 0, "{}", said(&second));
-            return true;
-        }
-        assert_eq!(code, 0, "{words}");
-        return false;
+        return came_to_an_end(lab, way, code, &said(&first)).await;
     }
     first.freeze();
+    lock_is_free(lab).await;
     let frozen_at = way.steps(lab).await;
     let operation = lab.operation().await.expect("an operation");
     let mut second = take_up(lab, way, &operation).await;
@@ -205,6 +200,21 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
     assert_eq!(code, 5, "{words}");
     let is_named = to.iter().any(|to| words.contains(to));
     assert!(words.contains(LOST) && is_named, "{to:?}: {words}");
+    true
+}
+
+/// What a process that was not stopped has come to. On a busy machine its lease may end without our doing, which is as good as
+/// being stopped: somebody else goes on.
+async fn came_to_an_end(lab: &Lab, way: Way, code: i32, words: &str) -> bool {
+    if code == 0 {
+        return false;
+    }
+    assert!(code == 5 && words.contains(LOST), "status {code}: {words}");
+    println!("{way:?}, not stopped: {words}");
+    lock_is_free(lab).await;
+    let operation = lab.operation().await.expect("an operation");
+    let mut second = take_up(lab, way, &operation).await;
+    assert_eq!(second.end().await, 0, "{}", said(&second));
     true
 }
 
