@@ -53,19 +53,29 @@ impl Cluster {
         (group, resource): (&str, &str),
         namespace: Option<&str>,
     ) -> Result<bool, ClusterError> {
-        let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {
-                "verb": verb, "group": group, "resource": resource, "subresource": part,
-                "namespace": namespace.unwrap_or_default(),
-            }},
-        });
+        let spec = json!({"resourceAttributes": attributes(verb, (group, resource), namespace)});
+        self.review("SelfSubjectAccessReview", spec).await
+    }
+
+    /// Asks whether somebody else may do something everywhere (`SubjectAccessReview`): a user, by name and groups. Nothing is stored.
+    pub async fn may_somebody(
+        &self,
+        (user, groups): (&str, &[&str]),
+        verb: &str,
+        (group, resource): (&str, &str),
+    ) -> Result<bool, ClusterError> {
+        let attributes = attributes(verb, (group, resource), None);
+        let spec = json!({"user": user, "groups": groups, "resourceAttributes": attributes});
+        self.review("SubjectAccessReview", spec).await
+    }
+
+    async fn review(&self, kind: &str, spec: Value) -> Result<bool, ClusterError> {
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
         let call = Call {
             verb: Verb::Create,
-            path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_string(),
+            path: format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase()),
             body: Some(&review),
-            subject: "SelfSubjectAccessReview".to_string(),
+            subject: kind.to_string(),
         };
         let answer = self.connection.json(&call).await?;
         Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
@@ -98,6 +108,15 @@ impl ApiServerClient {
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
         try_create(self.connection(), manifest).await
     }
+}
+
+/// What is asked about in a review of access; the resource may have a subresource.
+fn attributes(verb: &str, (group, resource): (&str, &str), namespace: Option<&str>) -> Value {
+    let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+    json!({
+        "verb": verb, "group": group, "resource": resource, "subresource": part,
+        "namespace": namespace.unwrap_or_default(),
+    })
 }
 
 async fn try_create(connection: &Connection, manifest: &Value) -> Result<Value, ClusterError> {

@@ -27,6 +27,7 @@ mod proxy;
 mod resource;
 mod served;
 mod server;
+mod shell;
 mod trial;
 
 use std::sync::Arc;

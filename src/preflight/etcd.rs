@@ -247,7 +247,13 @@ mod tests {
             leader: 1,
             ..MemberStatus::default()
         };
-        Member { id, name: format!("etcd-{id}"), is_learner: false, status: Ok(status) }
+        Member {
+            id,
+            name: format!("etcd-{id}"),
+            is_learner: false,
+            addresses: Vec::new(),
+            status: Ok(status),
+        }
     }
 
     fn down(id: u64) -> Member {

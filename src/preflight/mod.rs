@@ -6,12 +6,14 @@ pub mod around;
 pub mod backup;
 pub mod etcd;
 pub mod flags;
+pub mod hardening;
 pub mod junit;
 pub mod nodes;
 pub mod pinned;
 pub mod selectors;
 pub mod stored;
 pub mod webhooks;
+pub mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -41,6 +43,7 @@ pub const RENUMBER: &[Named] = &[
     ),
     named("etcd-versions", "members of different minor versions are in the middle of an upgrade"),
     named("etcd-leader", "a leader that moves by itself will move again while Services are written"),
+    named("zones", "a zone that fails takes its members along, and without a quorum nothing is written"),
     named("room", "etcd stops when it is full, and a host that tracks no more connections drops new ones"),
     named("encryption", "Services are edited in etcd as they are stored there, which must be readable"),
     named("backup", "a snapshot is the last way back, where it is of this cluster, whole and recent"),
@@ -91,6 +94,10 @@ pub const RENUMBER: &[Named] = &[
     ),
     named("policies", "what admission refuses now it refuses in the middle of a move"),
     named("rights", "a right that is missing is found missing in the middle of a move"),
+    named("secrets-at-rest", "a renumbering takes snapshots of etcd, and they have every Secret in them"),
+    named("authorization", "whoever may change Services can undo a move while it is made"),
+    named("ssh", "who logs in to a control-plane host has the keys of etcd, past every role"),
+    named("images", "a Pod that is started again, to take the new addresses, needs its images"),
 ];
 
 /// How a check came out.

@@ -43,6 +43,11 @@ impl Layout {
         Key::from(format!("{}{namespace}/{name}", self.services()))
     }
 
+    /// All Secrets.
+    pub fn secrets(&self) -> String {
+        format!("{}/secrets/", self.prefix)
+    }
+
     /// All IPAddress objects.
     pub fn ip_addresses(&self) -> String {
         format!("{}/ipaddresses/", self.prefix)

@@ -109,6 +109,13 @@ async fn refused(serving: &Serving, files: &Workspace) {
     command.env_remove("NETSURGEON_ENCRYPTION_CONFIG");
     let shut = run(&looked, command).expect(3);
     assert!(shut.out.contains("--encryption-config FILE"), "{}", shut.out);
+    let metadata = json!({"name": "token", "namespace": "default"});
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}});
+    serving.cluster.api.create(&secret).await;
+    let looked = format!("preflight renumber --to {NEW_RANGE} --only secrets-at-rest");
+    let encrypted = serving.netsurgeon(&looked).expect(0);
+    assert!(encrypted.out.contains("all 1 are encrypted"), "{}", encrypted.out);
     assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
     assert_eq!(serving.cluster.etcd.keys("/registry/services/").await, before);
 }

@@ -1,5 +1,6 @@
 //! `netsurgeon preflight renumber` on a cluster that is ready, and on the same one with one thing after the other broken.
 
+mod hardening;
 mod nodes;
 mod objects;
 
@@ -90,6 +91,7 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     with_other_backups(&serving, &backup);
     nodes::each_in_turn(&mut serving).await;
     objects::each_in_turn(&serving).await;
+    hardening::each_in_turn(&serving).await;
     with_a_policy(&serving).await;
     without_rights(&serving).await;
     let overlapping = serving.netsurgeon("preflight renumber --to 10.96.0.0/15 --only plan").expect(3);
@@ -106,21 +108,28 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     with_another_gate(&mut serving, &hosts).await;
 }
 
-/// Allocations are kept as objects by a version in which that was not yet on by itself.
+/// Allocations are kept as objects by a version in which that was not yet on by itself, and nobody is forbidden anything.
 #[tokio::test]
-async fn a_gate_that_was_not_ready_is_refused() {
+async fn an_api_server_with_other_flags_is_refused() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Bitmap) };
     options.api_server_flags = vec![
         "--feature-gates=MultiCIDRServiceAllocator=true".to_owned(),
         "--runtime-config=networking.k8s.io/v1beta1=true".to_owned(),
+        "--authorization-mode=AlwaysAllow".to_owned(),
     ];
     let cluster = Cluster::start(options).await;
     assert!(!cluster.etcd.keys("/registry/ipaddresses/").await.is_empty(), "it keeps objects");
-    let words = format!("preflight renumber --to {NEW_RANGE} --only versions-tested -o json");
+    let words = format!("preflight renumber --to {NEW_RANGE} --only versions-tested,authorization -o json");
     let found = run(&words, command(&cluster, &words)).expect(3).json();
     let checks = found["checks"].as_array().expect("checks");
-    let found = checks.iter().find(|check| check["name"] == "versions-tested").expect("it is listed");
-    assert_eq!(found["verdict"], "fail", "{found}");
+    let failed = |name: &str| {
+        let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
+        assert_eq!(found["verdict"], "fail", "{found}");
+        found
+    };
+    let found = failed("authorization");
+    assert!(found["seen"].as_str().unwrap().starts_with("a user whom nobody knows may "), "{found}");
+    let found = failed("versions-tested");
     let seen = found["seen"].as_str().unwrap();
     assert!(seen.starts_with("v1.32.2 with the gate `MultiCIDRServiceAllocator`"), "{found}");
     assert!(found["todo"].as_str().unwrap().starts_with("upgrade to 1.33.6"), "{found}");

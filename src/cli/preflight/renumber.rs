@@ -1,6 +1,7 @@
 //! What is looked at before a renumbering: side by side, and what several checks look at is read once.
 
 mod etcd;
+mod hardening;
 mod nodes;
 mod objects;
 mod servers;
@@ -26,6 +27,9 @@ use crate::preflight::{Check, Judged, RENUMBER, etcd as members, once};
 use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
+
+/// Nodes that are asked at once.
+const AT_ONCE: usize = 64;
 
 /// What was read, or why not.
 type Read<T> = Result<T, Judged>;
@@ -98,6 +102,7 @@ impl Looking {
             "etcd-space" => self.members().await.map(|found| members::space(found)),
             "etcd-versions" => self.members().await.map(|found| members::versions(found)),
             "etcd-leader" => self.leader().await,
+            "zones" => self.zones().await,
             "room" => self.room().await,
             "encryption" => self.stored().await,
             "backup" => self.backup().await,
@@ -121,6 +126,10 @@ impl Looking {
             "certificates" => self.certificates().await,
             "policies" => self.policies().await,
             "rights" => self.rights().await,
+            "secrets-at-rest" => self.secrets().await,
+            "authorization" => self.authorization().await,
+            "ssh" => self.ssh().await,
+            "images" => self.images().await,
             other => Err(unread(format!("nobody knows how to look at `{other}`"))),
         };
         outcome.unwrap_or_else(|judged| judged)

@@ -1,10 +1,12 @@
 //! What the members of an etcd say of themselves: each is asked, whichever of them the endpoints are.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, Client, StatusResponse};
 use futures_util::future::join_all;
+use http::Uri;
 
 use super::EtcdStore;
 use super::connection::{Connection, Request};
@@ -22,6 +24,8 @@ pub struct Member {
     pub name: String,
     /// Whether it has no vote.
     pub is_learner: bool,
+    /// The addresses that its URLs have, for clients and for other members; names are left out.
+    pub addresses: Vec<IpAddr>,
     /// What it says, or why it says nothing.
     pub status: Result<MemberStatus, String>,
 }
@@ -72,6 +76,7 @@ impl EtcdStore {
             id: member.id(),
             name: member.name().to_string(),
             is_learner: member.is_learner(),
+            addresses: addresses(member.client_urls().iter().chain(member.peer_urls())),
             status: match known.get(&member.id()) {
                 Some(status) => Ok(status.clone()),
                 None => ask(&self.connection, member.client_urls()).await,
@@ -111,6 +116,12 @@ async fn ask(connection: &Connection, urls: &[String]) -> Result<MemberStatus, S
         Some(answer) => Ok(status_of(&answer)),
         None => Err(format!("it does not answer at {}", urls.join(", "))),
     }
+}
+
+/// The hosts of URLs, as in `https://[2001:db8::1]:2379`, that are addresses.
+fn addresses<'u>(urls: impl Iterator<Item = &'u String>) -> Vec<IpAddr> {
+    let host = |url: &String| url.parse::<Uri>().ok()?.host().map(str::to_string);
+    urls.filter_map(host).filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect()
 }
 
 fn status_of(answer: &StatusResponse) -> MemberStatus {

@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{Looking, Read, unread};
+use super::{AT_ONCE, Looking, Read, unread};
 use crate::cli::controlplane::{CONTROLLER_MANAGER, flags_in_pods};
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
@@ -10,8 +10,6 @@ use crate::preflight::nodes::{self, Route};
 use crate::preflight::{Judged, around};
 use crate::renumber::data_plane::{DataPlane, NO_DETECTOR, health_port, judge};
 
-/// Nodes that are asked at once.
-const AT_ONCE: usize = 64;
 const CLUSTER_CIDR: &str = "cluster-cidr";
 
 impl Looking {

@@ -1,0 +1,73 @@
+//! What is asked of a cluster that carries traffic anyway: where its etcd stands, who may do what, and what Pods need.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+
+use super::{AT_ONCE, Looking, Read, unread};
+use crate::preflight::hardening::{self, POWERS, Secrets, Somebody};
+use crate::preflight::{Judged, zones};
+use crate::store::{KeyRange, ReadStore as _, Record};
+
+impl Looking {
+    pub(super) async fn zones(&self) -> Read<Judged> {
+        Ok(zones::zones(self.members().await?, &self.list("v1", "Node").await?))
+    }
+
+    pub(super) async fn secrets(&self) -> Read<Judged> {
+        let mut found = Secrets::default();
+        self.each_secret(|record| found.take(record.value)).await?;
+        Ok(hardening::secrets(found))
+    }
+
+    pub(super) async fn authorization(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let asked = Somebody::ALL.into_iter().flat_map(|who| POWERS.iter().map(move |power| (who, power)));
+        let answers = asked.map(async |(who, (verb, resource))| {
+            let may = cluster.may_somebody(who.user(), verb, *resource).await;
+            may.map(|may| may.then(|| (who, format!("{verb} {}", resource.1))))
+        });
+        let mut may = Vec::new();
+        for answer in join_all(answers).await {
+            may.extend(answer.map_err(unread)?);
+        }
+        Ok(hardening::authorization(&may))
+    }
+
+    pub(super) async fn ssh(&self) -> Read<Judged> {
+        let nodes = self.cluster()?.nodes().await.map_err(unread)?;
+        let asked = nodes.iter().map(async |node| {
+            let address = node.speaks_ssh().await?;
+            Some(format!("`{}` ({address})", node.name))
+        });
+        let open: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        Ok(hardening::ssh(&open.into_iter().flatten().collect::<Vec<_>>(), nodes.len()))
+    }
+
+    pub(super) async fn images(&self) -> Read<Judged> {
+        let pods = self.list("v1", "Pod").await?;
+        let mut secrets = BTreeSet::new();
+        self.each_secret(|record| {
+            let key = String::from_utf8_lossy(record.key);
+            let mut parts = key.rsplit('/');
+            if let (Some(name), Some(namespace)) = (parts.next(), parts.next()) {
+                secrets.insert((namespace.to_string(), name.to_string()));
+            }
+        })
+        .await?;
+        Ok(hardening::images(&pods, &secrets))
+    }
+
+    /// Goes through the Secrets as they are stored: no right to read them is needed, and none is opened.
+    async fn each_secret(&self, mut take: impl FnMut(Record<'_>) + Send) -> Read<()> {
+        let range = KeyRange::prefix(self.layout.secrets());
+        let mut visitor = |record: Record<'_>| {
+            take(record);
+            ControlFlow::Continue(())
+        };
+        self.store()?.bare().scan(&[range], None, &mut visitor).await.map_err(unread)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! What a cluster that carries traffic is asked for anyway: Secrets encrypted where they are stored, rights that are limited, nodes
+//! that nobody logs in to, and images that are there when a Pod is started again.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Judged, first_few};
+use crate::wire::Envelope;
+
+/// How Secrets are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Secrets {
+    /// Under a key.
+    pub encrypted: usize,
+    /// In the clear.
+    pub plain: usize,
+}
+
+impl Secrets {
+    /// Counts a stored value.
+    pub fn take(&mut self, value: &[u8]) {
+        let is_encrypted = matches!(Envelope::of(value), Ok(Envelope::Encrypted { .. }));
+        let count = if is_encrypted { &mut self.encrypted } else { &mut self.plain };
+        *count = count.saturating_add(1);
+    }
+}
+
+/// Secrets in the clear are in every snapshot, too.
+pub fn secrets(found: Secrets) -> Judged {
+    let Secrets { encrypted, plain } = found;
+    let all = encrypted.saturating_add(plain);
+    match plain {
+        0 if all == 0 => Judged::pass("there are no Secrets"),
+        0 => Judged::pass(format!("all {all} are encrypted")),
+        plain => Judged::warn(
+            format!("{plain} of {all} are stored in the clear, and so they are in every snapshot"),
+            "give every API server an `--encryption-provider-config`, then have them written anew: `kubectl get secrets -A -o json | \
+             kubectl replace -f -` (docs/encryption.md); until then keep snapshots where nobody else reads them",
+        ),
+    }
+}
+
+/// Somebody about whom the API is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Somebody {
+    /// A user whom nobody knows, in no group: such a one may do something only if nothing is forbidden.
+    Stranger,
+    /// Who shows no credentials (`user.Anonymous`, `k8s.io/apiserver/pkg/authentication/user/user.go`, v1.36.3).
+    Anonymous,
+    /// Every ServiceAccount, and so every Pod (`serviceaccount.AllServiceAccountsGroup`).
+    EveryPod,
+    /// Whoever has credentials of any kind.
+    Everybody,
+}
+
+impl Somebody {
+    /// All of them, the worst first.
+    pub const ALL: [Self; 4] = [Self::Stranger, Self::Anonymous, Self::EveryPod, Self::Everybody];
+
+    /// Returns the user's name and groups, as the API server has them when it decides.
+    pub fn user(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Stranger => ("netsurgeon-preflight-stranger", &[]),
+            Self::Anonymous => ("system:anonymous", &["system:unauthenticated"]),
+            Self::EveryPod => (
+                "system:serviceaccount:netsurgeon-preflight:nobody",
+                &["system:serviceaccounts", "system:authenticated"],
+            ),
+            Self::Everybody => ("netsurgeon-preflight-stranger", &["system:authenticated"]),
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Stranger => "a user whom nobody knows",
+            Self::Anonymous => "whoever has no credentials (`system:anonymous`)",
+            Self::EveryPod => "every Pod (`system:serviceaccounts`)",
+            Self::Everybody => "every user (`system:authenticated`)",
+        }
+    }
+}
+
+/// What is asked whether they may: verb, API group and resource. Who may do one of these can undo a move, or read what a
+/// snapshot has.
+pub const POWERS: [(&str, (&str, &str)); 3] =
+    [("update", ("", "services")), ("create", ("", "pods")), ("get", ("", "secrets"))];
+
+/// Judges who may do what, in words as in `update services`.
+pub fn authorization(may: &[(Somebody, String)]) -> Judged {
+    let Some(worst) = may.iter().map(|(who, _)| *who).min() else {
+        return Judged::pass(
+            "neither strangers nor every Pod may change Services, make Pods or read Secrets",
+        );
+    };
+    let what: BTreeSet<&str> =
+        may.iter().filter(|(who, _)| *who == worst).map(|(_, what)| what.as_str()).collect();
+    let what = what.into_iter().collect::<Vec<_>>().join(", ");
+    let seen = format!("{} may {what}", worst.words());
+    let bindings = "`kubectl get clusterrolebindings -o wide` shows who is bound to what";
+    match worst {
+        Somebody::Stranger => Judged::fail(
+            seen,
+            "have every API server decide: `--authorization-mode=Node,RBAC`, not `AlwaysAllow`",
+        ),
+        Somebody::Anonymous => {
+            Judged::fail(seen, format!("take that binding away, or set `--anonymous-auth=false`; {bindings}"))
+        }
+        Somebody::EveryPod | Somebody::Everybody => {
+            Judged::warn(seen, format!("bind those who need it by their own names; {bindings}"))
+        }
+    }
+}
+
+/// Judges the nodes that answer as a SSH server does, of so many that were asked; each in words.
+pub fn ssh(open: &[String], asked: usize) -> Judged {
+    if open.is_empty() {
+        return Judged::pass(format!("none of {asked} answers at port 22 from here"));
+    }
+    Judged::warn(
+        format!("{} of {asked} answer at port 22: {}", open.len(), first_few(open)),
+        "switch it off, or close the port to all but a bastion: nothing that netsurgeon does needs it, and what runs on a node runs as a \
+         Pod (`kubectl debug node/NAME`)",
+    )
+}
+
+/// Judges what Pods need to get their images. `secrets`: namespace and name of every Secret.
+pub fn images(pods: &[Value], secrets: &BTreeSet<(String, String)>) -> Judged {
+    let (mut waiting, mut missing) = (BTreeSet::new(), BTreeSet::new());
+    for pod in pods.iter().filter(|pod| is_alive(pod)) {
+        let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        for (image, reason) in not_pulled(pod) {
+            waiting.insert(format!("`{namespace}/{name}` waits for `{image}` ({reason})"));
+        }
+        let named = pod.pointer("/spec/imagePullSecrets").and_then(Value::as_array).into_iter().flatten();
+        for secret in named.filter_map(|secret| secret.get("name")?.as_str()) {
+            if !secrets.contains(&(namespace.to_string(), secret.to_string())) {
+                missing.insert(format!("`{namespace}/{secret}`, which `{name}` names, does not exist"));
+            }
+        }
+    }
+    let seen: Vec<String> = waiting.into_iter().chain(missing).collect();
+    if seen.is_empty() {
+        return Judged::pass(format!("{} Pods, none of which waits for one", pods.len()));
+    }
+    Judged::warn(
+        first_few(&seen),
+        "see that the registry answers and that the Pod's `imagePullSecrets` have credentials for it: `kubectl create secret \
+         docker-registry`",
+    )
+}
+
+fn is_alive(pod: &Value) -> bool {
+    !matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
+}
+
+/// Images that a kubelet does not get, and what it says (`pkg/kubelet/images/types.go`, v1.36.3, and
+/// `k8s.io/cri-api/pkg/errors/errors.go`, v0.36.3).
+fn not_pulled(pod: &Value) -> Vec<(&str, &str)> {
+    const REASONS: [&str; 7] = [
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    ];
+    let statuses = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let status = pod.get("status");
+    let statuses = statuses.into_iter().filter_map(|list| status?.get(list)?.as_array()).flatten();
+    statuses
+        .filter_map(|one| {
+            let reason = one.pointer("/state/waiting/reason")?.as_str()?;
+            let image = one.get("image").and_then(Value::as_str).unwrap_or_default();
+            REASONS.contains(&reason).then_some((image, reason))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn one_secret_in_the_clear_is_one_too_many() {
+        let mut found = Secrets::default();
+        assert_eq!(secrets(found).verdict, Verdict::Pass);
+        found.take(b"k8s:enc:secretbox:v1:key1:xx");
+        assert_eq!(secrets(found), Judged::pass("all 1 are encrypted"));
+        found.take(b"k8s\0");
+        let judged = secrets(found);
+        assert_eq!(judged.verdict, Verdict::Warn);
+        assert!(judged.seen.starts_with("1 of 2 are stored in the clear"), "{judged:?}");
+    }
+
+    #[test]
+    fn the_worst_that_somebody_may_is_told() {
+        let judged = |may: &[Somebody]| {
+            authorization(&may.iter().map(|who| (*who, "get secrets".into())).collect::<Vec<_>>())
+        };
+        assert_eq!(judged(&[]).verdict, Verdict::Pass);
+        assert_eq!(judged(&[Somebody::Everybody]).verdict, Verdict::Warn);
+        let all = judged(&Somebody::ALL);
+        assert!(all.verdict == Verdict::Fail && all.todo.contains("AlwaysAllow"), "{all:?}");
+        let anonymous = judged(&[Somebody::Everybody, Somebody::Anonymous]);
+        assert_eq!(anonymous.verdict, Verdict::Fail);
+        assert_eq!(anonymous.seen, "whoever has no credentials (`system:anonymous`) may get secrets");
+    }
+
+    #[test]
+    fn images_and_the_credentials_for_them_are_there_or_not() {
+        let pod = |phase: &str, secret: &str, reason: Value| {
+            json!({
+                "metadata": {"namespace": "shop", "name": "web"},
+                "spec": {"imagePullSecrets": [{"name": secret}]},
+                "status": {
+                    "phase": phase,
+                    "initContainerStatuses": [{"image": "registry.test/web:1", "state": {"waiting": reason}}],
+                },
+            })
+        };
+        let secrets: BTreeSet<(String, String)> = [("shop".into(), "registry".into())].into();
+        let judged = |pod: Value| images(&[pod], &secrets);
+        let fine = judged(pod("Pending", "registry", json!({"reason": "PodInitializing"})));
+        assert_eq!(fine.verdict, Verdict::Pass);
+        let waits = judged(pod("Pending", "registry", json!({"reason": "ImagePullBackOff"})));
+        assert_eq!(waits.verdict, Verdict::Warn);
+        assert_eq!(waits.seen, "`shop/web` waits for `registry.test/web:1` (ImagePullBackOff)");
+        let missing = judged(pod("Running", "other", Value::Null));
+        assert_eq!(missing.seen, "`shop/other`, which `web` names, does not exist");
+        assert_eq!(judged(pod("Failed", "other", Value::Null)).verdict, Verdict::Pass, "it is over");
+    }
+
+    #[test]
+    fn nodes_that_let_somebody_in_are_named() {
+        assert_eq!(ssh(&[], 3).seen, "none of 3 answers at port 22 from here");
+        let open = ssh(&["`node-1` (192.0.2.1)".to_string()], 3);
+        assert_eq!(open.verdict, Verdict::Warn);
+        assert_eq!(open.seen, "1 of 3 answer at port 22: `node-1` (192.0.2.1)");
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether etcd outlives the loss of a zone: by the labels of the Nodes that its members are on.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::Judged;
+use crate::store::etcd::Member;
+
+/// The well-known label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and the one before it.
+const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+
+/// Judges where the members are that vote. A zone that is lost takes its members along, and a majority must be left.
+pub fn zones(members: &[Member], nodes: &[Value]) -> Judged {
+    let zones = by_address(nodes);
+    let voting: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
+    let zone_of = |member: &&Member| member.addresses.iter().find_map(|address| zones.get(address).copied());
+    let found: Vec<&str> = voting.iter().filter_map(zone_of).collect();
+    let unknown = voting.len().saturating_sub(found.len());
+    if found.is_empty() {
+        return Judged::pass(format!("of {} members that vote, no Node says its zone", voting.len()));
+    }
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for zone in found {
+        let count = counts.entry(zone).or_default();
+        *count = count.saturating_add(1);
+    }
+    let mut seen: Vec<String> = counts.iter().map(|(zone, count)| format!("{count} in `{zone}`")).collect();
+    if unknown > 0 {
+        seen.push(format!("{unknown} on no Node that says its zone"));
+    }
+    let seen = format!("of {} members that vote: {}", voting.len(), seen.join(", "));
+    let quorum = voting.len().checked_div(2).unwrap_or_default().saturating_add(1);
+    let most = counts.values().copied().max().unwrap_or_default();
+    if voting.len().saturating_sub(most) >= quorum {
+        return Judged::pass(seen);
+    }
+    Judged::warn(
+        format!("{seen}; without the largest zone there is no quorum of {quorum}"),
+        "have three members or more, in three zones or more, or know that the loss of that zone stops every write",
+    )
+}
+
+/// The zones of Nodes, by their addresses.
+fn by_address(nodes: &[Value]) -> BTreeMap<IpAddr, &str> {
+    let mut zones = BTreeMap::new();
+    for node in nodes {
+        let labels = node.pointer("/metadata/labels");
+        let Some(zone) = ZONE.iter().find_map(|label| labels?.get(label)?.as_str()) else { continue };
+        let addresses = node.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten();
+        let addresses = addresses.filter_map(|address| address.get("address")?.as_str()?.parse().ok());
+        zones.extend(addresses.map(|address: IpAddr| (address, zone)));
+    }
+    zones
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn judged(zones_of: &[Option<&str>]) -> Judged {
+        let address = |number: usize| format!("192.0.2.{number}");
+        let member = |number: usize| Member {
+            id: 1,
+            name: format!("etcd-{number}"),
+            is_learner: false,
+            addresses: vec![address(number).parse().unwrap()],
+            status: Err("not asked".into()),
+        };
+        let node = |(number, zone): (usize, &Option<&str>)| {
+            let labels = zone.map_or(json!({}), |zone| json!({"topology.kubernetes.io/zone": zone}));
+            let addresses = json!([{"type": "InternalIP", "address": address(number)}]);
+            json!({"metadata": {"labels": labels}, "status": {"addresses": addresses}})
+        };
+        let members: Vec<Member> = (0..zones_of.len()).map(member).collect();
+        let nodes: Vec<Value> = zones_of.iter().enumerate().map(node).collect();
+        zones(&members, &nodes)
+    }
+
+    #[test]
+    fn a_majority_must_outlive_the_loss_of_any_zone() {
+        let three = judged(&[Some("a"), Some("b"), Some("c")]);
+        assert_eq!(three.verdict, Verdict::Pass);
+        assert_eq!(three.seen, "of 3 members that vote: 1 in `a`, 1 in `b`, 1 in `c`");
+        let two = judged(&[Some("a"), Some("a"), Some("b")]);
+        assert_eq!(two.verdict, Verdict::Warn);
+        assert!(two.seen.ends_with("2 in `a`, 1 in `b`; without the largest zone there is no quorum of 2"));
+        assert_eq!(judged(&[Some("a")]).verdict, Verdict::Warn, "one member is in one zone");
+        assert_eq!(judged(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c")]).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn where_no_node_says_its_zone_nothing_is_known() {
+        let none = judged(&[None, None, None]);
+        assert_eq!(none.verdict, Verdict::Pass);
+        assert_eq!(none.seen, "of 3 members that vote, no Node says its zone");
+        let some = judged(&[Some("a"), None, None]);
+        assert_eq!(some.verdict, Verdict::Pass);
+        assert!(some.seen.ends_with("1 in `a`, 2 on no Node that says its zone"), "{some:?}");
+    }
+}

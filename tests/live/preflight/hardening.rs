@@ -1,0 +1,127 @@
+//! A cluster that is not looked after as one that carries traffic should be, one thing after the other: zones, Secrets, rights,
+//! logins, images.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{fails, verdict, warns};
+use crate::rig::process::wait_until;
+use crate::serving::{DEADLINE, Serving};
+
+const NODES: &str = "/api/v1/nodes";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const GROUP: &str = "rbac.authorization.k8s.io";
+/// What the role `edit` is made of by a controller that does not run here.
+const EDITOR: &str = "system:aggregate-to-edit";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+
+/// Breaks one thing after the other, and mends it again.
+pub async fn each_in_turn(serving: &Serving) {
+    with_a_zone(serving).await;
+    with_a_secret(serving).await;
+    with_powers(serving).await;
+    with_a_login(serving);
+    without_an_image(serving).await;
+}
+
+/// The one member of etcd is on a Node that says its zone.
+async fn with_a_zone(serving: &Serving) {
+    let api = &serving.cluster.api;
+    let labels = json!({"topology.kubernetes.io/zone": "west-1"});
+    let metadata = json!({"name": "etcd-host", "labels": labels});
+    api.create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).await;
+    assert_eq!(verdict(serving, "zones", "")["verdict"], "pass", "it has no address yet");
+    let addresses = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
+    api.merge(&format!("{NODES}/etcd-host/status"), &json!({"status": {"addresses": addresses}})).await;
+    warns(serving, "zones", "of 1 members that vote: 1 in `west-1`; without the largest zone");
+    api.delete(&format!("{NODES}/etcd-host")).await;
+}
+
+async fn with_a_secret(serving: &Serving) {
+    let api = &serving.cluster.api;
+    let before = verdict(serving, "secrets-at-rest", "");
+    assert_eq!((&before["verdict"], &before["seen"]), (&json!("pass"), &json!("there are no Secrets")));
+    let metadata = json!({"name": "token", "namespace": "default"});
+    api.create(
+        &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}),
+    )
+    .await;
+    warns(serving, "secrets-at-rest", "1 of 1 are stored in the clear");
+    api.delete(&format!("{SECRETS}/token")).await;
+}
+
+/// Whoever comes is given rights.
+async fn with_powers(serving: &Serving) {
+    let api = &serving.cluster.api;
+    let bind = async |name: &str, group: &str| {
+        let subject = json!({"apiGroup": GROUP, "kind": "Group", "name": group});
+        api.create(&json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "subjects": [subject], "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": EDITOR},
+        }))
+        .await;
+    };
+    assert_eq!(verdict(serving, "authorization", "")["verdict"], "pass");
+    // Each API server hears of a binding a moment after it is made.
+    let becomes = async |expected: &str| {
+        wait_until("the binding is in force", DEADLINE, async || {
+            let found = verdict(serving, "authorization", "");
+            if found["verdict"] == expected { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+    };
+    bind("everybody", "system:authenticated").await;
+    becomes("warn").await;
+    warns(serving, "authorization", "may create pods, get secrets, update services");
+    bind("anonymous", "system:unauthenticated").await;
+    becomes("fail").await;
+    fails(serving, "authorization", "whoever has no credentials (`system:anonymous`) may create pods");
+    for name in ["everybody", "anonymous"] {
+        api.delete(&format!("{BINDINGS}/{name}")).await;
+    }
+}
+
+/// Somebody answers on a node as servers of SSH do.
+fn with_a_login(serving: &Serving) {
+    assert_eq!(verdict(serving, "ssh", "")["seen"], "none of 2 answers at port 22 from here");
+    let node = &serving.cluster.nodes[0];
+    let address = node.address();
+    let listener = node.namespace().within(move || TcpListener::bind((address, 22)).expect("a port"));
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let _ = stream.write_all(b"who enters is recorded\r\nSSH-2.0-test\r\n");
+    });
+    warns(serving, "ssh", &format!("1 of 2 answer at port 22: `node-1` ({address})"));
+    server.join().expect("it has answered");
+}
+
+/// A Pod that names credentials that do not exist, and one whose image does not come.
+async fn without_an_image(serving: &Serving) {
+    let api = &serving.cluster.api;
+    assert_eq!(verdict(serving, "images", "")["verdict"], "pass");
+    let container = json!({"name": "web", "image": "registry.test/web:1"});
+    let spec =
+        json!({"nodeName": "node-1", "containers": [container], "imagePullSecrets": [{"name": "registry"}]});
+    let metadata = json!({"name": "web-x", "namespace": "default"});
+    api.create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})).await;
+    warns(serving, "images", "`default/registry`, which `web-x` names, does not exist");
+    let data = json!({".dockerconfigjson": "{\"auths\": {}}"});
+    api.create(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "registry", "namespace": "default"},
+        "type": "kubernetes.io/dockerconfigjson", "stringData": data,
+    }))
+    .await;
+    assert_eq!(verdict(serving, "images", "")["verdict"], "pass");
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff"}});
+    let status: Value = json!({
+        "name": "web", "image": "registry.test/web:1", "imageID": "", "ready": false, "restartCount": 0, "state": waiting,
+    });
+    api.merge(&format!("{PODS}/web-x/status"), &json!({"status": {"containerStatuses": [status]}})).await;
+    warns(serving, "images", "`default/web-x` waits for `registry.test/web:1` (ImagePullBackOff)");
+    api.delete(&format!("{PODS}/web-x?gracePeriodSeconds=0")).await;
+    api.delete(&format!("{SECRETS}/registry")).await;
+}
