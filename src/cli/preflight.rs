@@ -1,5 +1,7 @@
 //! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
 
+mod hardening;
+mod reading;
 mod renumber;
 
 use std::path::PathBuf;

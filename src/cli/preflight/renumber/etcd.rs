@@ -7,15 +7,15 @@ use std::time::{Duration, SystemTime};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::{Looking, Read, failed, unread};
+use super::{Looking, failed};
 use crate::cli::failure::Failure;
+use crate::cli::preflight::reading::{Read, unread};
 use crate::host::conntrack;
 use crate::preflight::backup::{self, Backup};
 use crate::preflight::etcd::Moves;
 use crate::preflight::stored::{Forms, forms};
 use crate::preflight::{Judged, Verdict, etcd};
 use crate::renumber::hold::Hold;
-use crate::store::etcd::Member;
 use crate::store::seal::Sealed;
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -26,23 +26,12 @@ const ROUNDS: usize = 3;
 const BETWEEN: Duration = Duration::from_millis(500);
 
 impl Looking {
-    pub(super) async fn members(&self) -> Read<&Vec<Member>> {
-        let members =
-            self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
-        members.as_ref().map_err(Clone::clone)
-    }
-
-    pub(super) async fn alarms(&self) -> Read<Judged> {
-        let raised = self.store()?.bare().alarms().await.map_err(unread)?;
-        Ok(etcd::alarms(self.members().await?, &raised))
-    }
-
     /// Asks who leads, several times.
     pub(super) async fn leader(&self) -> Read<Judged> {
-        let mut rounds = vec![self.members().await?.clone()];
+        let mut rounds = vec![self.read.members().await?.clone()];
         while rounds.len() < ROUNDS {
             sleep(BETWEEN).await;
-            rounds.push(self.store()?.bare().members().await.map_err(unread)?);
+            rounds.push(self.read.store()?.bare().members().await.map_err(unread)?);
         }
         Ok(etcd::leader(&rounds))
     }
@@ -65,18 +54,18 @@ impl Looking {
             let bits = own.map(|range| range.bitmap_capacity()).max().unwrap_or_default();
             moves.bitmap = u64::try_from(bits.div_ceil(8)).ok();
         }
-        Ok(etcd::room(self.members().await?, &moves, conntrack::taken()))
+        Ok(etcd::room(self.read.members().await?, &moves, conntrack::taken()))
     }
 
     /// Looks at how everything is stored that is edited.
     pub(super) async fn stored(&self) -> Read<Judged> {
         let places = [
-            ("services", self.layout.services()),
-            ("ipaddresses", self.layout.ip_addresses()),
-            ("servicecidrs", self.layout.service_cidrs()),
-            ("ranges", self.layout.ranges()),
+            ("services", self.read.layout.services()),
+            ("ipaddresses", self.read.layout.ip_addresses()),
+            ("servicecidrs", self.read.layout.service_cidrs()),
+            ("ranges", self.read.layout.ranges()),
         ];
-        let (mut found, store) = (Forms::default(), self.store()?);
+        let (mut found, store) = (Forms::default(), self.read.store()?);
         for (what, prefix) in places {
             let mut visitor = |record: Record<'_>| {
                 let opened = store.seal().map_or(Ok(None), |seal| seal.open(record.key, record.value));
@@ -92,16 +81,17 @@ impl Looking {
     /// Opens the snapshot that was named, and compares it with the cluster.
     pub(super) async fn backup(&self) -> Read<Judged> {
         let Some(path) = &self.backup else { return Ok(backup::none()) };
-        let newest = self.store()?.revision().await.map_err(unread)?.0;
-        let own = Survey::identity(self.store()?, &self.layout).await.map_err(unread)?;
+        let newest = self.read.store()?.revision().await.map_err(unread)?.0;
+        let own = Survey::identity(self.read.store()?, &self.read.layout).await.map_err(unread)?;
         let broken = |failure: Failure| {
             let judged = failed(&failure);
             Judged::fail(judged.seen, "take a new one: `etcdctl snapshot save FILE`")
         };
-        let scope = [KeyRange::exact(&self.layout.kube_system())];
+        let scope = [KeyRange::exact(&self.read.layout.kube_system())];
         let snapshot = open(path.clone(), scope).await.map_err(broken)?;
-        let snapshot = Sealed::new(snapshot, self.store()?.seal().cloned());
-        let of = Survey::identity(&snapshot, &self.layout).await.map_err(|error| broken(error.into()))?;
+        let snapshot = Sealed::new(snapshot, self.read.store()?.seal().cloned());
+        let of =
+            Survey::identity(&snapshot, &self.read.layout).await.map_err(|error| broken(error.into()))?;
         Ok(backup::judge(&Backup {
             is_its: own.zip(of).map(|(own, of)| own == of),
             revision: snapshot.bare().newest_revision().0,

@@ -2,8 +2,9 @@
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Looking, Read, unread};
+use super::Looking;
 use crate::cli::controlplane::{CONTROLLER_MANAGER, flags_in_pods};
+use crate::cli::preflight::reading::{AT_ONCE, Read, unread};
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
 use crate::preflight::nodes::{self, Route};
@@ -32,7 +33,7 @@ impl Looking {
         let Some(port) = health_port(survey, given) else {
             return Ok(nodes::proxies(None, &about, missing));
         };
-        let cluster = self.cluster()?;
+        let cluster = self.read.cluster()?;
         let asked = cluster.nodes().await.map_err(unread)?.into_iter().map(async |node| {
             let answer = cluster.proxy_health(&node, port).await;
             (node.name, answer)
@@ -42,14 +43,14 @@ impl Looking {
     }
 
     pub(super) async fn windows(&self) -> Read<Judged> {
-        Ok(around::windows(&self.list("v1", "Node").await?, self.options.accept_gap))
+        Ok(around::windows(&self.read.list("v1", "Node").await?, self.options.accept_gap))
     }
 
     /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the
     /// routes of this host.
     pub(super) async fn overlaps(&self) -> Read<Judged> {
         let to = &self.options.to;
-        let found = flags_in_pods(self.cluster()?, CONTROLLER_MANAGER, &[CLUSTER_CIDR]).await;
+        let found = flags_in_pods(self.read.cluster()?, CONTROLLER_MANAGER, &[CLUSTER_CIDR]).await;
         let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
         let mut pods: Vec<(String, ServiceCidr)> = Vec::new();
         for (at, flags) in found {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{Looking, Read, unread};
+use super::Looking;
 use crate::cli::output::counted;
+use crate::cli::preflight::reading::{Read, unread};
 use crate::cluster::{ClusterError, Collection, MANAGED_BY, ObjectRef, sentinel};
 use crate::operation::Plan;
 use crate::preflight::selectors::labels;
@@ -22,7 +23,7 @@ use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
 impl Looking {
     /// What the plan would have the API server make, and Services as they will be, looked at by admission.
     pub(super) async fn policies(&self) -> Read<Judged> {
-        let (plan, cluster) = (self.plan().await?, self.cluster()?);
+        let (plan, cluster) = (self.plan().await?, self.read.cluster()?);
         let mut refused = Vec::new();
         for manifest in trials(&plan.work) {
             match cluster.try_create(&manifest).await {
@@ -56,25 +57,20 @@ impl Looking {
             (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
         };
         let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
-        let services = self.list("v1", "Service").await?;
+        let services = self.read.list("v1", "Service").await?;
         Ok(pinned::judge(&services, &moves))
-    }
-
-    pub(super) async fn gitops(&self) -> Read<Judged> {
-        let cluster = self.cluster()?;
-        let groups = cluster.groups().await.map_err(unread)?;
-        let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);
-        let has_applications =
-            groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
-        Ok(around::gitops(&groups, has_applications))
     }
 
     /// Webhooks, and how many endpoints of their Services are ready.
     pub(super) async fn webhooks(&self) -> Read<Judged> {
-        let (cluster, written) = (self.cluster()?, self.written().await?);
+        let (cluster, written) = (self.read.cluster()?, self.written().await?);
         let mut found = Vec::new();
         for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-            found.extend(called(kind, &self.list("admissionregistration.k8s.io/v1", kind).await?, &written));
+            found.extend(called(
+                kind,
+                &self.read.list("admissionregistration.k8s.io/v1", kind).await?,
+                &written,
+            ));
         }
         let mut backends = BTreeMap::new();
         for (namespace, name) in
@@ -94,7 +90,8 @@ impl Looking {
     /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
     /// where nothing can be planned.
     async fn written(&self) -> Read<Vec<Written>> {
-        let (services, namespaces) = (self.list("v1", "Service").await?, self.list("v1", "Namespace").await?);
+        let (services, namespaces) =
+            (self.read.list("v1", "Service").await?, self.read.list("v1", "Namespace").await?);
         let text = |object: &Value, path| {
             object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
         };
@@ -133,12 +130,12 @@ impl Looking {
 
     /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
     pub(super) async fn announced(&self) -> Read<Judged> {
-        let cluster = self.cluster()?;
+        let cluster = self.read.cluster()?;
         let mut others = Vec::new();
         for version in ["cilium.io/v2", "cilium.io/v2alpha1"] {
             let kind = "CiliumBGPAdvertisement";
             if cluster.serves(&Collection::new(version, kind, None)).await.map_err(unread)? {
-                let found = self.list(version, kind).await?;
+                let found = self.read.list(version, kind).await?;
                 others.extend(
                     around::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
                 );
@@ -154,12 +151,8 @@ impl Looking {
         Ok(around::announced(calico, &others))
     }
 
-    pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
-        self.cluster()?.list(&Collection::new(api_version, kind, None), None).await.map_err(unread)
-    }
-
     pub(super) async fn rights(&self) -> Read<Judged> {
-        let cluster = self.cluster()?;
+        let cluster = self.read.cluster()?;
         let asked = RIGHTS.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
         let asked: Vec<_> = asked.collect();
         let answers =

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Looking, Read, unread};
+use super::reading::{AT_ONCE, Read, Reading, unread};
 use crate::preflight::hardening::{self, POWERS, Secrets, Somebody};
 use crate::preflight::{Judged, zones};
 use crate::store::{KeyRange, ReadStore as _, Record};
 
-impl Looking {
+impl Reading {
     pub(super) async fn zones(&self) -> Read<Judged> {
         Ok(zones::zones(self.members().await?, &self.list("v1", "Node").await?))
     }

@@ -1,0 +1,194 @@
+//! What checks of every kind look at, read once, and those that are the same whatever is about to be done.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use super::AskedArgs;
+use crate::cli::failure::Failure;
+use crate::cli::live::KubeArgs;
+use crate::cli::source::{EtcdArgs, LiveEtcd};
+use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
+use crate::preflight::api::{self, Met, skew};
+use crate::preflight::around::{self, without_etcd};
+use crate::preflight::{Check, Judged, Named, etcd, once};
+use crate::store::etcd::Member;
+use crate::survey::{Layout, Survey};
+
+/// Nodes that are asked at once.
+pub(super) const AT_ONCE: usize = 64;
+
+/// What was read, or why not.
+pub(super) type Read<T> = Result<T, Judged>;
+
+/// What checks look at.
+pub(super) struct Reading {
+    store: Read<Arc<LiveEtcd>>,
+    cluster: Read<Cluster>,
+    pub(super) layout: Layout,
+    members: OnceCell<Read<Vec<Member>>>,
+    servers: OnceCell<Read<Vec<ApiServer>>>,
+    met: OnceCell<Read<Vec<Met>>>,
+}
+
+/// Carries checks out side by side, each within its time.
+pub(super) async fn carry_out(
+    all: &[Named],
+    asked: &AskedArgs,
+    judge: impl AsyncFn(&str) -> Read<Judged>,
+) -> Vec<Check> {
+    let checks = all.iter().map(async |named| {
+        if !asked.wants(named.name) {
+            return Check::skipped(named);
+        }
+        let seconds = asked.patience().as_secs();
+        let judged = timeout(asked.patience(), judge(named.name)).await;
+        let late =
+            || Judged::unknown(format!("no answer within {seconds} s"), "give it longer: `--within SECONDS`");
+        Check::of(named, judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged)))
+    });
+    once(join_all(checks).await)
+}
+
+fn unusable(what: &str, failure: &Failure) -> Judged {
+    Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+}
+
+pub(super) fn unread(error: impl std::fmt::Display) -> Judged {
+    Judged::unknown(error.to_string(), "")
+}
+
+impl Reading {
+    /// Connects to both, as far as they are there.
+    pub(super) async fn begin(etcd: &EtcdArgs, kube: &KubeArgs) -> Self {
+        let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
+        let mut reading = Self {
+            store: store.map_err(|failure| unusable("etcd", &failure)),
+            cluster: cluster.map_err(|failure| unusable("the API", &failure)),
+            layout: etcd.layout(),
+            members: OnceCell::new(),
+            servers: OnceCell::new(),
+            met: OnceCell::new(),
+        };
+        reading.of_one_cluster().await;
+        reading.explain().await;
+        reading
+    }
+
+    /// Carries a check out that is the same whatever is about to be done.
+    pub(super) async fn judge(&self, name: &str) -> Read<Judged> {
+        match name {
+            "etcd-members" => self.members().await.map(|found| etcd::members(found)),
+            "etcd-alarms" => self.alarms().await,
+            "etcd-space" => self.members().await.map(|found| etcd::space(found)),
+            "etcd-versions" => self.members().await.map(|found| etcd::versions(found)),
+            "zones" => self.zones().await,
+            "api-servers" => self.met().await.map(|met| api::servers(met)),
+            "api-versions" => self.met().await.map(|met| api::versions(met)),
+            "clocks" => self.met().await.map(|met| api::clocks(met)),
+            "gitops" => self.gitops().await,
+            "secrets-at-rest" => self.secrets().await,
+            "authorization" => self.authorization().await,
+            "ssh" => self.ssh().await,
+            "images" => self.images().await,
+            other => Err(unread(format!("nobody knows how to look at `{other}`"))),
+        }
+    }
+
+    /// What is said of one cluster's etcd and another's API says nothing about either.
+    async fn of_one_cluster(&mut self) {
+        let (Ok(store), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let stored = Survey::identity(store.as_ref(), &self.layout).await;
+        let (Ok(Some(stored)), Ok(served)) = (stored, cluster.identity().await) else { return };
+        if stored != served {
+            let seen = "the kubeconfig is another cluster's than etcd: their namespaces `kube-system` have other uids";
+            self.cluster =
+                Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
+        }
+    }
+
+    /// Says why there is no etcd to be reached, where the API tells.
+    async fn explain(&mut self) {
+        let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let nodes = cluster.list(&Collection::new("v1", "Node", None), None).await.unwrap_or_default();
+        if let Some((reason, todo)) = without_etcd(&nodes) {
+            self.store = Err(Judged::fail(format!("{reason}; {}", judged.seen), todo));
+        }
+    }
+
+    pub(super) fn store(&self) -> Read<&LiveEtcd> {
+        self.store.as_deref().map_err(Clone::clone)
+    }
+
+    pub(super) fn cluster(&self) -> Read<&Cluster> {
+        self.cluster.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
+        self.cluster()?.list(&Collection::new(api_version, kind, None), None).await.map_err(unread)
+    }
+
+    pub(super) async fn members(&self) -> Read<&Vec<Member>> {
+        let members =
+            self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
+        members.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn alarms(&self) -> Read<Judged> {
+        let raised = self.store()?.bare().alarms().await.map_err(unread)?;
+        Ok(etcd::alarms(self.members().await?, &raised))
+    }
+
+    pub(super) async fn servers(&self) -> Read<&Vec<ApiServer>> {
+        let judged = |error: ClusterError| Judged::fail(error.to_string(), error.hint().unwrap_or_default());
+        let listed = async || self.cluster()?.api_servers().await.map_err(judged);
+        self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn met(&self) -> Read<&Vec<Met>> {
+        let asked = async || {
+            let cluster = self.cluster()?;
+            Ok(join_all(self.servers().await?.iter().map(|server| meet(cluster, *server))).await)
+        };
+        self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn gitops(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let groups = cluster.groups().await.map_err(unread)?;
+        let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);
+        let has_applications =
+            groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
+        Ok(around::gitops(&groups, has_applications))
+    }
+}
+
+async fn meet(cluster: &Cluster, server: ApiServer) -> Met {
+    let at = server.to_string();
+    let client = match cluster.dial(server).await {
+        Ok(client) => client,
+        Err(error) => return Met { at, version: Err(error.to_string()), skew: None },
+    };
+    let version = match client.ready().await {
+        Ok(()) => client.version().await.map(|version| version.git).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let metadata = json!({"name": "netsurgeon-preflight", "namespace": "kube-system"});
+    let trial = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    let before = milliseconds(OffsetDateTime::now_utc());
+    let made = client.try_create(&trial).await.ok();
+    let after = milliseconds(OffsetDateTime::now_utc());
+    let said =
+        made.as_ref().and_then(|made| made.pointer("/metadata/creationTimestamp")).and_then(Value::as_str);
+    let said = said.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+    Met { at, version, skew: said.map(|said| skew(before, milliseconds(said), after)) }
+}
+
+fn milliseconds(time: OffsetDateTime) -> i64 {
+    i64::try_from(time.unix_timestamp_nanos().checked_div(1_000_000).unwrap_or_default()).unwrap_or_default()
+}
