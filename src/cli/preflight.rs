@@ -1,5 +1,6 @@
 //! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
 
+mod cni;
 mod hardening;
 mod reading;
 mod renumber;
@@ -17,7 +18,8 @@ use super::source::EtcdArgs;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
-use crate::preflight::{Check, Named, RENUMBER, Verdict, any, junit};
+use crate::ip::ServiceCidr;
+use crate::preflight::{CNI, Check, Named, RENUMBER, Verdict, any, junit};
 
 /// Whether a cluster is ready: pass, warn or fail, why, and what to do
 #[derive(Debug, Args)]
@@ -29,6 +31,7 @@ pub struct PreflightArgs {
 #[derive(Debug, Subcommand)]
 enum PreflightCommand {
     Renumber(Box<RenumberArgs>),
+    Cni(Box<CniArgs>),
 }
 
 /// Whether a live cluster is ready to be renumbered
@@ -52,6 +55,31 @@ struct RenumberArgs {
     /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be whole, of this cluster and recent
     #[arg(long, value_name = "FILE")]
     backup: Option<PathBuf>,
+    #[command(flatten)]
+    asked: AskedArgs,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// Whether a live cluster is ready for another network of its Pods
+///
+/// Looks at what a change of the CNI needs, whichever comes next: nodes that can be drained one after the other, Pods that come
+/// back, policies that stay in force, addresses that nobody has, and a control plane that bears the loss of a host. Nothing is
+/// written. Exit status 0 if all is as it should be, 3 if something fails or could not be seen; a warning counts with `--strict`.
+/// docs/preflight.md says of every check what it looks at.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon preflight cni                                    # on a control-plane host
+  netsurgeon preflight cni --pod-cidr 10.100.0.0/16           # the new network has a range of its own
+  netsurgeon preflight cni --skip etcd-members,images         # from elsewhere: etcd is not reached
+  netsurgeon preflight cni -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+struct CniArgs {
+    /// A range that the new network gives to Pods; repeat it for the other family
+    #[arg(long, value_name = "CIDR")]
+    pod_cidr: Vec<ServiceCidr>,
     #[command(flatten)]
     asked: AskedArgs,
     #[command(flatten)]
@@ -94,6 +122,10 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
         PreflightCommand::Renumber(args) => {
             args.asked.known(RENUMBER)?;
             ("renumber", &args.asked, renumber::look(args).await?)
+        }
+        PreflightCommand::Cni(args) => {
+            args.asked.known(CNI)?;
+            ("cni", &args.asked, cni::look(args).await)
         }
     };
     context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;

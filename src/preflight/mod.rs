@@ -4,6 +4,8 @@
 pub mod api;
 pub mod around;
 pub mod backup;
+pub mod cni;
+pub mod drain;
 pub mod etcd;
 pub mod flags;
 pub mod hardening;
@@ -98,6 +100,32 @@ pub const RENUMBER: &[Named] = &[
     named("authorization", "whoever may change Services can undo a move while it is made"),
     named("ssh", "who logs in to a control-plane host has the keys of etcd, past every role"),
     named("images", "a Pod that is started again, to take the new addresses, needs its images"),
+];
+
+/// What is looked at before the network of Pods is changed: every node is drained once, and every Pod made anew.
+pub const CNI: &[Named] = &[
+    named(
+        "etcd-members",
+        "a control-plane host that is drained and restarted takes its member of etcd along",
+    ),
+    named("api-servers", "while one is restarted with its host, the others must answer"),
+    named("nodes", "what is drained from one node must go to others"),
+    named("csrs", "a node that joins waits until its certificate is approved"),
+    named("network", "a network that is not whole cannot be told from one that the change has broken"),
+    named("pod-ranges", "during the change both networks are there, and each address must be in one of them"),
+    named("network-policies", "a policy that the new network does not know protects nobody"),
+    named("budgets", "a drain waits for ever for a Pod that may not go"),
+    named("bare-pods", "a Pod that nobody makes anew is gone with its node"),
+    named("local-storage", "what is kept on a node is lost, or out of reach, when it is drained"),
+    named("single-pods", "what runs once is away while its Pod moves"),
+    named(
+        "pod-webhooks",
+        "while there is no network, a webhook that must answer over it has every Pod refused",
+    ),
+    named("autoscalers", "what adds and removes nodes by itself works against whoever does so in order"),
+    named("gitops", "what applies manifests by itself brings the old network back"),
+    named("images", "every Pod is started again, and needs its images"),
+    named("drain-rights", "a right that is missing is found missing in the middle of the change"),
 ];
 
 /// How a check came out.

@@ -1,4 +1,4 @@
-//! Admission webhooks that are asked about what a move writes: one that does not answer stops a move where its failure is a
+//! Admission webhooks that are asked about what is written: one that does not answer stops a move, or a Pod, where its failure is a
 //! refusal. As the API server does, it is judged by rules and selectors; expressions (`matchConditions`) are not evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub struct Called {
     pub url: Option<String>,
 }
 
-/// Kinds of objects that API servers admit in a move.
+/// Kinds of objects that API servers admit in a move, and when a network is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admitted {
     /// Those that move and may be updated meanwhile, shadows, and sentinels of barriers.
@@ -38,6 +38,8 @@ pub enum Admitted {
     EndpointSlice,
     /// The new range.
     ServiceCidr,
+    /// Those of what runs in the cluster.
+    Pod,
     /// The API servers make one for each sentinel and shadow, through admission as everybody.
     IpAddress,
 }
@@ -48,6 +50,7 @@ impl Admitted {
         let networking = "networking.k8s.io";
         match self {
             Self::Service => ("Services", "", &["v1"], "services"),
+            Self::Pod => ("Pods", "", &["v1"], "pods"),
             Self::EndpointSlice => {
                 ("EndpointSlices", "discovery.k8s.io", &["v1", "v1beta1"], "endpointslices")
             }
@@ -73,7 +76,7 @@ impl Written {
     pub fn of(kind: Admitted, object: &Value, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let of = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let namespace = match kind {
-            Admitted::Service | Admitted::EndpointSlice => Some(namespaces.get(of)?.clone()),
+            Admitted::Service | Admitted::EndpointSlice | Admitted::Pod => Some(namespaces.get(of)?.clone()),
             Admitted::ServiceCidr | Admitted::IpAddress => None,
         };
         Some(Self { kind, namespace, labels: labels(object) })

@@ -71,13 +71,13 @@ mod tests {
             addresses: vec![address(number).parse().unwrap()],
             status: Err("not asked".into()),
         };
-        let node = |(number, zone): (usize, &Option<&str>)| {
+        let node = |(number, zone): (usize, Option<&str>)| {
             let labels = zone.map_or(json!({}), |zone| json!({"topology.kubernetes.io/zone": zone}));
             let addresses = json!([{"type": "InternalIP", "address": address(number)}]);
             json!({"metadata": {"labels": labels}, "status": {"addresses": addresses}})
         };
         let members: Vec<Member> = (0..zones_of.len()).map(member).collect();
-        let nodes: Vec<Value> = zones_of.iter().enumerate().map(node).collect();
+        let nodes: Vec<Value> = zones_of.iter().copied().enumerate().map(node).collect();
         zones(&members, &nodes)
     }
 

@@ -1,5 +1,6 @@
 //! `netsurgeon preflight renumber` on a cluster that is ready, and on the same one with one thing after the other broken.
 
+mod cni;
 mod hardening;
 mod nodes;
 mod objects;

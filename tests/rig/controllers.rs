@@ -18,9 +18,10 @@ const CONTROLLERS: [&str; 7] = [
 ];
 
 /// More that run when they run as themselves: those of what `deploy/` has, those that deploy pipelines set to work, and quotas.
-const MORE_CONTROLLERS: [&str; 5] = [
+const MORE_CONTROLLERS: [&str; 6] = [
     "daemonset-controller",
     "deployment-controller",
+    "disruption-controller",
     "job-controller",
     "replicaset-controller",
     "resourcequota-controller",

@@ -14,8 +14,10 @@ use crate::cli::failure::Failure;
 use crate::cli::live::KubeArgs;
 use crate::cli::source::{EtcdArgs, LiveEtcd};
 use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
+use crate::host::routes::routes;
 use crate::preflight::api::{self, Met, skew};
 use crate::preflight::around::{self, without_etcd};
+use crate::preflight::nodes::Route;
 use crate::preflight::{Check, Judged, Named, etcd, once};
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
@@ -158,6 +160,28 @@ impl Reading {
         self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
 
+    /// Asks whether we may do everything that something needs, everywhere.
+    pub(super) async fn rights(&self, rights: &Rights, needs: &str) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let asked = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
+        let asked: Vec<_> = asked.collect();
+        let answers =
+            asked.iter().map(async |(verb, kind)| (cluster.may(verb, *kind, None).await, verb, kind.1));
+        let mut missing = Vec::new();
+        for (answer, verb, resource) in join_all(answers).await {
+            if !answer.map_err(unread)? {
+                missing.push(format!("{verb} {resource}"));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Judged::pass(format!("all {} that {needs} needs", asked.len())));
+        }
+        Ok(Judged::fail(
+            format!("missing: {}", missing.join(", ")),
+            "take another kubeconfig, as on a control-plane host, or ask for these rights",
+        ))
+    }
+
     pub(super) async fn gitops(&self) -> Read<Judged> {
         let cluster = self.cluster()?;
         let groups = cluster.groups().await.map_err(unread)?;
@@ -167,6 +191,19 @@ impl Reading {
         Ok(around::gitops(&groups, has_applications))
     }
 }
+
+/// Returns the routes of this host.
+pub(super) fn own_routes() -> Read<Vec<Route>> {
+    let route = |route: crate::host::routes::Route| {
+        let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
+        Some(Route { range, device: route.device })
+    };
+    let found = routes().map_err(|error| unread(format!("the routes of this host: {error}")))?;
+    Ok(found.into_iter().filter_map(route).collect())
+}
+
+/// What is done through the API: verbs, and API group and resource.
+pub(super) type Rights = [(&'static [&'static str], (&'static str, &'static str))];
 
 async fn meet(cluster: &Cluster, server: ApiServer) -> Met {
     let at = server.to_string();

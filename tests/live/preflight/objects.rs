@@ -5,6 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{fails, verdict, warns};
+use crate::rig::api::Api;
 use crate::rig::process::wait_until;
 use crate::serving::{DEADLINE, Serving};
 
@@ -121,14 +122,14 @@ async fn with_selectors(serving: &Serving) {
 }
 
 /// Defines a kind of object, as a program does that brings it along.
-async fn define(serving: &Serving, group: &str, version: &str, (kind, plural): (&str, &str), scope: &str) {
+pub async fn define(api: &Api, group: &str, version: &str, (kind, plural): (&str, &str), scope: &str) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let name = format!("{plural}.{group}");
     let mut metadata = json!({"name": name});
     if group.ends_with(".k8s.io") {
         metadata["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, for tests"});
     }
-    serving.cluster.api.create(&json!({
+    api.create(&json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata,
         "spec": {
             "group": group, "scope": scope, "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
@@ -137,7 +138,7 @@ async fn define(serving: &Serving, group: &str, version: &str, (kind, plural): (
     })).await;
     let path = format!("/apis/{group}/{version}/{plural}");
     wait_until("the kind is served", DEADLINE, async || {
-        serving.cluster.api.find(&path).await.map(drop).ok_or_else(|| "not found".to_string())
+        api.find(&path).await.map(drop).ok_or_else(|| "not found".to_string())
     })
     .await;
 }
@@ -147,8 +148,9 @@ async fn undefine(serving: &Serving, name: &str) {
 }
 
 async fn with_deploy_tools(serving: &Serving) {
-    define(serving, "argoproj.io", "v1alpha1", ("Application", "applications"), "Namespaced").await;
-    define(serving, "fleet.cattle.io", "v1alpha1", ("Bundle", "bundles"), "Namespaced").await;
+    define(&serving.cluster.api, "argoproj.io", "v1alpha1", ("Application", "applications"), "Namespaced")
+        .await;
+    define(&serving.cluster.api, "fleet.cattle.io", "v1alpha1", ("Bundle", "bundles"), "Namespaced").await;
     wait_until("both are seen", DEADLINE, async || {
         let found = verdict(serving, "gitops", "");
         if found["seen"] == "manifests are applied by Argo CD, Rancher Fleet" {
@@ -202,8 +204,14 @@ async fn with_a_record_out_of_step(serving: &Serving) {
 
 async fn with_announcements(serving: &Serving) {
     let api = &serving.cluster.api;
-    define(serving, "cilium.io", "v2", ("CiliumBGPAdvertisement", "ciliumbgpadvertisements"), "Cluster")
-        .await;
+    define(
+        &serving.cluster.api,
+        "cilium.io",
+        "v2",
+        ("CiliumBGPAdvertisement", "ciliumbgpadvertisements"),
+        "Cluster",
+    )
+    .await;
     let service = json!({"advertisementType": "Service", "service": {"addresses": ["ClusterIP"]}});
     api.create(&json!({
         "apiVersion": "cilium.io/v2", "kind": "CiliumBGPAdvertisement", "metadata": {"name": "out"},

@@ -4,10 +4,9 @@ use futures_util::{StreamExt as _, stream};
 
 use super::Looking;
 use crate::cli::controlplane::{CONTROLLER_MANAGER, flags_in_pods};
-use crate::cli::preflight::reading::{AT_ONCE, Read, unread};
-use crate::host::routes::routes;
+use crate::cli::preflight::reading::{AT_ONCE, Read, own_routes, unread};
 use crate::ip::ServiceCidr;
-use crate::preflight::nodes::{self, Route};
+use crate::preflight::nodes;
 use crate::preflight::{Judged, around};
 use crate::renumber::data_plane::{DataPlane, NO_DETECTOR, health_port, judge};
 
@@ -60,12 +59,6 @@ impl Looking {
         }
         let mut services = self.survey().await?.service_ranges();
         services.retain(|range| range != to);
-        let route = |route: crate::host::routes::Route| {
-            let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
-            Some(Route { range, device: route.device })
-        };
-        let found = routes().map_err(|error| unread(format!("the routes of this host: {error}")))?;
-        let routes: Vec<Route> = found.into_iter().filter_map(route).collect();
-        Ok(nodes::overlaps(to, &services, &pods, &routes))
+        Ok(nodes::overlaps(to, &services, &pods, &own_routes()?))
     }
 }

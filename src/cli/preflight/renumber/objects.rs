@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::Looking;
@@ -150,31 +149,10 @@ impl Looking {
         let calico = self.plan().await.map(|plan| plan.work.overlaps.len()).unwrap_or_default();
         Ok(around::announced(calico, &others))
     }
-
-    pub(super) async fn rights(&self) -> Read<Judged> {
-        let cluster = self.read.cluster()?;
-        let asked = RIGHTS.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
-        let asked: Vec<_> = asked.collect();
-        let answers =
-            asked.iter().map(async |(verb, kind)| (cluster.may(verb, *kind, None).await, verb, kind.1));
-        let mut missing = Vec::new();
-        for (answer, verb, resource) in join_all(answers).await {
-            if !answer.map_err(unread)? {
-                missing.push(format!("{verb} {resource}"));
-            }
-        }
-        if missing.is_empty() {
-            return Ok(Judged::pass(format!("all {} that a move needs", asked.len())));
-        }
-        Ok(Judged::fail(
-            format!("missing: {}", missing.join(", ")),
-            "take another kubeconfig, as on a control-plane host, or ask for these rights",
-        ))
-    }
 }
 
 /// What a renumbering does through the API, everywhere.
-const RIGHTS: &[(&[&str], (&str, &str))] = &[
+pub(super) const RIGHTS: &[(&[&str], (&str, &str))] = &[
     (&["get", "list", "create", "delete"], ("", "services")),
     (&["list"], ("", "nodes")),
     (&["get"], ("", "nodes/proxy")),

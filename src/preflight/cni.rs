@@ -1,0 +1,236 @@
+//! The network of Pods, before another takes its place: whose it is now, what only it understands, which addresses the new one may
+//! have, and who must answer over it for the new one to come up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::nodes::Route;
+use super::webhooks::Called;
+use super::{Judged, first_few};
+use crate::ip::ServiceCidr;
+
+/// Names of containers in the DaemonSets of CNIs, as their own manifests have them, and what they are of.
+const AGENTS: [(&str, &str); 11] = [
+    ("calico-node", "Calico"),
+    ("cilium-agent", "Cilium"),
+    ("kube-flannel", "Flannel"),
+    ("weave", "Weave Net"),
+    ("antrea-agent", "Antrea"),
+    ("kube-router", "kube-router"),
+    ("aws-node", "Amazon VPC CNI"),
+    ("ovn-controller", "OVN-Kubernetes"),
+    ("cni-server", "Kube-OVN"),
+    ("kindnet-cni", "kindnet"),
+    ("azure-cns", "Azure CNI"),
+];
+
+/// Policies that one CNI alone understands: API version, kind, and whose they are.
+pub const OWN_POLICIES: [(&str, &str, &str); 5] = [
+    ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico"),
+    ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico"),
+    ("cilium.io/v2", "CiliumNetworkPolicy", "Cilium"),
+    ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium"),
+    ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", "Antrea"),
+];
+
+fn text<'v>(object: &'v Value, path: &str) -> &'v str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whose network it is, by the DaemonSets that have an agent on every node.
+pub fn present(daemon_sets: &[Value]) -> Judged {
+    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    let mut short = Vec::new();
+    for daemon_set in daemon_sets {
+        let containers = daemon_set.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+        for container in containers.into_iter().flatten() {
+            let Some((_, whose)) = AGENTS.iter().find(|(name, _)| text(container, "/name") == *name) else {
+                continue;
+            };
+            let name =
+                format!("{}/{}", text(daemon_set, "/metadata/namespace"), text(daemon_set, "/metadata/name"));
+            let count = |path: &str| daemon_set.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+            let (ready, wanted) = (count("/status/numberReady"), count("/status/desiredNumberScheduled"));
+            if wanted == 0 {
+                // Left behind, or for nodes that are not there.
+                continue;
+            }
+            if ready < wanted {
+                short.push(format!("{whose} is ready on {ready} of {wanted} nodes (`{name}`)"));
+            }
+            let image = text(container, "/image");
+            found.insert(whose, format!("{whose} (`{image}`), on {wanted} nodes"));
+        }
+    }
+    let seen = found.values().cloned().collect::<Vec<_>>().join(", ");
+    if !short.is_empty() {
+        return Judged::fail(
+            short.join(", "),
+            "mend it first: a network that is not whole cannot be told from one that a change has broken",
+        );
+    }
+    match found.len() {
+        0 => Judged::warn(
+            "no DaemonSet of a known CNI",
+            "find out what gives Pods their network: `/etc/cni/net.d` on a node",
+        ),
+        1 => Judged::pass(seen),
+        _ => Judged::warn(
+            seen,
+            "two at once are a change under way, or one that was not cleaned up: `/etc/cni/net.d` on each node says which is in use",
+        ),
+    }
+}
+
+/// Policies that are enforced now, by kind; `own`: those of one CNI alone, and whose they are.
+pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
+    let own: Vec<String> = own
+        .iter()
+        .filter(|(.., count)| *count > 0)
+        .map(|(kind, whose, count)| format!("{count} {kind} of {whose}"))
+        .collect();
+    if !own.is_empty() {
+        return Judged::warn(
+            format!("{} NetworkPolicies; {}", standard, own.join(", ")),
+            "another CNI does not know them: have the same as NetworkPolicies, or as its own kind, before the change",
+        );
+    }
+    match standard {
+        0 => Judged::pass("there are none"),
+        count => Judged::pass(format!(
+            "{count} NetworkPolicies: the new CNI must enforce them, too (Flannel alone does not)"
+        )),
+    }
+}
+
+/// What has addresses, and whose they are in words.
+pub type Taken = Vec<(String, ServiceCidr)>;
+
+/// Judges the ranges that Pods are to get, against what has addresses already. Nothing is given where they are to stay as they are.
+pub fn ranges(
+    new: &[ServiceCidr],
+    taken: &Taken,
+    addresses: &[(String, IpAddr)],
+    routes: &[Route],
+) -> Judged {
+    if new.is_empty() {
+        let pods: BTreeSet<String> = taken
+            .iter()
+            .filter(|(who, _)| who.starts_with("Pods"))
+            .map(|(_, range)| format!("`{range}`"))
+            .collect();
+        let pods: Vec<String> = pods.into_iter().collect();
+        return Judged::pass(format!(
+            "no other range is asked for (`--pod-cidr`); Pods have {}",
+            if pods.is_empty() { "what their CNI gives them".to_string() } else { first_few(&pods) }
+        ));
+    }
+    let todo = "choose another range: during the change both networks are there, and routes to one lead nobody to the other";
+    let mut met = Vec::new();
+    for range in new {
+        let overlapping = taken.iter().filter(|(_, other)| other.overlaps(range));
+        met.extend(overlapping.map(|(who, other)| format!("`{range}` overlaps `{other}` ({who})")));
+        let inside = addresses.iter().filter(|(_, address)| range.contains(*address));
+        met.extend(inside.map(|(who, address)| format!("`{range}` has `{address}` ({who})")));
+        let is_met =
+            |route: &&Route| route.range.overlaps(range) && route.range.prefix_len() >= range.prefix_len();
+        let inside = routes.iter().filter(is_met);
+        met.extend(inside.map(|route| {
+            format!("this host has a route into `{range}`: `{}` by `{}`", route.range, route.device)
+        }));
+    }
+    if met.is_empty() {
+        let new = new.iter().map(|range| format!("`{range}`")).collect::<Vec<_>>().join(", ");
+        return Judged::pass(format!("nothing is known to have addresses of {new}"));
+    }
+    Judged::fail(first_few(&met), todo)
+}
+
+/// Judges webhooks that must answer for Pods to be made. `own`: as they are asked about Pods of the CNI itself; `all`: about any Pod;
+/// `on_the_host`: namespace and name of Services all of whose endpoints are addresses of nodes, which a CNI does not carry.
+pub fn webhooks(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)>) -> Judged {
+    let is_over_it = |webhook: &&Called| {
+        let is_on_host = webhook.service.as_ref().is_some_and(|service| on_the_host.contains(service));
+        webhook.is_needed() && webhook.service.is_some() && !is_on_host
+    };
+    let names = |list: &[Called]| -> Vec<String> {
+        list.iter().filter(is_over_it).map(|webhook| webhook.name.clone()).collect()
+    };
+    let (own, all) = (names(own), names(all));
+    if !own.is_empty() {
+        return Judged::fail(
+            format!(
+                "must answer, over the Pods' network, for Pods of the CNI itself to be made: {}",
+                first_few(&own)
+            ),
+            "leave the CNI's namespace out (`namespaceSelector`), or set `failurePolicy: Ignore` for the time of the change: while no network is \
+             there, neither can come up",
+        );
+    }
+    if all.is_empty() {
+        return Judged::pass("none must answer over the Pods' network for Pods to be made");
+    }
+    Judged::warn(
+        format!("must answer, over the Pods' network, for Pods to be made: {}", first_few(&all)),
+        "set `failurePolicy: Ignore` for the time of the change, or run what serves it on the nodes' network",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn daemon_set(container: &str, ready: u8) -> Value {
+        json!({
+            "metadata": {"namespace": "kube-system", "name": container},
+            "spec": {"template": {"spec": {"containers": [{"name": container, "image": "x:1"}]}}},
+            "status": {"desiredNumberScheduled": 2, "numberReady": ready},
+        })
+    }
+
+    #[test]
+    fn the_network_in_use_is_known_by_its_agents() {
+        assert_eq!(present(&[daemon_set("cilium-agent", 2)]), Judged::pass("Cilium (`x:1`), on 2 nodes"));
+        assert_eq!(present(&[daemon_set("cilium-agent", 1)]).verdict, Verdict::Fail);
+        assert_eq!(present(&[daemon_set("fluentd", 1)]).verdict, Verdict::Warn);
+        let two = present(&[daemon_set("weave", 2), daemon_set("calico-node", 2)]);
+        assert_eq!(two.verdict, Verdict::Warn);
+        assert!(two.seen.starts_with("Calico (`x:1`), on 2 nodes, Weave"), "{two:?}");
+    }
+
+    #[test]
+    fn new_addresses_are_nobodys() {
+        let range = |text: &str| -> ServiceCidr { text.parse().unwrap() };
+        let taken = vec![("Pods of node `a`".to_string(), range("10.244.0.0/24"))];
+        let node = [("node `a`".to_string(), "192.0.2.1".parse().unwrap())];
+        let judged = |new: &str| ranges(&[range(new)], &taken, &node, &[]);
+        assert_eq!(judged("10.100.0.0/16").verdict, Verdict::Pass);
+        assert_eq!(
+            judged("10.244.0.0/16").seen,
+            "`10.244.0.0/16` overlaps `10.244.0.0/24` (Pods of node `a`)"
+        );
+        assert_eq!(judged("192.0.2.0/24").seen, "`192.0.2.0/24` has `192.0.2.1` (node `a`)");
+        let route = |text: &str| [Route { range: range(text), device: "eth0".into() }];
+        let by = |text: &str| ranges(&[range("10.100.0.0/16")], &Vec::new(), &[], &route(text)).verdict;
+        assert_eq!((by("10.100.3.0/24"), by("0.0.0.0/0")), (Verdict::Fail, Verdict::Pass));
+        let stays = ranges(&[], &taken, &node, &[]);
+        assert!(
+            stays.verdict == Verdict::Pass && stays.seen.ends_with("Pods have `10.244.0.0/24`"),
+            "{stays:?}"
+        );
+    }
+
+    #[test]
+    fn policies_of_one_cni_are_not_anothers() {
+        assert_eq!(policies(0, &[]).verdict, Verdict::Pass);
+        assert_eq!(policies(3, &[("CiliumNetworkPolicy", "Cilium", 0)]).verdict, Verdict::Pass);
+        let own = policies(3, &[("CiliumNetworkPolicy", "Cilium", 2)]);
+        assert_eq!(own.verdict, Verdict::Warn);
+        assert_eq!(own.seen, "3 NetworkPolicies; 2 CiliumNetworkPolicy of Cilium");
+    }
+}

@@ -1,0 +1,279 @@
+//! `netsurgeon preflight cni` on a cluster whose network can be changed, and on the same one with one thing after the other in the
+//! way.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::objects::define;
+use crate::rig::api::object_path;
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::process::wait_until;
+use crate::serving::{DEADLINE, command, run};
+
+const NODE: &str = "/api/v1/nodes/node-2";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// How long controllers may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Everything that a Pod's controllers and this test ask of it.
+const CONTAINER: &str = r#"{"name": "web", "image": "registry.test/web:1"}"#;
+
+/// Carries checks out; returns the exit status, and each check.
+fn look(cluster: &Cluster, words: &str) -> (i32, Vec<Value>) {
+    let words = format!("preflight cni -o json {words}");
+    let ran = run(&words, command(cluster, &words));
+    let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
+    assert_eq!(shown["of"], "cni");
+    (ran.code, shown["checks"].as_array().expect("checks").clone())
+}
+
+/// One check alone.
+fn only(cluster: &Cluster, name: &str, words: &str) -> Value {
+    let (_, checks) = look(cluster, &format!("--only {name} {words}"));
+    checks.iter().find(|check| check["name"] == name).expect("it is listed").clone()
+}
+
+/// Waits until a check comes out so, for a reason: controllers have their part in what is seen.
+async fn comes_out(cluster: &Cluster, name: &str, verdict: &str, reason: &str) {
+    wait_until("the check comes out so", PATIENCE, async || {
+        let found = only(cluster, name, "");
+        let says = found["seen"].as_str().unwrap_or_default().contains(reason);
+        let has_todo = verdict == "pass" || !found["todo"].as_str().unwrap_or_default().is_empty();
+        if found["verdict"] == verdict && says && has_todo { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_network_can_be_changed_or_it_says_what_is_in_the_way() {
+    let options =
+        ClusterOptions { nodes: 2, controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
+    let cluster = Cluster::start(options).await;
+    with_an_agent(&cluster).await;
+    let keys = async || cluster.etcd.keys("/registry/").await.len();
+    let before = keys().await;
+    let (code, checks) = look(&cluster, "--strict --pod-cidr 10.100.0.0/16");
+    let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
+    assert!(code == 0 && bad.is_empty(), "{bad:?}");
+    assert_eq!(keys().await, before, "nothing was written");
+    let shown = run("", command(&cluster, "preflight cni")).expect(0);
+    println!("{}{}", shown.out, shown.err);
+
+    with_ill_nodes(&cluster).await;
+    with_a_request(&cluster).await;
+    with_other_ranges(&cluster);
+    with_policies(&cluster).await;
+    with_workloads(&cluster).await;
+    with_webhooks(&cluster).await;
+    without_rights(&cluster).await;
+}
+
+/// A DaemonSet of Flannel's, whose Pods no kubelet runs: this says what one would.
+async fn with_an_agent(cluster: &Cluster) {
+    comes_out(cluster, "network", "warn", "no DaemonSet of a known CNI").await;
+    let container = json!({"name": "kube-flannel", "image": "registry.test/flannel:v0.27"});
+    let labels = json!({"app": "flannel"});
+    cluster
+        .api
+        .create(&json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "kube-flannel-ds", "namespace": "kube-system"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"hostNetwork": true, "tolerations": [{"operator": "Exists"}], "containers": [container]}},
+            },
+        }))
+        .await;
+    comes_out(cluster, "network", "fail", "Flannel is ready on 0 of 2 nodes (`kube-system/kube-flannel-ds`)")
+        .await;
+    let pods = "/api/v1/namespaces/kube-system/pods";
+    let made =
+        async || -> Vec<Value> { cluster.api.list(&format!("{pods}?labelSelector=app%3Dflannel")).await };
+    wait_until("each node has a Pod", DEADLINE, async || {
+        let count = made().await.len();
+        if count == 2 { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+    for pod in made().await {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        be_ready(cluster, &format!("{pods}/{name}")).await;
+    }
+    comes_out(cluster, "network", "pass", "Flannel (`registry.test/flannel:v0.27`), on 2 nodes").await;
+}
+
+async fn be_ready(cluster: &Cluster, path: &str) {
+    let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    cluster.api.merge(&format!("{path}/status"), &json!({"status": status})).await;
+}
+
+async fn with_ill_nodes(cluster: &Cluster) {
+    let api = &cluster.api;
+    api.merge(NODE, &json!({"spec": {"unschedulable": true}})).await;
+    comes_out(cluster, "nodes", "warn", "`node-2` (cordoned)").await;
+    api.merge(NODE, &json!({"spec": {"unschedulable": null}})).await;
+    let ready = |value: &str| json!({"status": {"conditions": [{"type": "Ready", "status": value}]}});
+    api.merge(&format!("{NODE}/status"), &ready("Unknown")).await;
+    comes_out(cluster, "nodes", "fail", "1 of 2 are not ready: `node-2`").await;
+    api.merge(&format!("{NODE}/status"), &ready("True")).await;
+    comes_out(cluster, "nodes", "pass", "all 2 are ready").await;
+}
+
+/// A node asks for a certificate, and nobody approves it.
+async fn with_a_request(cluster: &Cluster) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut asked = rcgen::CertificateParams::default();
+    asked.distinguished_name.push(rcgen::DnType::CommonName, "system:node:node-3");
+    asked.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    let pem = asked.serialize_request(&key).expect("a request").pem().expect("PEM");
+    let request = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "node-3"},
+        "spec": {
+            "request": data_encoding::BASE64.encode(pem.as_bytes()), "usages": ["client auth", "digital signature"],
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+        },
+    });
+    cluster.api.create(&request).await;
+    comes_out(cluster, "csrs", "fail", "`node-3` (kubernetes.io/kube-apiserver-client-kubelet)").await;
+    cluster.api.delete(&object_path(&request)).await;
+    comes_out(cluster, "csrs", "pass", "none waits").await;
+}
+
+fn with_other_ranges(cluster: &Cluster) {
+    let taken = |range: &str, whose: &str| {
+        let found = only(cluster, "pod-ranges", &format!("--pod-cidr {range}"));
+        assert_eq!(found["verdict"], "fail", "{found}");
+        assert!(found["seen"].as_str().unwrap().contains(whose), "{found}");
+    };
+    let own = cluster.nodes[0].pod_cidrs()[0].clone();
+    taken(&own, "(Pods of node `node-1`)");
+    taken("10.96.128.0/17", "`10.96.128.0/17` overlaps `10.96.0.0/16` (Services)");
+    taken(&format!("{}/32", cluster.nodes[1].address()), "(node `node-2`)");
+    let stays = only(cluster, "pod-ranges", "");
+    assert!(stays["verdict"] == "pass" && stays["seen"].as_str().unwrap().contains(&own), "{stays}");
+}
+
+async fn with_policies(cluster: &Cluster) {
+    let metadata = json!({"name": "closed", "namespace": "default"});
+    let policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": {"podSelector": {}},
+    });
+    cluster.api.create(&policy).await;
+    comes_out(cluster, "network-policies", "pass", "1 NetworkPolicies").await;
+    define(&cluster.api, "cilium.io", "v2", ("CiliumNetworkPolicy", "ciliumnetworkpolicies"), "Namespaced")
+        .await;
+    cluster
+        .api
+        .create(&json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": metadata}))
+        .await;
+    comes_out(cluster, "network-policies", "warn", "1 NetworkPolicies; 1 CiliumNetworkPolicy of Cilium")
+        .await;
+}
+
+/// A Deployment of one Pod that may not go, a Pod that nobody makes anew, and what adds nodes by itself.
+async fn with_workloads(cluster: &Cluster) {
+    let api = &cluster.api;
+    let (container, labels): (Value, Value) =
+        (serde_json::from_str(CONTAINER).expect("JSON"), json!({"app": "web"}));
+    let spec = json!({"containers": [container], "volumes": [{"name": "scratch", "emptyDir": {}}]});
+    let deployment = |name: &str, replicas: u8| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        })
+    };
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+    });
+    api.create(&deployment("web", 1)).await;
+    api.create(&budget).await;
+    comes_out(cluster, "single-pods", "warn", "1 of 1 have one replica: `default/web`").await;
+    comes_out(cluster, "budgets", "fail", "`default/web` (0 healthy, 1 wanted)").await;
+    comes_out(cluster, "local-storage", "warn", "have an `emptyDir`, which is lost: `default/web-").await;
+    api.merge(&object_path(&deployment("web", 1)), &json!({"spec": {"replicas": 2}})).await;
+    comes_out(cluster, "single-pods", "pass", "all 1 have two replicas").await;
+    let made = async || cluster.api.list(&format!("{PODS}?labelSelector=app%3Dweb")).await;
+    wait_until("there are two", DEADLINE, async || {
+        let count = made().await.len();
+        if count == 2 { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+    for pod in made().await {
+        be_ready(cluster, &format!("{PODS}/{}", pod["metadata"]["name"].as_str().expect("a name"))).await;
+    }
+    comes_out(cluster, "budgets", "pass", "all 1 allow a Pod to go").await;
+
+    api.create(&deployment("cluster-autoscaler", 0)).await;
+    comes_out(cluster, "autoscalers", "warn", "`default/cluster-autoscaler`").await;
+    let container: Value = serde_json::from_str(CONTAINER).expect("JSON");
+    let bare = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "alone", "namespace": "default"},
+        "spec": {"containers": [container]},
+    });
+    api.create(&bare).await;
+    comes_out(cluster, "bare-pods", "warn", "1 have no controller: `default/alone`").await;
+}
+
+/// A webhook that is asked about Pods: about all, about all but those of the CNI, and from the nodes' network.
+async fn with_webhooks(cluster: &Cluster) {
+    let api = &cluster.api;
+    let rule =
+        json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+    let service = json!({"namespace": "default", "name": "policy"});
+    let configuration = |selector: Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "policies"},
+            "webhooks": [{
+                "name": "check.example.com", "rules": [rule], "clientConfig": {"service": service}, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "namespaceSelector": selector,
+                // It is not to be asked about what this test does.
+                "matchConditions": [{"name": "never", "expression": "false"}],
+            }],
+        })
+    };
+    api.create_service("default", "policy", json!({"ports": [{"port": 443}]})).await;
+    let slice = |address: String| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "policy", "namespace": "default", "labels": {"kubernetes.io/service-name": "policy"}},
+            "endpoints": [{"addresses": [address]}], "ports": [{"port": 8443}],
+        })
+    };
+    let on_the_pods_network = slice("10.244.1.9".to_owned());
+    api.create(&on_the_pods_network).await;
+    let everywhere = configuration(json!({}));
+    api.create(&everywhere).await;
+    comes_out(cluster, "pod-webhooks", "fail", "for Pods of the CNI itself to be made: ").await;
+    api.delete(&object_path(&everywhere)).await;
+    let expression =
+        json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]});
+    api.create(&configuration(json!({"matchExpressions": [expression]}))).await;
+    comes_out(cluster, "pod-webhooks", "warn", "webhook `check.example.com`").await;
+    api.delete(&object_path(&on_the_pods_network)).await;
+    api.create(&slice(cluster.nodes[0].address().to_string())).await;
+    comes_out(cluster, "pod-webhooks", "pass", "none must answer over the Pods' network").await;
+}
+
+/// Somebody who may look, and change nothing.
+async fn without_rights(cluster: &Cluster) {
+    let group = "rbac.authorization.k8s.io";
+    let subject = json!({"apiGroup": group, "kind": "User", "name": "nobody"});
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "nobody"}, "subjects": [subject],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:aggregate-to-view"},
+    });
+    cluster.api.create(&binding).await;
+    let words = "preflight cni --only drain-rights";
+    wait_until("the binding is in force", DEADLINE, async || {
+        let mut command = command(cluster, words);
+        command.env("KUBECONFIG", cluster.kubeconfig_as(0, "nobody", None));
+        let refused = run(words, command).expect(3);
+        let expected = "missing: get nodes, list nodes, patch nodes, delete pods, create pods/eviction";
+        if refused.out.contains(expected) { Ok(()) } else { Err(refused.out) }
+    })
+    .await;
+}
