@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::nodes::Route;
 use super::webhooks::Called;
-use super::{Judged, first_few};
+use super::{Judged, first_few, text};
 use crate::ip::ServiceCidr;
 
 /// Names of containers in the DaemonSets of CNIs, as their own manifests have them, and what they are of.
@@ -34,10 +34,6 @@ pub const OWN_POLICIES: [(&str, &str, &str); 5] = [
     ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium"),
     ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", "Antrea"),
 ];
-
-fn text<'v>(object: &'v Value, path: &str) -> &'v str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
 
 /// Whose network it is, by the DaemonSets that have an agent on every node.
 pub fn present(daemon_sets: &[Value]) -> Judged {

@@ -3,11 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Judged, first_few};
-
-fn text<'v>(object: &'v Value, path: &str) -> &'v str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
+use super::{Judged, first_few, text};
 
 fn named(object: &Value) -> String {
     format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Judged, first_few};
+use super::{Judged, first_few, text};
 use crate::wire::Envelope;
 
 /// How Secrets are stored.
@@ -128,8 +128,7 @@ pub fn ssh(open: &[String], asked: usize) -> Judged {
 pub fn images(pods: &[Value], secrets: &BTreeSet<(String, String)>) -> Judged {
     let (mut waiting, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for pod in pods.iter().filter(|pod| is_alive(pod)) {
-        let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let (namespace, name) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
         for (image, reason) in not_pulled(pod) {
             waiting.insert(format!("`{namespace}/{name}` waits for `{image}` ({reason})"));
         }

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::Value;
 
 /// A check, before it is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,6 +234,11 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, todo: &str)
         1 => Judged::pass(seen),
         _ => Judged::fail(seen, todo),
     }
+}
+
+/// Returns a text within an object, as at `/metadata/name`; empty where there is none.
+pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// How many of a list are told.

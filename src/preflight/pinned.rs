@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Judged, first_few};
+use super::{Judged, first_few, text};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -51,8 +51,7 @@ fn owners(service: &Value, fields: &[&str]) -> Vec<String> {
 pub fn judge(services: &[Value], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());
     for service in services {
-        let text = |path: &str| service.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let subject = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        let subject = format!("{}/{}", text(service, "/metadata/namespace"), text(service, "/metadata/name"));
         let Some(by_external_ip) = moves.get(&subject) else { continue };
         let who = pinned_by(service);
         if !who.is_empty() {

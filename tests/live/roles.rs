@@ -15,7 +15,7 @@ pub async fn install(serving: &Serving) {
         serving.cluster.api.create(&object).await;
     }
     let group = "rbac.authorization.k8s.io";
-    for role in ["netsurgeon-lock", "netsurgeon-look"] {
+    for role in ["netsurgeon-lock", "netsurgeon-look", "netsurgeon-cni"] {
         let subject = json!({"apiGroup": group, "kind": "User", "name": role});
         let binding = json!({
             "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role}, "subjects": [subject],
@@ -32,6 +32,15 @@ pub fn by(serving: &Serving, user: &str, group: Option<&str>, words: &str) -> Ru
     run(words, command)
 }
 
+/// Whether everything was seen that a preflight looks at, and the rights are there for what comes next.
+fn had_its_rights(looked: &Run, rights: &str) {
+    for check in looked.json()["checks"].as_array().expect("checks") {
+        let text = check.to_string();
+        assert!(!text.contains("forbidden") && !text.contains("may not"), "{check}");
+        assert!(check["name"] != rights || check["verdict"] == "pass", "{check}");
+    }
+}
+
 #[tokio::test]
 async fn each_does_for_its_commands_and_for_no_others() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
@@ -40,11 +49,8 @@ async fn each_does_for_its_commands_and_for_no_others() {
 
     // The rig's API server has no Pod that tells its flags, and its certificate is as it was.
     let looked = operator(&serving, &format!("preflight renumber --to {NEW_RANGE} -o json"));
-    for check in looked.json()["checks"].as_array().expect("checks") {
-        let text = check.to_string();
-        assert!(!text.contains("forbidden") && !text.contains("may not"), "{check}");
-        assert!(check["name"] != "rights" || check["verdict"] == "pass", "{check}");
-    }
+    had_its_rights(&looked, "rights");
+    had_its_rights(&by(&serving, "netsurgeon-cni", None, "preflight cni -o json"), "drain-rights");
     let probe = serving.probe(&Serving::targets()).await;
     operator(&serving, &serving.apply_words()).expect(6);
     serving.restart_with(NEW_RANGE).await;

@@ -13,7 +13,7 @@ use crate::ip::ServiceCidr;
 use crate::preflight::cni::{OWN_POLICIES, Taken};
 use crate::preflight::selectors::labels;
 use crate::preflight::webhooks::{Admitted, Called, Written, called};
-use crate::preflight::{CNI, Check, Judged, cni, drain};
+use crate::preflight::{CNI, Check, Judged, cni, drain, text};
 
 /// Where CNIs run, by their own manifests and kubeadm's add-ons.
 const HOMES: [&str; 7] = [
@@ -175,8 +175,4 @@ impl Looking<'_> {
         }
         Ok(found)
     }
-}
-
-fn text<'v>(object: &'v Value, path: &str) -> &'v str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
