@@ -23,44 +23,46 @@ const AGENTS: [(&str, &str); 11] = [
     ("ovn-controller", "OVN-Kubernetes"),
     ("cni-server", "Kube-OVN"),
     ("kindnet-cni", "kindnet"),
-    ("azure-cns", "Azure CNI"),
+    ("cns-container", "Azure CNI"),
 ];
 
-/// Policies that one CNI alone understands: API version, kind, and whose they are.
-pub const OWN_POLICIES: [(&str, &str, &str); 5] = [
-    ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico"),
-    ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico"),
-    ("cilium.io/v2", "CiliumNetworkPolicy", "Cilium"),
-    ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium"),
-    ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", "Antrea"),
+/// Policies that not every CNI understands: API version, kind, and whose they are.
+pub const OWN_POLICIES: [(&str, &str, &str); 8] = [
+    ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico's"),
+    ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico's"),
+    ("cilium.io/v2", "CiliumNetworkPolicy", "Cilium's"),
+    ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium's"),
+    ("crd.antrea.io/v1beta1", "NetworkPolicy", "Antrea's"),
+    ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", "Antrea's"),
+    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy", "some CNIs'"),
+    ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy", "some CNIs'"),
 ];
 
 /// Whose network it is, by the DaemonSets that have an agent on every node.
 pub fn present(daemon_sets: &[Value]) -> Judged {
-    let mut found: BTreeMap<&str, String> = BTreeMap::new();
-    let mut short = Vec::new();
+    let (mut found, mut short) = (BTreeMap::<&str, (String, i64)>::new(), Vec::new());
     for daemon_set in daemon_sets {
-        let containers = daemon_set.pointer("/spec/template/spec/containers").and_then(Value::as_array);
-        for container in containers.into_iter().flatten() {
-            let Some((_, whose)) = AGENTS.iter().find(|(name, _)| text(container, "/name") == *name) else {
-                continue;
-            };
+        let Some((whose, image)) = agent(daemon_set) else { continue };
+        let count = |path: &str| daemon_set.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+        let (ready, wanted) = (count("/status/numberReady"), count("/status/desiredNumberScheduled"));
+        if wanted == 0 {
+            // Left behind, or for nodes that are not there.
+            continue;
+        }
+        if ready < wanted {
             let name =
                 format!("{}/{}", text(daemon_set, "/metadata/namespace"), text(daemon_set, "/metadata/name"));
-            let count = |path: &str| daemon_set.pointer(path).and_then(Value::as_i64).unwrap_or_default();
-            let (ready, wanted) = (count("/status/numberReady"), count("/status/desiredNumberScheduled"));
-            if wanted == 0 {
-                // Left behind, or for nodes that are not there.
-                continue;
-            }
-            if ready < wanted {
-                short.push(format!("{whose} is ready on {ready} of {wanted} nodes (`{name}`)"));
-            }
-            let image = text(container, "/image");
-            found.insert(whose, format!("{whose} (`{image}`), on {wanted} nodes"));
+            short.push(format!("{whose} is ready on {ready} of {wanted} nodes (`{name}`)"));
         }
+        // One DaemonSet for each kind of node, as some have them.
+        let (_, nodes) = found.entry(whose).or_insert_with(|| (image.to_string(), 0));
+        *nodes = nodes.saturating_add(wanted);
     }
-    let seen = found.values().cloned().collect::<Vec<_>>().join(", ");
+    let told: Vec<String> = found
+        .iter()
+        .map(|(whose, (image, nodes))| format!("{whose} (`{image}`), on {nodes} nodes"))
+        .collect();
+    let seen = told.join(", ");
     if !short.is_empty() {
         return Judged::fail(
             short.join(", "),
@@ -80,12 +82,25 @@ pub fn present(daemon_sets: &[Value]) -> Judged {
     }
 }
 
+/// Whose agent a DaemonSet runs, and its image.
+fn agent(daemon_set: &Value) -> Option<(&'static str, &str)> {
+    let containers = daemon_set.pointer("/spec/template/spec/containers").and_then(Value::as_array)?;
+    let known = |container| {
+        let name = text(container, "/name");
+        AGENTS.iter().find(|(agent, _)| name == *agent).map(|(_, whose)| (*whose, text(container, "/image")))
+    };
+    let mut agents = containers.iter().filter_map(known);
+    let (whose, image) = agents.next()?;
+    // Calico's policies on Flannel's network are one CNI, in one DaemonSet.
+    Some((if agents.any(|(other, _)| other != whose) { "Canal" } else { whose }, image))
+}
+
 /// Policies that are enforced now, by kind; `own`: those of one CNI alone, and whose they are.
 pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()
         .filter(|(.., count)| *count > 0)
-        .map(|(kind, whose, count)| format!("{count} {kind} of {whose}"))
+        .map(|(kind, whose, count)| format!("{count} {kind}, {whose}"))
         .collect();
     if !own.is_empty() {
         return Judged::warn(
@@ -125,7 +140,9 @@ pub fn ranges(
     }
     let todo = "choose another range: during the change both networks are there, and routes to one lead nobody to the other";
     let mut met = Vec::new();
-    for range in new {
+    for (index, range) in new.iter().enumerate() {
+        let others = new.iter().skip(index.saturating_add(1)).filter(|other| other.overlaps(range));
+        met.extend(others.map(|other| format!("`{range}` overlaps `{other}`, which is asked for as well")));
         let overlapping = taken.iter().filter(|(_, other)| other.overlaps(range));
         met.extend(overlapping.map(|(who, other)| format!("`{range}` overlaps `{other}` ({who})")));
         let inside = addresses.iter().filter(|(_, address)| range.contains(*address));
@@ -151,18 +168,18 @@ pub fn webhooks(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, 
         let is_on_host = webhook.service.as_ref().is_some_and(|service| on_the_host.contains(service));
         webhook.is_needed() && webhook.service.is_some() && !is_on_host
     };
-    let names = |list: &[Called]| -> Vec<String> {
-        list.iter().filter(is_over_it).map(|webhook| webhook.name.clone()).collect()
-    };
-    let (own, all) = (names(own), names(all));
+    let told = |list: &[Called]| list.iter().filter(is_over_it).map(Called::told).collect::<Vec<String>>();
+    // Conditions may leave those Pods out, which is not seen here.
+    let sure: Vec<Called> = own.iter().filter(|webhook| !webhook.has_conditions).cloned().collect();
+    let (own, all) = (told(&sure), told(all));
     if !own.is_empty() {
         return Judged::fail(
             format!(
-                "must answer, over the Pods' network, for Pods of the CNI itself to be made: {}",
+                "must answer, over the Pods' network, for Pods of a CNI itself to be made: {}",
                 first_few(&own)
             ),
-            "leave the CNI's namespace out (`namespaceSelector`), or set `failurePolicy: Ignore` for the time of the change: while no network is \
-             there, neither can come up",
+            "leave the namespaces of both CNIs out (`namespaceSelector`), or set `failurePolicy: Ignore` for the time of the change: while \
+             there is no network, neither can come up",
         );
     }
     if all.is_empty() {
@@ -194,6 +211,12 @@ mod tests {
         assert_eq!(present(&[daemon_set("cilium-agent", 2)]), Judged::pass("Cilium (`x:1`), on 2 nodes"));
         assert_eq!(present(&[daemon_set("cilium-agent", 1)]).verdict, Verdict::Fail);
         assert_eq!(present(&[daemon_set("fluentd", 1)]).verdict, Verdict::Warn);
+        let mut canal = daemon_set("calico-node", 2);
+        let flannel = json!({"name": "kube-flannel", "image": "y:2"});
+        canal["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(flannel);
+        assert_eq!(present(&[canal]), Judged::pass("Canal (`x:1`), on 2 nodes"));
+        let by_architecture = present(&[daemon_set("kube-flannel", 2), daemon_set("kube-flannel", 2)]);
+        assert_eq!(by_architecture, Judged::pass("Flannel (`x:1`), on 4 nodes"));
         let two = present(&[daemon_set("weave", 2), daemon_set("calico-node", 2)]);
         assert_eq!(two.verdict, Verdict::Warn);
         assert!(two.seen.starts_with("Calico (`x:1`), on 2 nodes, Weave"), "{two:?}");
@@ -211,6 +234,8 @@ mod tests {
             "`10.244.0.0/16` overlaps `10.244.0.0/24` (Pods of node `a`)"
         );
         assert_eq!(judged("192.0.2.0/24").seen, "`192.0.2.0/24` has `192.0.2.1` (node `a`)");
+        let both = ranges(&[range("10.100.0.0/16"), range("10.100.3.0/24")], &Vec::new(), &[], &[]);
+        assert_eq!(both.seen, "`10.100.0.0/16` overlaps `10.100.3.0/24`, which is asked for as well");
         let route = |text: &str| [Route { range: range(text), device: "eth0".into() }];
         let by = |text: &str| ranges(&[range("10.100.0.0/16")], &Vec::new(), &[], &route(text)).verdict;
         assert_eq!((by("10.100.3.0/24"), by("0.0.0.0/0")), (Verdict::Fail, Verdict::Pass));
@@ -224,9 +249,9 @@ mod tests {
     #[test]
     fn policies_of_one_cni_are_not_anothers() {
         assert_eq!(policies(0, &[]).verdict, Verdict::Pass);
-        assert_eq!(policies(3, &[("CiliumNetworkPolicy", "Cilium", 0)]).verdict, Verdict::Pass);
-        let own = policies(3, &[("CiliumNetworkPolicy", "Cilium", 2)]);
+        assert_eq!(policies(3, &[("CiliumNetworkPolicy", "Cilium's", 0)]).verdict, Verdict::Pass);
+        let own = policies(3, &[("CiliumNetworkPolicy", "Cilium's", 2)]);
         assert_eq!(own.verdict, Verdict::Warn);
-        assert_eq!(own.seen, "3 NetworkPolicies; 2 CiliumNetworkPolicy of Cilium");
+        assert_eq!(own.seen, "3 NetworkPolicies; 2 CiliumNetworkPolicy, Cilium's");
     }
 }

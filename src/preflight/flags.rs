@@ -22,10 +22,11 @@ pub struct ServerFlags {
 const EDITED: [&str; 4] =
     ["/services", "/namespaces", "networking.k8s.io/ipaddresses", "networking.k8s.io/servicecidrs"];
 /// What is read beside that.
-const READ: [&str; 8] = [
+const READ: [&str; 9] = [
     "/nodes",
     "/pods",
     "/configmaps",
+    "/secrets",
     "apps/daemonsets",
     "admissionregistration.k8s.io/mutatingwebhookconfigurations",
     "admissionregistration.k8s.io/validatingwebhookconfigurations",

@@ -83,8 +83,13 @@ impl Somebody {
 
 /// What is asked whether they may: verb, API group and resource. Who may do one of these can undo a move, or read what a
 /// snapshot has.
-pub const POWERS: [(&str, (&str, &str)); 3] =
-    [("update", ("", "services")), ("create", ("", "pods")), ("get", ("", "secrets"))];
+pub const POWERS: [(&str, (&str, &str)); 5] = [
+    ("update", ("", "services")),
+    ("patch", ("", "services")),
+    ("create", ("", "pods")),
+    ("get", ("", "secrets")),
+    ("list", ("", "secrets")),
+];
 
 /// Judges who may do what, in words as in `update services`.
 pub fn authorization(may: &[(Somebody, String)]) -> Judged {
@@ -103,9 +108,7 @@ pub fn authorization(may: &[(Somebody, String)]) -> Judged {
             seen,
             "have every API server decide: `--authorization-mode=Node,RBAC`, not `AlwaysAllow`",
         ),
-        Somebody::Anonymous => {
-            Judged::fail(seen, format!("take that binding away, or set `--anonymous-auth=false`; {bindings}"))
-        }
+        Somebody::Anonymous => Judged::fail(seen, format!("take that binding away; {bindings}")),
         Somebody::EveryPod | Somebody::Everybody => {
             Judged::warn(seen, format!("bind those who need it by their own names; {bindings}"))
         }
@@ -119,8 +122,8 @@ pub fn ssh(open: &[String], asked: usize) -> Judged {
     }
     Judged::warn(
         format!("{} of {asked} answer at port 22: {}", open.len(), first_few(open)),
-        "switch it off, or close the port to all but a bastion: nothing that netsurgeon does needs it, and what runs on a node runs as a \
-         Pod (`kubectl debug node/NAME`)",
+        "close the port to all but a bastion, and keep a way in for the hosts of the control plane, where certificates and flags are \
+         changed; on other nodes `kubectl debug node/NAME` does while the API answers",
     )
 }
 

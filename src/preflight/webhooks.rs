@@ -30,7 +30,7 @@ pub struct Called {
 }
 
 /// Kinds of objects that API servers admit in a move, and when a network is changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admitted {
     /// Those that move and may be updated meanwhile, shadows, and sentinels of barriers.
     Service,
@@ -45,6 +45,14 @@ pub enum Admitted {
 }
 
 impl Admitted {
+    /// What is done with it, as rules have it. Pods are made: what runs already is not changed.
+    fn operations(self) -> &'static [&'static str] {
+        match self {
+            Self::Pod => &["CREATE", "*"],
+            _ => &["CREATE", "UPDATE", "DELETE", "*"],
+        }
+    }
+
     /// In words, its API group, its versions, and its resource.
     fn names(self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
         let networking = "networking.k8s.io";
@@ -62,7 +70,7 @@ impl Admitted {
 }
 
 /// An object that is admitted in a move, as far as rules and selectors look at it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
     kind: Admitted,
     /// The labels of its Namespace; `None` for one that is the cluster's.
@@ -92,7 +100,7 @@ impl Written {
         has("apiGroups", &[group, "*"])
             && (is_of_version || has("apiVersions", &["*"]))
             && has("resources", &[resource, &format!("{resource}/*"), "*", "*/*"])
-            && has("operations", &["CREATE", "UPDATE", "DELETE", "*"])
+            && has("operations", self.kind.operations())
             && [None, Some("*"), Some(scope)].contains(&rule.get("scope").and_then(Value::as_str))
     }
 
@@ -156,7 +164,7 @@ impl Called {
     }
 
     /// Its name, and what it is asked about.
-    fn told(&self) -> String {
+    pub fn told(&self) -> String {
         let asked = self.asked.iter().copied().collect::<Vec<_>>().join(" and ");
         let conditions = if self.has_conditions { ", its `matchConditions` are not evaluated" } else { "" };
         format!("{} (on {asked}{conditions})", self.name)

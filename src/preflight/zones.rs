@@ -32,7 +32,8 @@ pub fn zones(members: &[Member], nodes: &[Value]) -> Judged {
     }
     let seen = format!("of {} members that vote: {}", voting.len(), seen.join(", "));
     let quorum = voting.len().checked_div(2).unwrap_or_default().saturating_add(1);
-    let most = counts.values().copied().max().unwrap_or_default();
+    // Those of whom it is not known may be in the largest one.
+    let most = counts.values().copied().max().unwrap_or_default().saturating_add(unknown);
     if voting.len().saturating_sub(most) >= quorum {
         return Judged::pass(seen);
     }
@@ -99,7 +100,8 @@ mod tests {
         assert_eq!(none.verdict, Verdict::Pass);
         assert_eq!(none.seen, "of 3 members that vote, no Node says its zone");
         let some = judged(&[Some("a"), None, None]);
-        assert_eq!(some.verdict, Verdict::Pass);
-        assert!(some.seen.ends_with("1 in `a`, 2 on no Node that says its zone"), "{some:?}");
+        assert_eq!(some.verdict, Verdict::Warn, "all may be in `a`");
+        assert!(some.seen.contains("1 in `a`, 2 on no Node that says its zone; without"), "{some:?}");
+        assert_eq!(judged(&[Some("a"), Some("b"), None]).verdict, Verdict::Warn);
     }
 }

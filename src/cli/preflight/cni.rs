@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::str::FromStr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::CniArgs;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
+use crate::cli::controlplane::{API_SERVER, CONTROLLER_MANAGER, flags_in_pods};
 use crate::cluster::Collection;
 use crate::ip::ServiceCidr;
 use crate::preflight::cni::{OWN_POLICIES, Taken};
-use crate::preflight::selectors::labels;
+use crate::preflight::selectors::{Labels, labels};
 use crate::preflight::webhooks::{Admitted, Called, Written, called};
 use crate::preflight::{CNI, Check, Judged, cni, drain, text};
 
@@ -40,7 +42,6 @@ const RIGHTS: &[(&[&str], (&str, &str))] = &[
 struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
-    pods: OnceCell<Read<Vec<Value>>>,
     nodes: OnceCell<Read<Vec<Value>>>,
 }
 
@@ -49,7 +50,6 @@ pub(super) async fn look(args: &CniArgs) -> Vec<Check> {
     let looking = Looking {
         read: Reading::begin(&args.etcd, &args.kube).await,
         pod_cidr: &args.pod_cidr,
-        pods: OnceCell::new(),
         nodes: OnceCell::new(),
     };
     carry_out(CNI, &args.asked, async |name| looking.judge(name).await).await
@@ -67,9 +67,14 @@ impl Looking<'_> {
             "network" => Ok(cni::present(&list("apps/v1", "DaemonSet").await?)),
             "pod-ranges" => self.ranges().await,
             "network-policies" => self.policies().await,
-            "budgets" => Ok(drain::budgets(&list("policy/v1", "PodDisruptionBudget").await?)),
-            "bare-pods" => Ok(drain::bare(self.pods().await?)),
-            "local-storage" => Ok(drain::local(self.pods().await?, &list("v1", "PersistentVolume").await?)),
+            "budgets" => {
+                let found = list("policy/v1", "PodDisruptionBudget").await?;
+                Ok(drain::budgets(&found, self.read.pods().await?))
+            }
+            "bare-pods" => Ok(drain::bare(self.read.pods().await?)),
+            "local-storage" => {
+                Ok(drain::local(self.read.pods().await?, &list("v1", "PersistentVolume").await?))
+            }
             "single-pods" => {
                 let mut found = list("apps/v1", "Deployment").await?;
                 found.extend(list("apps/v1", "StatefulSet").await?);
@@ -86,44 +91,62 @@ impl Looking<'_> {
         }
     }
 
-    async fn pods(&self) -> Read<&Vec<Value>> {
-        let read = async || self.read.list("v1", "Pod").await;
-        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
-    }
-
     async fn nodes(&self) -> Read<&Vec<Value>> {
         let read = async || self.read.list("v1", "Node").await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The ranges of Pods and Services, and the addresses of nodes, against the new one.
+    /// The ranges and addresses of Pods and Services, and those of nodes, against the new one.
     async fn ranges(&self) -> Read<Judged> {
-        let mut taken: Taken = Vec::new();
+        let mut taken = self.flags().await?;
         for node in self.nodes().await? {
-            let name = text(node, "/metadata/name");
-            let found = node.pointer("/spec/podCIDRs").and_then(Value::as_array).into_iter().flatten();
-            let found = found.filter_map(|range| range.as_str()?.parse().ok());
-            taken.extend(found.map(|range| (format!("Pods of node `{name}`"), range)));
+            let whose = format!("Pods of node `{}`", text(node, "/metadata/name"));
+            taken.extend(parsed(node, "/spec/podCIDRs").map(|range| (whose.clone(), range)));
         }
         for version in ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"] {
             let cluster = self.read.cluster()?;
             if cluster.serves(&Collection::new(version, "ServiceCIDR", None)).await.map_err(unread)? {
-                for object in self.read.list(version, "ServiceCIDR").await? {
-                    let found = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
-                    let found = found.filter_map(|range| range.as_str()?.parse().ok());
-                    taken.extend(found.map(|range| ("Services".to_string(), range)));
-                }
+                let found = self.read.list(version, "ServiceCIDR").await?;
+                let found = found.iter().flat_map(|object| parsed(object, "/spec/cidrs"));
+                taken.extend(found.map(|range| ("Services".to_string(), range)));
                 break;
             }
         }
-        let nodes = self.read.cluster()?.nodes().await.map_err(unread)?;
-        let addresses: Vec<(String, IpAddr)> = nodes
-            .into_iter()
-            .flat_map(|node| {
-                node.internal_ips.into_iter().map(move |ip| (format!("node `{}`", node.name), ip))
-            })
-            .collect();
+        let named = |kind: &str, object: &Value| {
+            format!("{kind} `{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+        };
+        let mut addresses: Vec<(String, IpAddr)> = Vec::new();
+        for node in self.read.cluster()?.nodes().await.map_err(unread)? {
+            addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
+        }
+        for service in self.read.list("v1", "Service").await? {
+            let found = parsed(&service, "/spec/clusterIPs");
+            addresses.extend(found.map(|address| (named("Service", &service), address)));
+        }
+        for pod in self.read.pods().await? {
+            let found = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
+            let found = found.filter_map(|one| text(one, "/ip").parse().ok());
+            addresses.extend(found.map(|address| (named("Pod", pod), address)));
+        }
         Ok(cni::ranges(self.pod_cidr, &taken, &addresses, &own_routes()?))
+    }
+
+    /// The ranges that are told to API servers and controller managers, as their Pods have them.
+    async fn flags(&self) -> Read<Taken> {
+        let told = [
+            (API_SERVER, "service-cluster-ip-range", "Services"),
+            (CONTROLLER_MANAGER, "cluster-cidr", "Pods"),
+        ];
+        let mut taken = Taken::new();
+        for (component, flag, whose) in told {
+            let found = flags_in_pods(self.read.cluster()?, component, &[flag]).await;
+            for (at, flags) in found.map_err(|failure| unread(format!("{:#}", failure.error)))? {
+                let ranges = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');
+                let ranges = ranges.filter_map(|range| range.trim().parse().ok());
+                taken.extend(ranges.map(|range| (format!("{whose}: `--{flag}` of {at}"), range)));
+            }
+        }
+        Ok(taken)
     }
 
     async fn policies(&self) -> Read<Judged> {
@@ -140,20 +163,26 @@ impl Looking<'_> {
     /// Webhooks that are asked about Pods: those of the CNI, and all.
     async fn webhooks(&self) -> Read<Judged> {
         let namespaces = self.read.list("v1", "Namespace").await?;
-        let namespaces: BTreeMap<String, _> =
-            namespaces.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))).collect();
-        let is_home = |pod: &&Value| HOMES.contains(&text(pod, "/metadata/namespace"));
-        let pods = self.pods().await?;
+        let named =
+            |name: &str| Labels::from([("kubernetes.io/metadata.name".to_string(), name.to_string())]);
+        let mut of: BTreeMap<String, Labels> =
+            HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
+        of.extend(namespaces.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))));
+        let namespaces = of;
         let admitted = |pod: &Value| Written::of(Admitted::Pod, pod, &namespaces);
-        let own: Vec<Written> = pods.iter().filter(is_home).filter_map(admitted).collect();
-        let all: Vec<Written> = pods.iter().filter_map(admitted).collect();
+        let all: BTreeSet<Written> = self.read.pods().await?.iter().filter_map(admitted).collect();
+        let all: Vec<Written> = all.into_iter().collect();
+        // The one to come has no Pods yet, and perhaps no namespace.
+        let own: Vec<Written> =
+            HOMES.iter().filter_map(|home| admitted(&json!({"metadata": {"namespace": home}}))).collect();
         let (mut of_own, mut of_all) = (Vec::new(), Vec::new());
         for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
             let found = self.read.list("admissionregistration.k8s.io/v1", kind).await?;
             of_own.extend(called(kind, &found, &own));
             of_all.extend(called(kind, &found, &all));
         }
-        let on_the_host = self.on_the_host(&of_all).await?;
+        let both: Vec<Called> = of_own.iter().chain(&of_all).cloned().collect();
+        let on_the_host = self.on_the_host(&both).await?;
         Ok(cni::webhooks(&of_own, &of_all, &on_the_host))
     }
 
@@ -164,7 +193,9 @@ impl Looking<'_> {
         let of_nodes: BTreeSet<String> =
             nodes.iter().flat_map(|node| &node.internal_ips).map(ToString::to_string).collect();
         let mut found = BTreeSet::new();
-        for (namespace, name) in webhooks.iter().filter_map(|webhook| webhook.service.clone()) {
+        let needed = webhooks.iter().filter(|webhook| webhook.is_needed());
+        let services: BTreeSet<(String, String)> = needed.filter_map(|one| one.service.clone()).collect();
+        for (namespace, name) in services {
             let slices = cluster.slices(&namespace, &name).await.map_err(unread)?;
             let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array()).flatten();
             let addresses = endpoints.filter_map(|one| one.get("addresses")?.as_array()).flatten();
@@ -175,4 +206,10 @@ impl Looking<'_> {
         }
         Ok(found)
     }
+}
+
+/// The texts in a list of an object that can be read as something.
+fn parsed<T: FromStr>(object: &Value, path: &str) -> impl Iterator<Item = T> {
+    let list = object.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|text| text.as_str()?.parse().ok())
 }

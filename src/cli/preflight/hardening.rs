@@ -6,10 +6,13 @@ use std::ops::ControlFlow;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
-use super::reading::{AT_ONCE, Read, Reading, unread};
+use super::reading::{Read, Reading, unread};
 use crate::preflight::hardening::{self, POWERS, Secrets, Somebody};
 use crate::preflight::{Judged, zones};
 use crate::store::{KeyRange, ReadStore as _, Record};
+
+/// Nodes that are connected to at once: where a firewall drops what comes, each takes its time to the end.
+const CONNECTIONS: usize = 1024;
 
 impl Reading {
     pub(super) async fn zones(&self) -> Read<Judged> {
@@ -42,12 +45,12 @@ impl Reading {
             let address = node.speaks_ssh().await?;
             Some(format!("`{}` ({address})", node.name))
         });
-        let open: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let open: Vec<_> = stream::iter(asked).buffered(CONNECTIONS).collect().await;
         Ok(hardening::ssh(&open.into_iter().flatten().collect::<Vec<_>>(), nodes.len()))
     }
 
     pub(super) async fn images(&self) -> Read<Judged> {
-        let pods = self.list("v1", "Pod").await?;
+        let pods = self.pods().await?;
         let mut secrets = BTreeSet::new();
         self.each_secret(|record| {
             let key = String::from_utf8_lossy(record.key);
@@ -57,7 +60,7 @@ impl Reading {
             }
         })
         .await?;
-        Ok(hardening::images(&pods, &secrets))
+        Ok(hardening::images(pods, &secrets))
     }
 
     /// Goes through the Secrets as they are stored: no right to read them is needed, and none is opened.

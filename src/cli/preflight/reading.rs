@@ -36,6 +36,7 @@ pub(super) struct Reading {
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
+    pods: OnceCell<Read<Vec<Value>>>,
 }
 
 /// Carries checks out side by side, each within its time.
@@ -76,6 +77,7 @@ impl Reading {
             members: OnceCell::new(),
             servers: OnceCell::new(),
             met: OnceCell::new(),
+            pods: OnceCell::new(),
         };
         reading.of_one_cluster().await;
         reading.explain().await;
@@ -180,6 +182,11 @@ impl Reading {
             format!("missing: {}", missing.join(", ")),
             "take another kubeconfig, as on a control-plane host, or ask for these rights",
         ))
+    }
+
+    pub(super) async fn pods(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Pod").await;
+        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     pub(super) async fn gitops(&self) -> Read<Judged> {

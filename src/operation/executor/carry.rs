@@ -178,7 +178,8 @@ impl Carrier<'_> {
         self.make_sure_of_guards().await?;
         let back = outcome == State::UndoDone;
         for _ in 0..MOST_ATTEMPTS {
-            match self.world.external(external, back).await.map_err(|error| self.given_up(error))? {
+            let answer = self.world.external(external, back).await.map_err(|error| self.given_up(error));
+            match self.unless_lost(answer).await? {
                 Answer::Confirmed => return self.note(step, outcome, None).await,
                 Answer::Open => {
                     let External { name, what, why, undo, .. } = external.clone();

@@ -48,12 +48,13 @@ impl LiveWorld<'_> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
+            // A look may put copies of endpoints in step, and a barrier makes a Service: not without the lock.
+            self.look_at_guards().await?;
             let seen = match self.look(wait).await {
                 Ok(()) => break,
                 Err(NotYet::Never(error)) => return Err(error),
                 Err(NotYet::Seen(seen)) => seen,
             };
-            self.look_at_guards().await?;
             let deadline = self.options.deadline;
             if begun.elapsed().saturating_add(pause) >= deadline {
                 let (seconds, until) = (deadline.as_secs(), &wait.until);
@@ -63,7 +64,11 @@ impl LiveWorld<'_> {
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
         // The nodes come last: what they have applied must include what was looked at.
-        if wait.name == word::BARRIER { self.barrier().await } else { Ok(()) }
+        if wait.name == word::BARRIER {
+            self.look_at_guards().await?;
+            self.barrier().await?;
+        }
+        Ok(())
     }
 
     /// Whoever has the lock now may have undone what is waited for.

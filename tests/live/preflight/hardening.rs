@@ -76,7 +76,11 @@ async fn with_powers(serving: &Serving) {
     };
     bind("everybody", "system:authenticated").await;
     becomes("warn").await;
-    warns(serving, "authorization", "may create pods, get secrets, update services");
+    warns(
+        serving,
+        "authorization",
+        "may create pods, get secrets, list secrets, patch services, update services",
+    );
     bind("anonymous", "system:unauthenticated").await;
     becomes("fail").await;
     fails(serving, "authorization", "whoever has no credentials (`system:anonymous`) may create pods");
