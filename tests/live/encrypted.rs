@@ -76,7 +76,7 @@ async fn refused(serving: &Serving, files: &Workspace) {
         };
         run(&words, command).expect(1).err
     };
-    let before = serving.cluster.etcd.keys("/registry/services/").await;
+    let before = serving.cluster.etcd.keys("/registry/services/specs/").await;
     let other_secret = with(Some(&configuration(&[("one", 2)])));
     assert!(other_secret.contains("its key `one` does not open"), "{other_secret}");
     let without = with(None);
@@ -117,5 +117,5 @@ async fn refused(serving: &Serving, files: &Workspace) {
     let encrypted = serving.netsurgeon(&looked).expect(0);
     assert!(encrypted.out.contains("all 1 are encrypted"), "{}", encrypted.out);
     assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
-    assert_eq!(serving.cluster.etcd.keys("/registry/services/").await, before);
+    assert_eq!(serving.cluster.etcd.keys("/registry/services/specs/").await, before);
 }
