@@ -25,7 +25,8 @@ pub struct Node {
 }
 
 impl Node {
-    fn of(object: &Value) -> Self {
+    /// Reads a node from its object, as the API has it.
+    pub fn of(object: &Value) -> Self {
         let text = |value: &Value, name: &str| {
             value.get(name).and_then(Value::as_str).unwrap_or_default().to_string()
         };

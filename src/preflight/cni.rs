@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::nodes::Route;
 use super::webhooks::Called;
-use super::{Judged, first_few, text};
+use super::{Judged, first_few, subject, text};
 use crate::ip::ServiceCidr;
 
 /// Names of containers in the DaemonSets of CNIs, as their own manifests have them, and what they are of.
@@ -50,9 +50,7 @@ pub fn present(daemon_sets: &[Value]) -> Judged {
             continue;
         }
         if ready < wanted {
-            let name =
-                format!("{}/{}", text(daemon_set, "/metadata/namespace"), text(daemon_set, "/metadata/name"));
-            short.push(format!("{whose} is ready on {ready} of {wanted} nodes (`{name}`)"));
+            short.push(format!("{whose} is ready on {ready} of {wanted} nodes ({})", subject(daemon_set)));
         }
         // One DaemonSet for each kind of node, as some have them.
         let (_, nodes) = found.entry(whose).or_insert_with(|| (image.to_string(), 0));

@@ -6,11 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::selectors::{labels, selects};
-use super::{Judged, first_few, text};
-
-fn named(object: &Value) -> String {
-    format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
-}
+use super::{Judged, first_few, is_alive, subject, text};
 
 /// Every Node must be ready, and without troubles of its own.
 pub fn nodes(nodes: &[Value]) -> Judged {
@@ -81,7 +77,7 @@ pub fn budgets(budgets: &[Value], pods: &[Value]) -> Judged {
         };
         let its: Vec<(usize, &Value)> = budgets.iter().enumerate().filter(is_its).collect();
         if its.len() > 1 {
-            blocking.push(format!("Pod {} has {} budgets, and cannot be evicted", named(pod), its.len()));
+            blocking.push(format!("Pod {} has {} budgets, and cannot be evicted", subject(pod), its.len()));
         }
         for (index, _) in its {
             held.entry(index).or_default().push(pod);
@@ -90,7 +86,7 @@ pub fn budgets(budgets: &[Value], pods: &[Value]) -> Judged {
     let count = held.len();
     for (index, pods) in held {
         let Some(budget) = budgets.get(index) else { continue };
-        blocking.extend(blocks(budget, &pods).map(|why| format!("{} ({why})", named(budget))));
+        blocking.extend(blocks(budget, &pods).map(|why| format!("{} ({why})", subject(budget))));
     }
     if blocking.is_empty() {
         return Judged::pass(format!("all {count} that have Pods allow one to go"));
@@ -128,10 +124,6 @@ fn is_drained(pod: &Value) -> bool {
     is_alive(pod) && !matches!(controller(pod), Some("DaemonSet" | "Node"))
 }
 
-fn is_alive(pod: &Value) -> bool {
-    !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
-}
-
 /// The kind of the controller that would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
 fn controller(pod: &Value) -> Option<&str> {
     if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some() {
@@ -145,7 +137,7 @@ fn controller(pod: &Value) -> Option<&str> {
 /// Pods that nobody makes anew.
 pub fn bare(pods: &[Value]) -> Judged {
     let is_bare = |pod: &&Value| is_alive(pod) && controller(pod).is_none();
-    let found: Vec<String> = pods.iter().filter(is_bare).map(named).collect();
+    let found: Vec<String> = pods.iter().filter(is_bare).map(subject).collect();
     if found.is_empty() {
         return Judged::pass("every Pod has a controller that makes it anew");
     }
@@ -167,7 +159,7 @@ pub fn local(pods: &[Value], volumes: &[Value]) -> Judged {
         ["local", "hostPath"].into_iter().any(|kind| spec.and_then(|spec| spec.get(kind)).is_some())
             && text(volume, "/status/phase") == "Bound"
     };
-    let pods: Vec<String> = pods.iter().filter(keeps).map(named).collect();
+    let pods: Vec<String> = pods.iter().filter(keeps).map(subject).collect();
     let volume = |volume: &Value| format!("`{}`", text(volume, "/metadata/name"));
     let bound: Vec<String> = volumes.iter().filter(is_local).map(volume).collect();
     let (mut seen, mut todo) = (Vec::new(), Vec::new());
@@ -189,7 +181,7 @@ pub fn local(pods: &[Value], volumes: &[Value]) -> Judged {
 pub fn single(workloads: &[Value]) -> Judged {
     let is_single =
         |one: &&Value| one.pointer("/spec/replicas").and_then(Value::as_i64).is_none_or(|count| count == 1);
-    let found: Vec<String> = workloads.iter().filter(is_single).map(named).collect();
+    let found: Vec<String> = workloads.iter().filter(is_single).map(subject).collect();
     if found.is_empty() {
         return Judged::pass(format!("all {} have two replicas or more, or none", workloads.len()));
     }
@@ -205,7 +197,7 @@ pub fn autoscalers(deployments: &[Value], has_karpenter: bool) -> Judged {
         let runs = deployment.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0);
         runs && text(deployment, "/metadata/name").contains("cluster-autoscaler")
     };
-    let mut found: Vec<String> = deployments.iter().filter(is_one).map(named).collect();
+    let mut found: Vec<String> = deployments.iter().filter(is_one).map(subject).collect();
     if has_karpenter {
         found.push("Karpenter".to_string());
     }

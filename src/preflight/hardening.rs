@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Judged, first_few, text};
+use super::{Judged, first_few, is_alive, text};
 use crate::wire::Envelope;
 
 /// How Secrets are stored.
@@ -151,10 +151,6 @@ pub fn images(pods: &[Value], secrets: &BTreeSet<(String, String)>) -> Judged {
         "see that the registry answers and that the Pod's `imagePullSecrets` have credentials for it: `kubectl create secret \
          docker-registry`",
     )
-}
-
-fn is_alive(pod: &Value) -> bool {
-    !matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
 }
 
 /// Images that a kubelet does not get, and what it says (`pkg/kubelet/images/types.go`, v1.36.3, and

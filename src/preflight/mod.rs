@@ -241,6 +241,16 @@ pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Returns namespace and name of an object, in words.
+pub fn subject(object: &Value) -> String {
+    format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+/// Whether a Pod has not come to its end.
+fn is_alive(pod: &Value) -> bool {
+    !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
 /// How many of a list are told.
 const FEW: usize = 3;
 

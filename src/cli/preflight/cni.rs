@@ -5,17 +5,16 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use super::CniArgs;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
-use crate::cli::controlplane::{API_SERVER, CONTROLLER_MANAGER, flags_in_pods};
-use crate::cluster::Collection;
+use crate::cli::controlplane::{API_SERVER, CONTROLLER_MANAGER};
+use crate::cluster::Node;
 use crate::ip::ServiceCidr;
 use crate::preflight::cni::{OWN_POLICIES, Taken};
 use crate::preflight::selectors::{Labels, labels};
 use crate::preflight::webhooks::{Admitted, Called, Written, called};
-use crate::preflight::{CNI, Check, Judged, cni, drain, text};
+use crate::preflight::{CNI, Check, Judged, cni, drain, subject, text};
 
 /// Where CNIs run, by their own manifests and kubeadm's add-ons.
 const HOMES: [&str; 7] = [
@@ -42,16 +41,11 @@ const RIGHTS: &[(&[&str], (&str, &str))] = &[
 struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
-    nodes: OnceCell<Read<Vec<Value>>>,
 }
 
 /// Carries the checks out.
 pub(super) async fn look(args: &CniArgs) -> Vec<Check> {
-    let looking = Looking {
-        read: Reading::begin(&args.etcd, &args.kube).await,
-        pod_cidr: &args.pod_cidr,
-        nodes: OnceCell::new(),
-    };
+    let looking = Looking { read: Reading::begin(&args.etcd, &args.kube).await, pod_cidr: &args.pod_cidr };
     carry_out(CNI, &args.asked, async |name| looking.judge(name).await).await
 }
 
@@ -59,7 +53,7 @@ impl Looking<'_> {
     async fn judge(&self, name: &str) -> Read<Judged> {
         let list = async |api_version, kind| self.read.list(api_version, kind).await;
         match name {
-            "nodes" => Ok(drain::nodes(self.nodes().await?)),
+            "nodes" => Ok(drain::nodes(self.read.nodes().await?)),
             "csrs" => {
                 let found = list("certificates.k8s.io/v1", "CertificateSigningRequest").await?;
                 Ok(drain::requests(&found))
@@ -91,42 +85,32 @@ impl Looking<'_> {
         }
     }
 
-    async fn nodes(&self) -> Read<&Vec<Value>> {
-        let read = async || self.read.list("v1", "Node").await;
-        self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
-    }
-
     /// The ranges and addresses of Pods and Services, and those of nodes, against the new one.
     async fn ranges(&self) -> Read<Judged> {
         let mut taken = self.flags().await?;
-        for node in self.nodes().await? {
+        for node in self.read.nodes().await? {
             let whose = format!("Pods of node `{}`", text(node, "/metadata/name"));
             taken.extend(parsed(node, "/spec/podCIDRs").map(|range| (whose.clone(), range)));
         }
         for version in ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"] {
-            let cluster = self.read.cluster()?;
-            if cluster.serves(&Collection::new(version, "ServiceCIDR", None)).await.map_err(unread)? {
-                let found = self.read.list(version, "ServiceCIDR").await?;
+            if let Some(found) = self.read.list_if_served(version, "ServiceCIDR").await? {
                 let found = found.iter().flat_map(|object| parsed(object, "/spec/cidrs"));
                 taken.extend(found.map(|range| ("Services".to_string(), range)));
                 break;
             }
         }
-        let named = |kind: &str, object: &Value| {
-            format!("{kind} `{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
-        };
         let mut addresses: Vec<(String, IpAddr)> = Vec::new();
-        for node in self.read.cluster()?.nodes().await.map_err(unread)? {
+        for node in self.read.nodes().await?.iter().map(Node::of) {
             addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
         }
         for service in self.read.list("v1", "Service").await? {
             let found = parsed(&service, "/spec/clusterIPs");
-            addresses.extend(found.map(|address| (named("Service", &service), address)));
+            addresses.extend(found.map(|address| (format!("Service {}", subject(&service)), address)));
         }
         for pod in self.read.pods().await? {
             let found = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
             let found = found.filter_map(|one| text(one, "/ip").parse().ok());
-            addresses.extend(found.map(|address| (named("Pod", pod), address)));
+            addresses.extend(found.map(|address| (format!("Pod {}", subject(pod)), address)));
         }
         Ok(cni::ranges(self.pod_cidr, &taken, &addresses, &own_routes()?))
     }
@@ -139,12 +123,8 @@ impl Looking<'_> {
         ];
         let mut taken = Taken::new();
         for (component, flag, whose) in told {
-            let found = flags_in_pods(self.read.cluster()?, component, &[flag]).await;
-            for (at, flags) in found.map_err(|failure| unread(format!("{:#}", failure.error)))? {
-                let ranges = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');
-                let ranges = ranges.filter_map(|range| range.trim().parse().ok());
-                taken.extend(ranges.map(|range| (format!("{whose}: `--{flag}` of {at}"), range)));
-            }
+            let found = self.read.ranges_told(component, flag).await?;
+            taken.extend(found.into_iter().map(|(at, range)| (format!("{whose}: {at}"), range)));
         }
         Ok(taken)
     }
@@ -153,8 +133,8 @@ impl Looking<'_> {
         let standard = self.read.list("networking.k8s.io/v1", "NetworkPolicy").await?.len();
         let mut own = Vec::new();
         for (api_version, kind, whose) in OWN_POLICIES {
-            if self.read.cluster()?.serves(&Collection::new(api_version, kind, None)).await.map_err(unread)? {
-                own.push((kind, whose, self.read.list(api_version, kind).await?.len()));
+            if let Some(found) = self.read.list_if_served(api_version, kind).await? {
+                own.push((kind, whose, found.len()));
             }
         }
         Ok(cni::policies(standard, &own))
@@ -162,13 +142,12 @@ impl Looking<'_> {
 
     /// Webhooks that are asked about Pods: those of the CNI, and all.
     async fn webhooks(&self) -> Read<Judged> {
-        let namespaces = self.read.list("v1", "Namespace").await?;
+        let found = self.read.list("v1", "Namespace").await?;
         let named =
             |name: &str| Labels::from([("kubernetes.io/metadata.name".to_string(), name.to_string())]);
-        let mut of: BTreeMap<String, Labels> =
+        let mut namespaces: BTreeMap<String, Labels> =
             HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
-        of.extend(namespaces.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))));
-        let namespaces = of;
+        namespaces.extend(found.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))));
         let admitted = |pod: &Value| Written::of(Admitted::Pod, pod, &namespaces);
         let all: BTreeSet<Written> = self.read.pods().await?.iter().filter_map(admitted).collect();
         let all: Vec<Written> = all.into_iter().collect();
@@ -189,9 +168,9 @@ impl Looking<'_> {
     /// The Services of webhooks all of whose endpoints are addresses of nodes.
     async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<(String, String)>> {
         let cluster = self.read.cluster()?;
-        let nodes = cluster.nodes().await.map_err(unread)?;
+        let nodes = self.read.nodes().await?.iter().map(Node::of);
         let of_nodes: BTreeSet<String> =
-            nodes.iter().flat_map(|node| &node.internal_ips).map(ToString::to_string).collect();
+            nodes.flat_map(|node| node.internal_ips).map(|address| address.to_string()).collect();
         let mut found = BTreeSet::new();
         let needed = webhooks.iter().filter(|webhook| webhook.is_needed());
         let services: BTreeSet<(String, String)> = needed.filter_map(|one| one.service.clone()).collect();

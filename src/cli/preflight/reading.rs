@@ -10,11 +10,13 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::AskedArgs;
+use crate::cli::controlplane::flags_in_pods;
 use crate::cli::failure::Failure;
 use crate::cli::live::KubeArgs;
 use crate::cli::source::{EtcdArgs, LiveEtcd};
 use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
 use crate::host::routes::routes;
+use crate::ip::ServiceCidr;
 use crate::preflight::api::{self, Met, skew};
 use crate::preflight::around::{self, without_etcd};
 use crate::preflight::nodes::Route;
@@ -37,6 +39,7 @@ pub(super) struct Reading {
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
     pods: OnceCell<Read<Vec<Value>>>,
+    nodes: OnceCell<Read<Vec<Value>>>,
 }
 
 /// Carries checks out side by side, each within its time.
@@ -78,6 +81,7 @@ impl Reading {
             servers: OnceCell::new(),
             met: OnceCell::new(),
             pods: OnceCell::new(),
+            nodes: OnceCell::new(),
         };
         reading.of_one_cluster().await;
         reading.explain().await;
@@ -187,6 +191,37 @@ impl Reading {
     pub(super) async fn pods(&self) -> Read<&Vec<Value>> {
         let read = async || self.list("v1", "Pod").await;
         self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn nodes(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Node").await;
+        self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Lists the objects of a kind that not every cluster has; `None` if this one does not.
+    pub(super) async fn list_if_served(&self, api_version: &str, kind: &str) -> Read<Option<Vec<Value>>> {
+        let collection = Collection::new(api_version, kind, None);
+        if !self.cluster()?.serves(&collection).await.map_err(unread)? {
+            return Ok(None);
+        }
+        self.list(api_version, kind).await.map(Some)
+    }
+
+    /// The ranges in a flag of a component of the control plane, as its Pods have it, and where each was seen.
+    pub(super) async fn ranges_told(
+        &self,
+        component: &str,
+        flag: &'static str,
+    ) -> Read<Vec<(String, ServiceCidr)>> {
+        let found = flags_in_pods(self.cluster()?, component, &[flag]).await;
+        let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+        let mut ranges = Vec::new();
+        for (at, flags) in found {
+            let told = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');
+            let told = told.filter_map(|text| text.trim().parse().ok());
+            ranges.extend(told.map(|range| (format!("`--{flag}` of {at}"), range)));
+        }
+        Ok(ranges)
     }
 
     pub(super) async fn gitops(&self) -> Read<Judged> {

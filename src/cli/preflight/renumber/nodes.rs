@@ -3,9 +3,9 @@
 use futures_util::{StreamExt as _, stream};
 
 use super::Looking;
-use crate::cli::controlplane::{CONTROLLER_MANAGER, flags_in_pods};
-use crate::cli::preflight::reading::{AT_ONCE, Read, own_routes, unread};
-use crate::ip::ServiceCidr;
+use crate::cli::controlplane::CONTROLLER_MANAGER;
+use crate::cli::preflight::reading::{AT_ONCE, Read, own_routes};
+use crate::cluster::Node;
 use crate::preflight::nodes;
 use crate::preflight::{Judged, around};
 use crate::renumber::data_plane::{DataPlane, NO_DETECTOR, health_port, judge};
@@ -33,7 +33,7 @@ impl Looking {
             return Ok(nodes::proxies(None, &about, missing));
         };
         let cluster = self.read.cluster()?;
-        let asked = cluster.nodes().await.map_err(unread)?.into_iter().map(async |node| {
+        let asked = self.read.nodes().await?.iter().map(Node::of).map(async |node| {
             let answer = cluster.proxy_health(&node, port).await;
             (node.name, answer)
         });
@@ -42,21 +42,14 @@ impl Looking {
     }
 
     pub(super) async fn windows(&self) -> Read<Judged> {
-        Ok(around::windows(&self.read.list("v1", "Node").await?, self.options.accept_gap))
+        Ok(around::windows(self.read.nodes().await?, self.options.accept_gap))
     }
 
     /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the
     /// routes of this host.
     pub(super) async fn overlaps(&self) -> Read<Judged> {
         let to = &self.options.to;
-        let found = flags_in_pods(self.read.cluster()?, CONTROLLER_MANAGER, &[CLUSTER_CIDR]).await;
-        let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
-        let mut pods: Vec<(String, ServiceCidr)> = Vec::new();
-        for (at, flags) in found {
-            let ranges = flags.get(CLUSTER_CIDR).map(String::as_str).unwrap_or_default().split(',');
-            let ranges = ranges.filter_map(|text| text.trim().parse().ok());
-            pods.extend(ranges.map(|range| (format!("`--{CLUSTER_CIDR}` of {at}"), range)));
-        }
+        let pods = self.read.ranges_told(CONTROLLER_MANAGER, CLUSTER_CIDR).await?;
         let mut services = self.survey().await?.service_ranges();
         services.retain(|range| range != to);
         Ok(nodes::overlaps(to, &services, &pods, &own_routes()?))

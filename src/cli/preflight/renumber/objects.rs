@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Looking;
 use crate::cli::output::counted;
 use crate::cli::preflight::reading::{Read, unread};
-use crate::cluster::{ClusterError, Collection, MANAGED_BY, ObjectRef, sentinel};
+use crate::cluster::{ClusterError, MANAGED_BY, ObjectRef, sentinel};
 use crate::operation::Plan;
 use crate::preflight::selectors::labels;
 use crate::preflight::webhooks::{self, Admitted, Written, called, ready};
@@ -133,8 +133,7 @@ impl Looking {
         let mut others = Vec::new();
         for version in ["cilium.io/v2", "cilium.io/v2alpha1"] {
             let kind = "CiliumBGPAdvertisement";
-            if cluster.serves(&Collection::new(version, kind, None)).await.map_err(unread)? {
-                let found = self.read.list(version, kind).await?;
+            if let Some(found) = self.read.list_if_served(version, kind).await? {
                 others.extend(
                     around::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
                 );
