@@ -79,6 +79,30 @@ impl KubeArgs {
     }
 }
 
+/// How to reach the Kubernetes API of a mirror: another cluster, which is to serve what this one serves.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Kubernetes API of the mirror")]
+pub struct MirrorKubeArgs {
+    /// The kubeconfig of the mirror [default: the same file, where a context is named]
+    #[arg(long, value_name = "FILE")]
+    mirror_kubeconfig: Option<PathBuf>,
+    /// The context of the mirror [default: the current one of its kubeconfig]
+    #[arg(long, value_name = "NAME")]
+    mirror_context: Option<String>,
+}
+
+impl MirrorKubeArgs {
+    /// Returns how to reach the mirror, if one is named; `own` is how to reach the cluster itself.
+    pub fn named(&self, own: &KubeArgs) -> Option<KubeArgs> {
+        let (kubeconfig, context) = (self.mirror_kubeconfig.clone(), self.mirror_context.clone());
+        match (&kubeconfig, &context) {
+            (None, None) => None,
+            (None, Some(_)) => Some(KubeArgs { kubeconfig: own.kubeconfig.clone(), context }),
+            (Some(_), _) => Some(KubeArgs { kubeconfig, context }),
+        }
+    }
+}
+
 /// How to carry an operation out.
 #[derive(Debug, Clone, Args)]
 pub struct LiveArgs {

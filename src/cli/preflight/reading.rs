@@ -73,19 +73,35 @@ impl Reading {
     /// Connects to both, as far as they are there.
     pub(super) async fn begin(etcd: &EtcdArgs, kube: &KubeArgs) -> Self {
         let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
-        let mut reading = Self {
-            store: store.map_err(|failure| unusable("etcd", &failure)),
-            cluster: cluster.map_err(|failure| unusable("the API", &failure)),
-            layout: etcd.layout(),
+        let store = store.map_err(|failure| unusable("etcd", &failure));
+        let mut reading = Self::with(store, cluster, "the API", etcd.layout());
+        reading.of_one_cluster().await;
+        reading.explain().await;
+        reading
+    }
+
+    /// Connects to the API alone; `what` is whose, in words, as in `the API of the mirror`.
+    pub(super) async fn of_api(kube: &KubeArgs, what: &str) -> Self {
+        let store = Err(Judged::unknown("etcd is not looked at", ""));
+        Self::with(store, kube.connect().await, what, Layout::default())
+    }
+
+    fn with(
+        store: Read<Arc<LiveEtcd>>,
+        cluster: Result<Cluster, Failure>,
+        what: &str,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            store,
+            cluster: cluster.map_err(|failure| unusable(what, &failure)),
+            layout,
             members: OnceCell::new(),
             servers: OnceCell::new(),
             met: OnceCell::new(),
             pods: OnceCell::new(),
             nodes: OnceCell::new(),
-        };
-        reading.of_one_cluster().await;
-        reading.explain().await;
-        reading
+        }
     }
 
     /// Carries a check out that is the same whatever is about to be done.
