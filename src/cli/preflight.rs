@@ -2,6 +2,7 @@
 
 mod cni;
 mod hardening;
+mod mirror;
 mod reading;
 mod renumber;
 
@@ -12,14 +13,14 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::live::KubeArgs;
+use super::live::{KubeArgs, MirrorKubeArgs};
 use super::output::{Output, Tone, table, write_file};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::preflight::{CNI, Check, Named, RENUMBER, Verdict, any, junit};
+use crate::preflight::{CNI, Check, MIRROR, Named, RENUMBER, Verdict, any, junit};
 
 /// Whether a cluster is ready: pass, warn or fail, why, and what to do
 #[derive(Debug, Args)]
@@ -32,6 +33,7 @@ pub struct PreflightArgs {
 enum PreflightCommand {
     Renumber(Box<RenumberArgs>),
     Cni(Box<CniArgs>),
+    Mirror(Box<MirrorArgs>),
 }
 
 /// Whether a live cluster is ready to be renumbered
@@ -88,6 +90,32 @@ struct CniArgs {
     kube: KubeArgs,
 }
 
+/// Whether a second cluster is ready to serve what this one serves
+///
+/// Looks at two clusters before the resources of some namespaces are copied from one into the other, without their data: whether the
+/// mirror serves every kind, has the classes and issuers that are named, and nodes with room for what runs. Only the APIs are asked, and
+/// nothing is written. Exit status 0 if all is as it should be, 3 if something fails or could not be seen; a warning counts with
+/// `--strict`. docs/preflight.md says of every check what it looks at.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon preflight mirror --mirror-kubeconfig mirror.conf                 # all but the system's own namespaces
+  netsurgeon preflight mirror --mirror-kubeconfig mirror.conf -n shop,till
+  netsurgeon preflight mirror --context blue --mirror-context green --strict  # two contexts of one kubeconfig
+  netsurgeon preflight mirror --mirror-context green -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+struct MirrorArgs {
+    /// A namespace that is mirrored; repeat it, or separate several by commas [default: all but kube-system, kube-public and
+    /// kube-node-lease]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    namespace: Vec<String>,
+    #[command(flatten)]
+    asked: AskedArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
+    #[command(flatten)]
+    mirror: MirrorKubeArgs,
+}
+
 /// What to look at, and how to say it.
 #[derive(Debug, Args)]
 struct AskedArgs {
@@ -126,6 +154,10 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
         PreflightCommand::Cni(args) => {
             args.asked.known(CNI)?;
             ("cni", &args.asked, cni::look(args).await)
+        }
+        PreflightCommand::Mirror(args) => {
+            args.asked.known(MIRROR)?;
+            ("mirror", &args.asked, mirror::look(args).await?)
         }
     };
     context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;

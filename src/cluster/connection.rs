@@ -38,6 +38,8 @@ pub(super) struct Call<'a> {
 pub(super) enum Verb {
     Get,
     List,
+    /// A list of metadata alone (`PartialObjectMetadataList`, 1.15 and later): what objects hold is not sent.
+    ListMetadata,
     Create,
     Replace,
     /// A JSON merge patch (RFC 7386).
@@ -48,7 +50,7 @@ pub(super) enum Verb {
 impl Verb {
     fn method(self) -> Method {
         match self {
-            Self::Get | Self::List => Method::GET,
+            Self::Get | Self::List | Self::ListMetadata => Method::GET,
             Self::Create => Method::POST,
             Self::Replace => Method::PUT,
             Self::Merge => Method::PATCH,
@@ -60,14 +62,22 @@ impl Verb {
         if self == Self::Merge { "application/merge-patch+json" } else { "application/json" }
     }
 
+    fn accepted(self) -> &'static str {
+        if self == Self::ListMetadata {
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        } else {
+            "application/json, text/plain;q=0.9"
+        }
+    }
+
     fn is_read(self) -> bool {
-        matches!(self, Self::Get | Self::List)
+        matches!(self, Self::Get | Self::List | Self::ListMetadata)
     }
 
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
-            Self::List => "list",
+            Self::List | Self::ListMetadata => "list",
             Self::Create => "create",
             Self::Replace => "update",
             Self::Merge => "patch",
@@ -214,7 +224,7 @@ impl Connection {
             .method(call.verb.method())
             .uri(&call.path)
             .header("Content-Type", call.verb.content_type())
-            .header("Accept", "application/json, text/plain;q=0.9")
+            .header("Accept", call.verb.accepted())
             .header("User-Agent", concat!("netsurgeon/", env!("CARGO_PKG_VERSION")))
             .body(Body::from(body))
             .map_err(|error| Fault { kind: FaultKind::Credentials, reason: error.to_string() })?;

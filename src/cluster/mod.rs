@@ -15,6 +15,7 @@ mod allocator;
 mod barrier;
 mod connection;
 mod dial;
+mod discovery;
 mod endpoints;
 mod error;
 mod event;
@@ -39,6 +40,7 @@ use serde_json::{Value, json};
 pub use access::User;
 pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode, sentinel};
 pub use dial::dial;
+pub use discovery::{ServedKind, ServedKinds};
 pub use endpoints::SliceChange;
 pub use error::ClusterError;
 pub use event::ServiceEvent;
@@ -137,9 +139,18 @@ impl Cluster {
         collection: &Collection<'_>,
         labels: Option<&str>,
     ) -> Result<Vec<Value>, ClusterError> {
+        self.list_as(Verb::List, collection, labels).await
+    }
+
+    async fn list_as(
+        &self,
+        verb: Verb,
+        collection: &Collection<'_>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Value>, ClusterError> {
         let mut attempts = 1;
         loop {
-            match self.list_once(collection, labels).await {
+            match self.list_once(verb, collection, labels).await {
                 // 410: the revision of the pages read so far is gone.
                 Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
                     attempts = attempts.saturating_add(1);
@@ -151,6 +162,7 @@ impl Cluster {
 
     async fn list_once(
         &self,
+        verb: Verb,
         collection: &Collection<'_>,
         labels: Option<&str>,
     ) -> Result<Vec<Value>, ClusterError> {
@@ -160,7 +172,7 @@ impl Cluster {
         let mut from = String::new();
         loop {
             let path = format!("{path}?limit={PAGE_SIZE}{selector}{from}");
-            let call = Call { verb: Verb::List, path, body: None, subject: collection.to_string() };
+            let call = Call { verb, path, body: None, subject: collection.to_string() };
             let mut page = self.connection.json(&call).await?;
             if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
                 items.extend(more);

@@ -12,8 +12,8 @@ use super::ClusterError;
 /// A kind of object: `apiVersion`, `kind`, the plural in paths, and whether its objects have a namespace.
 ///
 /// Sources: `staging/src/k8s.io/api/*/register.go` and `pkg/registry/*/rest/storage_*.go`, v1.36.3; the same
-/// in v1.32.2, where `networking.k8s.io/v1` has no IPAddress and ServiceCIDR. Calico: `crd.projectcalico.org/v1`; Cilium and Argo CD:
-/// the CustomResourceDefinitions that they install.
+/// in v1.32.2, where `networking.k8s.io/v1` has no IPAddress and ServiceCIDR. Calico: `crd.projectcalico.org/v1`; Cilium, Argo CD and
+/// cert-manager: the CustomResourceDefinitions that they install.
 type Row = (&'static str, &'static str, &'static str, bool);
 
 const KINDS: &[Row] = &[
@@ -23,13 +23,23 @@ const KINDS: &[Row] = &[
     ("v1", "Namespace", "namespaces", false),
     ("v1", "Node", "nodes", false),
     ("v1", "PersistentVolume", "persistentvolumes", false),
+    ("v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
     ("v1", "Pod", "pods", true),
     ("v1", "ResourceQuota", "resourcequotas", true),
+    ("v1", "Secret", "secrets", true),
     ("v1", "Service", "services", true),
+    ("v1", "ServiceAccount", "serviceaccounts", true),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
     ("apps/v1", "DaemonSet", "daemonsets", true),
     ("apps/v1", "Deployment", "deployments", true),
     ("apps/v1", "StatefulSet", "statefulsets", true),
     ("argoproj.io/v1alpha1", "Application", "applications", true),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    ("batch/v1", "CronJob", "cronjobs", true),
+    ("batch/v1", "Job", "jobs", true),
+    ("cert-manager.io/v1", "Certificate", "certificates", true),
+    ("cert-manager.io/v1", "ClusterIssuer", "clusterissuers", false),
+    ("cert-manager.io/v1", "Issuer", "issuers", true),
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
     ("cilium.io/v2", "CiliumBGPAdvertisement", "ciliumbgpadvertisements", false),
     ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "ciliumclusterwidenetworkpolicies", false),
@@ -44,10 +54,13 @@ const KINDS: &[Row] = &[
     ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
     ("events.k8s.io/v1", "Event", "events", true),
     ("networking.k8s.io/v1", "IPAddress", "ipaddresses", false),
+    ("networking.k8s.io/v1", "Ingress", "ingresses", true),
+    ("networking.k8s.io/v1", "IngressClass", "ingressclasses", false),
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", true),
     ("networking.k8s.io/v1", "ServiceCIDR", "servicecidrs", false),
     ("networking.k8s.io/v1beta1", "IPAddress", "ipaddresses", false),
     ("networking.k8s.io/v1beta1", "ServiceCIDR", "servicecidrs", false),
+    ("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", false),
     ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy", "adminnetworkpolicies", false),
     (
         "policy.networking.k8s.io/v1alpha1",
@@ -56,6 +69,10 @@ const KINDS: &[Row] = &[
         false,
     ),
     ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    ("rbac.authorization.k8s.io/v1", "Role", "roles", true),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
+    ("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false),
+    ("storage.k8s.io/v1", "StorageClass", "storageclasses", false),
     (ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
     (ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
     (ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),

@@ -167,19 +167,27 @@ impl ApiServerClient {
 
     /// Returns its version.
     pub async fn version(&self) -> Result<Version, ClusterError> {
-        let version = self.connection.json(&read("/version")).await?;
-        let text = |name: &str| version.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let git = text("gitVersion").ok_or_else(|| ClusterError::Answer {
-            server: self.connection.server().to_string(),
-            subject: "`/version`".to_string(),
-            reason: "it has no `gitVersion`".to_string(),
-        })?;
-        let emulated = text("emulationMajor").zip(text("emulationMinor"));
-        Ok(Version {
-            git: git.to_string(),
-            emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")),
-        })
+        version(&self.connection).await
     }
+}
+
+impl Cluster {
+    /// Returns the version of whichever API server answers.
+    pub async fn version(&self) -> Result<Version, ClusterError> {
+        version(&self.connection).await
+    }
+}
+
+async fn version(connection: &Connection) -> Result<Version, ClusterError> {
+    let version = connection.json(&read("/version")).await?;
+    let text = |name: &str| version.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let git = text("gitVersion").ok_or_else(|| ClusterError::Answer {
+        server: connection.server().to_string(),
+        subject: "`/version`".to_string(),
+        reason: "it has no `gitVersion`".to_string(),
+    })?;
+    let emulated = text("emulationMajor").zip(text("emulationMinor"));
+    Ok(Version { git: git.to_string(), emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")) })
 }
 
 fn read(path: &str) -> Call<'static> {

@@ -49,7 +49,7 @@ const TESTED: std::ops::RangeInclusive<u32> = 29..=36;
 const MEASURED: &str = "measured were 1.32.2 and 1.36.3";
 
 /// The minor version and the patch level of `v1.36.3`, whatever comes after it.
-fn level(version: &str) -> Option<(u32, u32)> {
+pub(super) fn level(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.strip_prefix("v1.")?.splitn(2, '.');
     let minor = parts.next()?.parse().ok()?;
     let patch = parts.next()?;

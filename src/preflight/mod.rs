@@ -10,8 +10,10 @@ pub mod etcd;
 pub mod flags;
 pub mod hardening;
 pub mod junit;
+pub mod mirror;
 pub mod nodes;
 pub mod pinned;
+pub mod quantity;
 pub mod selectors;
 pub mod stored;
 pub mod webhooks;
@@ -127,6 +129,32 @@ pub const CNI: &[Named] = &[
     named("gitops", "what applies manifests by itself brings the old network back"),
     named("images", "every Pod is started again, and needs its images"),
     named("drain-rights", "a right that is missing is found missing in the middle of the change"),
+];
+
+/// What is looked at before the resources of some namespaces are copied from one cluster, the source, into another, the mirror.
+pub const MIRROR: &[Named] = &[
+    named("api-servers", "what is copied is read from them while they serve"),
+    named(
+        "two-clusters",
+        "a copy onto itself overwrites what serves, and an older version does not know every field",
+    ),
+    named("namespaces", "what is not there is not copied, and what is there already would be overwritten"),
+    named("mirror-nodes", "what is copied runs on them"),
+    named("kinds", "an object of a kind that the mirror does not serve cannot be made there"),
+    named("stateless", "what has data is not copied, and neither is its data"),
+    named(
+        "classes",
+        "classes belong to the cluster: what names one that is not there waits for ever, or is refused",
+    ),
+    named("issuers", "without a certificate the mirror answers, and no client trusts it"),
+    named("pull-secrets", "on the mirror every image is pulled anew, with the credentials that are copied"),
+    named("placement", "a Pod that no node takes stays Pending"),
+    named("capacity", "what has no room stays Pending"),
+    named("fixed-addresses", "two clusters cannot have the same address or the same port"),
+    named("gitops", "what applies manifests by itself changes the source while it is copied"),
+    named("mirror-webhooks", "a webhook that does not answer has what is copied refused"),
+    named("source-rights", "what may not be read is not copied"),
+    named("mirror-rights", "a right that is missing is found missing in the middle of the copying"),
 ];
 
 /// How a check came out.

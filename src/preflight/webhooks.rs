@@ -42,6 +42,22 @@ pub enum Admitted {
     Pod,
     /// The API servers make one for each sentinel and shadow, through admission as everybody.
     IpAddress,
+    /// These and those below are copied into a mirror.
+    ConfigMap,
+    /// As above.
+    CronJob,
+    /// As above.
+    DaemonSet,
+    /// As above.
+    Deployment,
+    /// As above.
+    Ingress,
+    /// As above.
+    Job,
+    /// As above.
+    Secret,
+    /// As above.
+    ServiceAccount,
 }
 
 impl Admitted {
@@ -64,6 +80,14 @@ impl Admitted {
             }
             // Whichever version a rule has, it is asked (`matchPolicy: Equivalent`, the default of `v1`).
             Self::ServiceCidr => ("ServiceCIDRs", networking, &["v1", "v1beta1", "v1alpha1"], "servicecidrs"),
+            Self::ConfigMap => ("ConfigMaps", "", &["v1"], "configmaps"),
+            Self::CronJob => ("CronJobs", "batch", &["v1", "v1beta1"], "cronjobs"),
+            Self::DaemonSet => ("DaemonSets", "apps", &["v1"], "daemonsets"),
+            Self::Deployment => ("Deployments", "apps", &["v1"], "deployments"),
+            Self::Ingress => ("Ingresses", networking, &["v1"], "ingresses"),
+            Self::Job => ("Jobs", "batch", &["v1"], "jobs"),
+            Self::Secret => ("Secrets", "", &["v1"], "secrets"),
+            Self::ServiceAccount => ("ServiceAccounts", "", &["v1"], "serviceaccounts"),
             Self::IpAddress => ("IPAddresses", networking, &["v1", "v1beta1", "v1alpha1"], "ipaddresses"),
         }
     }
@@ -84,8 +108,8 @@ impl Written {
     pub fn of(kind: Admitted, object: &Value, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let of = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let namespace = match kind {
-            Admitted::Service | Admitted::EndpointSlice | Admitted::Pod => Some(namespaces.get(of)?.clone()),
             Admitted::ServiceCidr | Admitted::IpAddress => None,
+            _ => Some(namespaces.get(of)?.clone()),
         };
         Some(Self { kind, namespace, labels: labels(object) })
     }

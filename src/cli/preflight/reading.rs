@@ -184,11 +184,21 @@ impl Reading {
 
     /// Asks whether we may do everything that something needs, everywhere.
     pub(super) async fn rights(&self, rights: &Rights, needs: &str) -> Read<Judged> {
+        self.rights_in(rights, needs, None).await
+    }
+
+    /// Asks the same of one namespace, or everywhere.
+    pub(super) async fn rights_in(
+        &self,
+        rights: &Rights,
+        needs: &str,
+        namespace: Option<&str>,
+    ) -> Read<Judged> {
         let cluster = self.cluster()?;
         let asked = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
         let asked: Vec<_> = asked.collect();
         let answers =
-            asked.iter().map(async |(verb, kind)| (cluster.may(verb, *kind, None).await, verb, kind.1));
+            asked.iter().map(async |(verb, kind)| (cluster.may(verb, *kind, namespace).await, verb, kind.1));
         let mut missing = Vec::new();
         for (answer, verb, resource) in join_all(answers).await {
             if !answer.map_err(unread)? {
@@ -198,8 +208,9 @@ impl Reading {
         if missing.is_empty() {
             return Ok(Judged::pass(format!("all {} that {needs} needs", asked.len())));
         }
+        let within = namespace.map(|namespace| format!(" in `{namespace}`")).unwrap_or_default();
         Ok(Judged::fail(
-            format!("missing: {}", missing.join(", ")),
+            format!("missing{within}: {}", missing.join(", ")),
             "take another kubeconfig, as on a control-plane host, or ask for these rights",
         ))
     }

@@ -1,0 +1,241 @@
+//! Which kinds of object the mirror must serve, custom resources among them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::super::{Judged, first_few, text};
+
+/// A kind that a cluster serves, in all its versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// As in `Deployment`.
+    pub kind: String,
+    /// The versions it is served in, the one that clients prefer first.
+    pub versions: Vec<String>,
+}
+
+/// What a cluster serves, by API group and resource, as `apps` and `deployments`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kinds {
+    /// The kinds.
+    pub all: BTreeMap<(String, String), Kind>,
+    /// API groups that did not say what they serve, and why, in words.
+    pub silent: BTreeMap<String, String>,
+}
+
+/// Objects that nobody copies: the cluster writes them by itself, or makes them of what is copied.
+const NOT_COPIED: [(&str, &str); 11] = [
+    ("", "events"),
+    ("events.k8s.io", "events"),
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("coordination.k8s.io", "leases"),
+    ("", "pods"),
+    ("apps", "replicasets"),
+    ("apps", "controllerrevisions"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("cilium.io", "ciliumendpoints"),
+];
+
+/// Whether objects of a kind are copied. Metrics are no objects at all.
+pub fn is_copied(group: &str, resource: &str) -> bool {
+    !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
+}
+
+/// Whether an API group has measurements alone, whoever serves it.
+fn is_of_metrics(group: &str) -> bool {
+    group == "metrics.k8s.io" || group.ends_with(".metrics.k8s.io")
+}
+
+/// What was found of a kind in the chosen namespaces: an object in words (`shop/web`), or why it could not be listed.
+pub type Used = BTreeMap<(String, String), Result<String, String>>;
+
+/// Every kind of which there are objects must be served by the mirror. `definitions`: CustomResourceDefinitions of the mirror.
+pub fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[Value]) -> Judged {
+    let (mut missing, mut other, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, found) in used {
+        let (Some(kind), (group, _)) = (source.all.get(place), place) else { continue };
+        let words = in_words(group, kind);
+        let example = match found {
+            Ok(example) => example,
+            Err(why) => {
+                unseen.push(format!("{words} could not be listed ({why})"));
+                continue;
+            }
+        };
+        match mirror.all.get(place) {
+            None if mirror.silent.contains_key(group) => {
+                unseen.push(format!(
+                    "{words} may be served by the mirror, whose API of that group does not answer"
+                ));
+            }
+            None => missing.push(format!("{words}{}, as `{example}`", is_refused(place, definitions))),
+            Some(served) => {
+                let wanted = kind.versions.first();
+                if wanted.is_some_and(|wanted| !served.versions.contains(wanted)) {
+                    other.push(format!("{words} (there in {})", served.versions.join(", ")));
+                }
+            }
+        }
+    }
+    for (whose, kinds) in [("source", source), ("mirror", mirror)] {
+        let silent = kinds.silent.iter().filter(|(group, _)| !is_of_metrics(group));
+        let silent =
+            silent.filter(|(group, _)| whose == "source" || used.keys().any(|(used, _)| used == *group));
+        unseen.extend(
+            silent.map(|(group, why)| format!("`{group}` of the {whose} does not say what it serves: {why}")),
+        );
+    }
+    told(used.len(), missing, other, unseen)
+}
+
+fn told(count: usize, missing: Vec<String>, other: Vec<String>, unseen: Vec<String>) -> Judged {
+    let is_missing = !missing.is_empty();
+    let is_unseen = !unseen.is_empty();
+    let parts = [("the mirror does not serve ", missing), ("only in another version: ", other), ("", unseen)];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, list)| !list.is_empty())
+        .map(|(begin, list)| format!("{begin}{}", first_few(&list)))
+        .collect();
+    let seen = parts.join("; ");
+    if is_missing {
+        return Judged::fail(
+            seen,
+            "install what brings these kinds on the mirror (`kubectl get crd NAME` of the source tells it), and wait until each \
+             CustomResourceDefinition is Established",
+        );
+    }
+    if is_unseen {
+        return Judged::unknown(
+            seen,
+            "bring back what serves the group (`kubectl get apiservices`), and take the role `netsurgeon-mirror-source` of deploy/rbac.yaml",
+        );
+    }
+    if parts.is_empty() {
+        return Judged::pass(format!("all {count} kinds of which there are objects"));
+    }
+    Judged::warn(
+        seen,
+        "see that what is copied is read in a version that both serve: `kubectl api-resources` of both, and the newer version's notes",
+    )
+}
+
+fn in_words(group: &str, kind: &Kind) -> String {
+    let version = kind.versions.first().map_or("", String::as_str);
+    if group.is_empty() {
+        format!("{version} {}", kind.kind)
+    } else {
+        format!("{group}/{version} {}", kind.kind)
+    }
+}
+
+/// Why a kind is not served although somebody has defined it.
+fn is_refused((group, resource): &(String, String), definitions: &[Value]) -> String {
+    let name = format!("{resource}.{group}");
+    let Some(definition) = definitions.iter().find(|one| text(one, "/metadata/name") == name) else {
+        return String::new();
+    };
+    let list = definition.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let of = |name: &str| list.clone().find(|one| text(one, "/type") == name);
+    if of("Established").is_some_and(|one| text(one, "/status") == "True") {
+        return String::new();
+    }
+    let reason = of("NamesAccepted").map(|one| text(one, "/message")).unwrap_or_default();
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    format!(" (its CustomResourceDefinition is there and not Established{reason})")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn kinds(all: &[(&str, &str, &str, &[&str])]) -> Kinds {
+        let all = all.iter().map(|(group, resource, kind, versions)| {
+            let versions = versions.iter().map(|text| (*text).to_string()).collect();
+            (((*group).to_string(), (*resource).to_string()), Kind { kind: (*kind).to_string(), versions })
+        });
+        Kinds { all: all.collect(), silent: BTreeMap::new() }
+    }
+
+    fn used(all: &[(&str, &str)]) -> Used {
+        let one = |(group, resource): &(&str, &str)| {
+            (((*group).to_string(), (*resource).to_string()), Ok("shop/web".to_string()))
+        };
+        all.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_kind_is_served_by_both() {
+        let source = kinds(&[
+            ("", "services", "Service", &["v1"]),
+            ("example.com", "widgets", "Widget", &["v2", "v1"]),
+            ("example.com", "gadgets", "Gadget", &["v1"]),
+        ]);
+        let mirror =
+            kinds(&[("", "services", "Service", &["v1"]), ("example.com", "widgets", "Widget", &["v1"])]);
+        let of = |used: &Used, mirror: &Kinds| judge(used, &source, mirror, &[]);
+        assert_eq!(of(&used(&[("", "services")]), &mirror).seen, "all 1 kinds of which there are objects");
+        let older = of(&used(&[("example.com", "widgets")]), &mirror);
+        assert_eq!(
+            (older.verdict, older.seen.as_str()),
+            (Verdict::Warn, "only in another version: example.com/v2 Widget (there in v1)")
+        );
+        let missing = of(&used(&[("example.com", "gadgets"), ("example.com", "widgets")]), &mirror);
+        assert_eq!(missing.verdict, Verdict::Fail);
+        assert_eq!(
+            missing.seen,
+            "the mirror does not serve example.com/v1 Gadget, as `shop/web`; only in another version: example.com/v2 Widget (there in v1)"
+        );
+        assert_eq!(of(&used(&[("example.com", "widgets")]), &source).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn a_definition_that_is_not_established_serves_nothing() {
+        let source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
+        let definition = |status: &str| {
+            json!({"metadata": {"name": "widgets.example.com"}, "status": {"conditions": [
+                {"type": "Established", "status": status}, {"type": "NamesAccepted", "status": "False", "message": "taken"},
+            ]}})
+        };
+        let of = |status: &str| {
+            judge(&used(&[("example.com", "widgets")]), &source, &Kinds::default(), &[definition(status)])
+                .seen
+        };
+        assert!(of("False").contains("not Established: taken), as `shop/web`"), "{}", of("False"));
+        assert!(!of("True").contains("Established"), "{}", of("True"));
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let mut source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
+        let mut mirror = source.clone();
+        let refused = Used::from([(("example.com".into(), "widgets".into()), Err("forbidden".into()))]);
+        assert_eq!(judge(&refused, &source, &mirror, &[]).verdict, Verdict::Unknown);
+        source.silent.insert("metrics.k8s.io".into(), "status 503".into());
+        mirror.silent.insert("other.example.com".into(), "status 503".into());
+        let of =
+            |source: &Kinds, mirror: &Kinds| judge(&used(&[("example.com", "widgets")]), source, mirror, &[]);
+        assert_eq!(of(&source, &mirror).verdict, Verdict::Pass, "nothing is copied of either");
+        source.silent.insert("other.example.com".into(), "status 503".into());
+        let silent = of(&source, &mirror);
+        assert_eq!(silent.seen, "`other.example.com` of the source does not say what it serves: status 503");
+        assert_eq!(silent.verdict, Verdict::Unknown);
+        mirror = Kinds {
+            all: BTreeMap::new(),
+            silent: BTreeMap::from([("example.com".into(), "status 503".into())]),
+        };
+        source.silent.clear();
+        assert_eq!(of(&source, &mirror).verdict, Verdict::Unknown);
+        assert!(
+            !is_copied("", "pods")
+                && !is_copied("custom.metrics.k8s.io", "pods")
+                && is_copied("apps", "deployments")
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Whether a second cluster can take over what the first one serves: what is judged of both before the resources of some
+//! namespaces are copied from one, the source, into the other, the mirror.
+
+pub mod capacity;
+pub mod classes;
+pub mod fixed;
+pub mod issuers;
+pub mod kinds;
+pub mod placement;
+pub mod templates;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::api::level;
+use super::webhooks::{Admitted, Called};
+use super::{Judged, drain, first_few, text};
+
+/// A kind that is copied, without data of its own: API version and kind, group and resource, and what admission takes it for.
+pub struct Copied {
+    /// API version and kind, as in `apps/v1` and `Deployment`.
+    pub kind: (&'static str, &'static str),
+    /// API group and resource, as in `apps` and `deployments`.
+    pub resource: (&'static str, &'static str),
+    /// How webhooks that are asked about it are found; `None` for those that are not looked for.
+    pub admitted: Option<Admitted>,
+}
+
+const fn copied(
+    kind: (&'static str, &'static str),
+    resource: (&'static str, &'static str),
+    admitted: Option<Admitted>,
+) -> Copied {
+    Copied { kind, resource, admitted }
+}
+
+/// The kinds that a mirror copies, those of Kubernetes itself; custom resources come on top.
+pub const COPIED: [Copied; 14] = [
+    copied(("v1", "Secret"), ("", "secrets"), Some(Admitted::Secret)),
+    copied(("v1", "ConfigMap"), ("", "configmaps"), Some(Admitted::ConfigMap)),
+    copied(("v1", "ServiceAccount"), ("", "serviceaccounts"), Some(Admitted::ServiceAccount)),
+    copied(("v1", "Service"), ("", "services"), Some(Admitted::Service)),
+    copied(("apps/v1", "Deployment"), ("apps", "deployments"), Some(Admitted::Deployment)),
+    copied(("apps/v1", "DaemonSet"), ("apps", "daemonsets"), Some(Admitted::DaemonSet)),
+    copied(("batch/v1", "Job"), ("batch", "jobs"), Some(Admitted::Job)),
+    copied(("batch/v1", "CronJob"), ("batch", "cronjobs"), Some(Admitted::CronJob)),
+    copied(("networking.k8s.io/v1", "Ingress"), ("networking.k8s.io", "ingresses"), Some(Admitted::Ingress)),
+    copied(("networking.k8s.io/v1", "NetworkPolicy"), ("networking.k8s.io", "networkpolicies"), None),
+    copied(("policy/v1", "PodDisruptionBudget"), ("policy", "poddisruptionbudgets"), None),
+    copied(("autoscaling/v1", "HorizontalPodAutoscaler"), ("autoscaling", "horizontalpodautoscalers"), None),
+    copied(("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io", "roles"), None),
+    copied(
+        ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+        ("rbac.authorization.k8s.io", "rolebindings"),
+        None,
+    ),
+];
+
+/// Namespaces that every cluster has for itself, and that are not mirrored unless they are named.
+pub const OWN_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// A cluster, as far as it is told apart from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The uid of its namespace `kube-system`.
+    pub uid: String,
+    /// As in `v1.36.3`.
+    pub version: String,
+    /// The version that it behaves as, if that is another one, as in `1.33`.
+    pub emulated: Option<String>,
+}
+
+impl Identity {
+    fn told(&self) -> String {
+        match &self.emulated {
+            Some(emulated) if self.minor() != level(&self.version).map(|(minor, _)| minor) => {
+                format!("{} (as {emulated})", self.version)
+            }
+            _ => self.version.clone(),
+        }
+    }
+
+    fn minor(&self) -> Option<u32> {
+        let emulated = self.emulated.as_deref().and_then(|text| text.split_once('.')?.1.parse().ok());
+        emulated.or_else(|| level(&self.version).map(|(minor, _)| minor))
+    }
+}
+
+/// Two clusters, the mirror of no older minor version.
+pub fn two(source: &Identity, mirror: &Identity) -> Judged {
+    if source.uid == mirror.uid {
+        return Judged::fail(
+            "the mirror is the source: their namespaces `kube-system` have the same uid",
+            "give the kubeconfig or the context of the other cluster: `--mirror-kubeconfig`, `--mirror-context`",
+        );
+    }
+    let seen = format!("the source is {}, the mirror {}", source.told(), mirror.told());
+    match (source.minor(), mirror.minor()) {
+        (Some(of_source), Some(of_mirror)) if of_mirror < of_source => Judged::warn(
+            format!("{seen}: older"),
+            "upgrade the mirror to the source's minor version: fields that it does not know are dropped or refused",
+        ),
+        _ => Judged::pass(seen),
+    }
+}
+
+/// Whether something is made by the cluster or by a controller, and so is not copied: what every namespace has, what has an owner that
+/// makes it anew, tokens of ServiceAccounts.
+pub fn is_made_anew(kind: &str, object: &Value) -> bool {
+    let name = text(object, "/metadata/name");
+    let is_everywhere = match kind {
+        "ConfigMap" => matches!(name, "kube-root-ca.crt" | "openshift-service-ca.crt"),
+        "ServiceAccount" => name == "default",
+        "Service" => name == "kubernetes" && text(object, "/metadata/namespace") == "default",
+        "Secret" => object.pointer("/metadata/annotations/kubernetes.io~1service-account.name").is_some(),
+        _ => false,
+    };
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    is_everywhere || owners.into_iter().any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+}
+
+/// The namespaces that are mirrored. `missing`: those that were named and are not in the source; `there`: objects on the mirror that
+/// would be overwritten, in words; `chosen`: how many there are in the source.
+pub fn namespaces(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
+    let names: Vec<String> = chosen.iter().map(|name| format!("`{name}`")).collect();
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        return Judged::fail(
+            format!("not in the source: {}", missing.join(", ")),
+            "see `kubectl get namespaces` of the source, and name what is there: `--namespace`",
+        );
+    }
+    if !there.is_empty() {
+        return Judged::warn(
+            format!("{} objects are on the mirror already: {}", there.len(), first_few(there)),
+            "see whose they are: delete them, or know that they differ from the source's; what was copied earlier is found so as well",
+        );
+    }
+    Judged::pass(format!(
+        "{} to mirror, nothing of theirs is on the mirror: {}",
+        chosen.len(),
+        first_few(&names)
+    ))
+}
+
+/// The mirror's Nodes, as before a change of their network.
+pub fn nodes(found: &[Value]) -> Judged {
+    let mut judged = drain::nodes(found);
+    if !judged.todo.is_empty() {
+        judged.todo =
+            "bring them back, `kubectl uncordon` what should take Pods, and remove Nodes that are gone"
+                .to_string();
+    }
+    judged
+}
+
+/// The mirror's webhooks. `backends`: how many endpoints of a Service there, by namespace and name, are ready; `None` if there is no such
+/// Service. What is copied itself may bring one: then it is copied first.
+pub fn webhooks(webhooks: &[Called], backends: &BTreeMap<(String, String), Option<usize>>) -> Judged {
+    let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
+    let dead = needed.iter().filter_map(|webhook| {
+        let service = webhook.service.as_ref()?;
+        let what = match backends.get(service)? {
+            None => "which does not exist",
+            Some(0) => "which has no ready endpoint",
+            Some(_) => return None,
+        };
+        Some(format!("{} needs Service `{}/{}`, {what}", webhook.told(), service.0, service.1))
+    });
+    let dead: Vec<String> = dead.collect();
+    if dead.is_empty() {
+        return Judged::pass(format!("{} must answer for what is copied, and can", needed.len()));
+    }
+    Judged::fail(
+        first_few(&dead),
+        "bring what serves it up on the mirror, or delete the configuration there until it is: what it is asked about is refused without it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn identity(uid: &str, version: &str, emulated: Option<&str>) -> Identity {
+        Identity { uid: uid.into(), version: version.into(), emulated: emulated.map(str::to_string) }
+    }
+
+    #[test]
+    fn a_mirror_is_another_cluster_and_no_older() {
+        let source = identity("a", "v1.34.2+k3s1", None);
+        assert_eq!(two(&source, &identity("a", "v1.36.3", None)).verdict, Verdict::Fail);
+        assert_eq!(two(&source, &identity("b", "v1.34.0", None)).verdict, Verdict::Pass);
+        assert_eq!(two(&source, &identity("b", "v1.36.3", Some("1.36"))).verdict, Verdict::Pass);
+        let older = two(&source, &identity("b", "v1.36.3", Some("1.33")));
+        assert_eq!(older.seen, "the source is v1.34.2+k3s1, the mirror v1.36.3 (as 1.33): older");
+        assert_eq!(two(&source, &identity("b", "v1.32.2", None)).verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn what_every_namespace_has_is_not_overwritten() {
+        let named = |namespace: &str, name: &str| json!({"metadata": {"namespace": namespace, "name": name}});
+        assert!(is_made_anew("ConfigMap", &named("shop", "kube-root-ca.crt")));
+        assert!(!is_made_anew("Secret", &named("shop", "kube-root-ca.crt")));
+        assert!(is_made_anew("Service", &named("default", "kubernetes")));
+        assert!(!is_made_anew("Service", &named("shop", "kubernetes")));
+        let mut job = named("shop", "nightly-123");
+        assert!(!is_made_anew("Job", &job));
+        job["metadata"]["ownerReferences"] = json!([{"kind": "CronJob", "controller": true}]);
+        assert!(is_made_anew("Job", &job));
+        let mut token = named("shop", "web-token");
+        token["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "web"});
+        assert!(is_made_anew("Secret", &token));
+    }
+
+    #[test]
+    fn namespaces_are_there_and_free() {
+        let shop = ["shop".to_string()];
+        assert_eq!(
+            namespaces(&shop, &[], &[]).seen,
+            "1 to mirror, nothing of theirs is on the mirror: `shop`"
+        );
+        assert_eq!(namespaces(&shop, &["till".into()], &[]).seen, "not in the source: `till`");
+        let there = namespaces(&shop, &[], &["Service `shop/web`".into()]);
+        assert_eq!(
+            (there.verdict, there.seen.as_str()),
+            (Verdict::Warn, "1 objects are on the mirror already: Service `shop/web`")
+        );
+    }
+
+    #[test]
+    fn a_webhook_answers_on_the_mirror() {
+        let called = |service: Option<(String, String)>, refuses: bool| Called {
+            name: "ValidatingWebhookConfiguration `x`, webhook `x`".into(),
+            asked: ["Services"].into(),
+            is_left_out: false,
+            has_conditions: false,
+            refuses,
+            service,
+            url: None,
+        };
+        let place = || ("shop".to_string(), "hook".to_string());
+        let of = |refuses: bool, ready: Option<usize>| {
+            webhooks(&[called(Some(place()), refuses)], &BTreeMap::from([(place(), ready)]))
+        };
+        assert_eq!(of(true, Some(1)).seen, "1 must answer for what is copied, and can");
+        assert_eq!(of(false, None).verdict, Verdict::Pass, "its failure is ignored");
+        assert!(
+            of(true, Some(0))
+                .seen
+                .ends_with("(on Services) needs Service `shop/hook`, which has no ready endpoint")
+        );
+        assert_eq!(of(true, None).verdict, Verdict::Fail);
+    }
+}

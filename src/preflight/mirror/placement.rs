@@ -1,0 +1,223 @@
+//! Whether every Pod finds a node on the mirror that takes it: node selectors, required affinity, and taints.
+
+use serde_json::Value;
+
+use super::super::selectors::{Labels, labels};
+use super::super::{Judged, first_few, text};
+use super::templates::Template;
+
+/// Every template must fit on a node that takes Pods.
+pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
+    let open: Vec<&Value> = nodes.iter().filter(|node| !is_closed(node)).collect();
+    let homeless = templates.iter().filter_map(|template| {
+        let mut fitting = open.iter().filter(|node| is_wanted(&template.spec, node)).peekable();
+        if fitting.peek().is_none() {
+            return Some(format!("{} ({})", template.of, wish(&template.spec)));
+        }
+        let tolerations = list(&template.spec, "/tolerations");
+        let repelled = fitting.find_map(|node| Some((node, untolerated(tolerations, node)?)));
+        let takes = open
+            .iter()
+            .any(|node| is_wanted(&template.spec, node) && untolerated(tolerations, node).is_none());
+        let (node, taint) = repelled.filter(|_| !takes)?;
+        let node = text(node, "/metadata/name");
+        Some(format!("{} (does not tolerate `{}`, as on `{node}`)", template.of, text(taint, "/key")))
+    });
+    let homeless: Vec<String> = homeless.collect();
+    if homeless.is_empty() {
+        return Judged::pass(format!(
+            "each of {} templates fits on one of {} nodes",
+            templates.len(),
+            open.len()
+        ));
+    }
+    Judged::fail(
+        format!(
+            "{} of {} fit on no node of the mirror: {}",
+            homeless.len(),
+            templates.len(),
+            first_few(&homeless)
+        ),
+        "label the mirror's nodes as the source's (`kubectl label node`), take taints away, or add nodes of that kind",
+    )
+}
+
+fn is_closed(node: &Value) -> bool {
+    node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true)
+}
+
+fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
+    value.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The taint of a node that keeps a Pod with these tolerations away, if there is one (`ToleratesTaint`,
+/// `k8s.io/component-helpers/scheduling/corev1/helpers.go`, v1.36.3).
+pub fn untolerated<'v>(tolerations: &[Value], node: &'v Value) -> Option<&'v Value> {
+    let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
+    let mut taints = list(node, "/spec/taints").iter().filter(repels);
+    taints.find(|taint| !tolerations.iter().any(|one| tolerates(one, taint)))
+}
+
+fn tolerates(toleration: &Value, taint: &Value) -> bool {
+    let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
+    let is_its = (effect.is_empty() || effect == text(taint, "/effect"))
+        && (key.is_empty() || key == text(taint, "/key"));
+    is_its
+        && match text(toleration, "/operator") {
+            "" | "Equal" => !key.is_empty() && text(toleration, "/value") == text(taint, "/value"),
+            // Comparisons with numbers (alpha in 1.35) are not evaluated.
+            _ => true,
+        }
+}
+
+/// Whether a Pod may go to a node by its own wish (`GetRequiredNodeAffinity`,
+/// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3): of the terms one must be met, and one that is
+/// empty is met by no node.
+fn is_wanted(spec: &Value, node: &Value) -> bool {
+    let (own, name) = (labels(node), text(node, "/metadata/name"));
+    let pairs = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
+    let is_selected =
+        pairs.into_iter().all(|(key, value)| own.get(key).is_some_and(|found| value == found.as_str()));
+    let terms = spec.pointer(&format!("{AFFINITY}/nodeSelectorTerms")).and_then(Value::as_array);
+    let is_met = |term: &Value| {
+        let (of_labels, of_fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
+        let fields = Labels::from([("metadata.name".to_string(), name.to_string())]);
+        !(of_labels.is_empty() && of_fields.is_empty())
+            && of_labels.iter().all(|one| meets(one, &own))
+            && of_fields.iter().all(|one| meets(one, &fields))
+    };
+    let named = text(spec, "/nodeName");
+    is_selected && terms.is_none_or(|terms| terms.iter().any(is_met)) && (named.is_empty() || named == name)
+}
+
+const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+
+/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3). One that cannot be read
+/// is met by nothing.
+fn meets(requirement: &Value, labels: &Labels) -> bool {
+    let found = labels.get(text(requirement, "/key"));
+    let values = list(requirement, "/values");
+    let is_in = |found: &String| values.iter().any(|value| value == found.as_str());
+    let number = |text: &str| text.parse::<i64>().ok();
+    let both = || {
+        let wanted = values.first().and_then(Value::as_str).and_then(number)?;
+        Some((found.and_then(|found| number(found))?, wanted))
+    };
+    match text(requirement, "/operator") {
+        "In" => found.is_some_and(is_in),
+        "NotIn" => !found.is_some_and(is_in),
+        "Exists" => found.is_some(),
+        "DoesNotExist" => found.is_none(),
+        "Gt" => both().is_some_and(|(found, wanted)| found > wanted),
+        "Lt" => both().is_some_and(|(found, wanted)| found < wanted),
+        _ => false,
+    }
+}
+
+/// What a Pod asks of its node, in words.
+fn wish(spec: &Value) -> String {
+    let mut parts = Vec::new();
+    let pairs = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
+    parts.extend(pairs.map(|(key, value)| format!("`{key}={}`", value.as_str().unwrap_or_default())));
+    for term in list(spec, &format!("{AFFINITY}/nodeSelectorTerms")) {
+        let all = list(term, "/matchExpressions").iter().chain(list(term, "/matchFields"));
+        parts.extend(all.map(|one| {
+            let values: Vec<&str> = list(one, "/values").iter().filter_map(Value::as_str).collect();
+            let values = if values.is_empty() { String::new() } else { format!(" {}", values.join("|")) };
+            format!("`{} {}{values}`", text(one, "/key"), text(one, "/operator"))
+        }));
+    }
+    match (parts.is_empty(), text(spec, "/nodeName")) {
+        (false, _) => format!("wants {}", first_few(&parts)),
+        (true, "") => "no node takes Pods".to_string(),
+        (true, name) => format!("wants node `{name}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn node(labels: &Value, taints: &Value) -> Value {
+        json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}})
+    }
+
+    fn of(spec: Value, nodes: &[Value]) -> Judged {
+        let template = Template {
+            of: "Deployment `shop/web`".into(),
+            kind: "Deployment",
+            namespace: "shop".into(),
+            labels: Labels::new(),
+            spec,
+        };
+        judge(&[template], nodes)
+    }
+
+    #[test]
+    fn a_selector_is_met_by_a_node() {
+        let (plain, gpu) = (node(&json!({}), &json!([])), node(&json!({"pool": "gpu"}), &json!([])));
+        let wants = || json!({"nodeSelector": {"pool": "gpu"}});
+        assert_eq!(of(wants(), &[plain.clone(), gpu.clone()]).verdict, Verdict::Pass);
+        assert_eq!(
+            of(wants(), std::slice::from_ref(&plain)).seen,
+            "1 of 1 fit on no node of the mirror: Deployment `shop/web` (wants `pool=gpu`)"
+        );
+        let mut closed = gpu;
+        closed["spec"]["unschedulable"] = json!(true);
+        assert_eq!(of(wants(), &[closed]).verdict, Verdict::Fail);
+        assert_eq!(of(json!({"nodeName": "b"}), &[plain]).verdict, Verdict::Fail);
+        assert_eq!(of(json!({}), &[]).verdict, Verdict::Fail);
+    }
+
+    /// Every operator against a node that has the label with 5, and one that has it not.
+    #[test]
+    fn affinity_is_the_schedulers() {
+        let cases = [
+            ("In", json!(["5", "6"]), [true, false]),
+            ("NotIn", json!(["5"]), [false, true]),
+            ("Exists", json!([]), [true, false]),
+            ("DoesNotExist", json!([]), [false, true]),
+            ("Gt", json!(["4"]), [true, false]),
+            ("Gt", json!(["5"]), [false, false]),
+            ("Lt", json!(["6"]), [true, false]),
+            ("Lt", json!(["x"]), [false, false]),
+            ("Near", json!(["5"]), [false, false]),
+        ];
+        let nodes = [node(&json!({"rack": "5"}), &json!([])), node(&json!({}), &json!([]))];
+        for (operator, values, expected) in cases {
+            let one = json!({"key": "rack", "operator": operator, "values": values});
+            let terms = json!([{"matchExpressions": [one]}, {}]);
+            let rule =
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let spec = json!({"affinity": {"nodeAffinity": rule}});
+            let found = nodes
+                .each_ref()
+                .map(|node| of(spec.clone(), std::slice::from_ref(node)).verdict == Verdict::Pass);
+            assert_eq!(found, expected, "{operator} {values}");
+        }
+        let fields = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]);
+        let rule = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": fields}});
+        assert_eq!(of(json!({"affinity": {"nodeAffinity": rule}}), &nodes).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn a_taint_is_tolerated() {
+        let taint = json!([{"key": "only", "value": "db", "effect": "NoSchedule"}]);
+        let tainted = [node(&json!({}), &taint)];
+        let with = |toleration: Value| of(json!({"tolerations": [toleration]}), &tainted).verdict;
+        assert_eq!(
+            of(json!({}), &tainted).seen,
+            "1 of 1 fit on no node of the mirror: Deployment `shop/web` (does not tolerate `only`, as on `a`)"
+        );
+        assert_eq!(with(json!({"operator": "Exists"})), Verdict::Pass);
+        assert_eq!(with(json!({"key": "only", "value": "db"})), Verdict::Pass);
+        assert_eq!(with(json!({"key": "only", "value": "db", "effect": "NoExecute"})), Verdict::Fail);
+        assert_eq!(with(json!({"key": "only", "operator": "Exists", "effect": "NoSchedule"})), Verdict::Pass);
+        assert_eq!(with(json!({"key": "only", "value": "web"})), Verdict::Fail);
+        let soft = node(&json!({}), &json!([{"key": "only", "effect": "PreferNoSchedule"}]));
+        assert_eq!(of(json!({}), &[soft]).verdict, Verdict::Pass);
+    }
+}
