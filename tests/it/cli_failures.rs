@@ -37,6 +37,12 @@ fn wrong_usage_is_status_2() {
     hint: name a snapshot file, or the revision to compare with: `--from-revision N`
     --- exit status 2
     ");
+    assert_snapshot!(tell("preflight mirror -n shop"), @r"
+    --- stderr
+    error: which cluster is the mirror?
+    hint: name it: `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig
+    --- exit status 2
+    ");
     assert_snapshot!(tell("ranges check --etcd-endpoints http://127.0.0.1:1 --etcd-user root"), @r"
     --- stderr
     error: there is no password for etcd's user `root`

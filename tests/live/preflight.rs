@@ -2,6 +2,7 @@
 
 mod cni;
 mod hardening;
+mod mirror;
 mod nodes;
 mod objects;
 

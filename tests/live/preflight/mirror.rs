@@ -1,0 +1,450 @@
+//! `netsurgeon preflight mirror` on two clusters of which one can take over what the other serves, and on the same ones with one thing
+//! after the other in the way.
+
+mod around;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::objects::define;
+use crate::rig::api::{Api, object_path};
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::process::wait_until;
+use crate::serving::{DEADLINE, Run, command, run};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const NODE: &str = "/api/v1/nodes/mirror-1";
+const WIDGET: (&str, &str) = ("Widget", "widgets");
+/// How long controllers may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The clusters. The source has a network of its own, which the thread that started it is in; so is the mirror.
+struct Pair {
+    mirror: Cluster,
+    source: Cluster,
+}
+
+impl Pair {
+    /// Runs the program, as somebody or as the administrator of both.
+    fn run(&self, user: Option<&str>, words: &str) -> Run {
+        let of = |cluster: &Cluster| match user {
+            Some(user) => cluster.kubeconfig_as(0, user, None),
+            None => cluster.kubeconfig().to_path_buf(),
+        };
+        let words = format!("preflight mirror --mirror-kubeconfig {} {words}", of(&self.mirror).display());
+        let mut command = command(&self.source, &words);
+        command.env("KUBECONFIG", of(&self.source)).env_remove("ETCDCTL_ENDPOINTS");
+        run(&words, command)
+    }
+
+    /// One check alone, of the namespace `shop`.
+    fn only(&self, name: &str, words: &str) -> Value {
+        let checks = checks(&self.run(None, &format!("-o json -n shop --only {name} {words}")));
+        checks.into_iter().find(|check| check["name"] == name).expect("it is listed")
+    }
+
+    /// Waits until a check comes out so, for a reason: controllers and caches have their part in what is seen.
+    async fn comes_out(&self, name: &str, verdict: &str, reason: &str) {
+        wait_until("the check comes out so", PATIENCE, async || {
+            let found = self.only(name, "");
+            let says = found["seen"].as_str().unwrap_or_default().contains(reason);
+            let has_todo = verdict == "pass" || !found["todo"].as_str().unwrap_or_default().is_empty();
+            if found["verdict"] == verdict && says && has_todo { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+    }
+}
+
+fn checks(ran: &Run) -> Vec<Value> {
+    let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
+    assert_eq!((&shown["version"], &shown["of"]), (&json!(1), &json!("mirror")));
+    shown["checks"].as_array().expect("checks").clone()
+}
+
+#[tokio::test]
+async fn a_mirror_can_take_over_or_it_says_what_is_missing() {
+    let options =
+        ClusterOptions { nodes: 1, controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
+    let source = Cluster::start(options).await;
+    let pair = Pair { mirror: Cluster::start(ClusterOptions::new(Era::Objects)).await, source };
+    with_a_shop(&pair.source.api).await;
+    with_a_mirror(&pair.mirror.api).await;
+    pair.comes_out("capacity", "pass", "0.5 cores and 64 MiB requested in the source; 1 nodes of the mirror")
+        .await;
+    for chosen in ["-n shop", ""] {
+        let ran = pair.run(None, &format!("-o json --strict {chosen}"));
+        let bad: Vec<Value> = checks(&ran).into_iter().filter(|check| check["verdict"] != "pass").collect();
+        assert!(ran.code == 0 && bad.is_empty(), "{bad:?}");
+    }
+    for cluster in [&pair.source, &pair.mirror] {
+        let ours: Vec<String> =
+            cluster.etcd.keys("/").await.into_iter().filter(|key| key.contains("netsurgeon")).collect();
+        assert_eq!(ours, Vec::<String>::new(), "nothing was written");
+    }
+    let shown = pair.run(None, "--namespace shop").expect(0);
+    assert!(shown.err.contains("16 pass"), "{}", shown.err);
+
+    with_other_clusters(&pair).await;
+    with_other_namespaces(&pair).await;
+    with_other_kinds(&pair).await;
+    with_other_classes(&pair).await;
+    without_secrets(&pair).await;
+    with_data(&pair).await;
+    with_other_nodes(&pair).await;
+    with_less_room(&pair).await;
+    around::with_issuers(&pair).await;
+    with_rights(&pair).await;
+    around::with_fixed_addresses(&pair).await;
+    around::with_webhooks(&pair).await;
+    define(
+        &pair.source.api,
+        "kustomize.toolkit.fluxcd.io",
+        "v1",
+        ("Kustomization", "kustomizations"),
+        "Namespaced",
+    )
+    .await;
+    pair.comes_out("gitops", "warn", "Flux").await;
+}
+
+fn deployment() -> Value {
+    let labels = json!({"app": "web"});
+    let requests = json!({"cpu": "500m", "memory": "64Mi"});
+    let container =
+        json!({"name": "web", "image": "registry.test/web:1", "resources": {"requests": requests}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "containers": [container], "imagePullSecrets": [{"name": "registry"}], "priorityClassName": "high",
+                "nodeSelector": {"pool": "web"},
+            }},
+        },
+    })
+}
+
+fn secret() -> Value {
+    let metadata = json!({"name": "registry", "namespace": "shop"});
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": "not-to-be-read"}})
+}
+
+fn ingress_class() -> Value {
+    let spec = json!({"controller": "example.com/ingress"});
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"}, "spec": spec})
+}
+
+fn priority_class() -> Value {
+    json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
+}
+
+/// What both clusters have.
+async fn with_classes(api: &Api) {
+    api.create(&ingress_class()).await;
+    api.create(&priority_class()).await;
+    define(api, "example.com", "v1", WIDGET, "Namespaced").await;
+}
+
+async fn with_a_shop(api: &Api) {
+    with_classes(api).await;
+    api.create_namespace("shop").await;
+    api.create(&secret()).await;
+    api.create_service("shop", "web", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})).await;
+    api.create(&deployment()).await;
+    let metadata = json!({"name": "web", "namespace": "shop"});
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    api.create(&json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata,
+        "spec": {"ingressClassName": "edge", "defaultBackend": backend},
+    }))
+    .await;
+    api.create(&json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata})).await;
+}
+
+/// A node, of which this says what its kubelet would.
+async fn with_a_mirror(api: &Api) {
+    with_classes(api).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mirror-1", "labels": {"pool": "web"}}});
+    api.create(&node).await;
+    // Admission has it that a node that is new is not ready; the controller that would see that it is does not run.
+    api.merge(NODE, &json!({"spec": {"taints": null}})).await;
+    be_ready(api, "True").await;
+    with_cpu(api, "2").await;
+}
+
+async fn be_ready(api: &Api, value: &str) {
+    let status = json!({"conditions": [{"type": "Ready", "status": value}]});
+    api.merge(&format!("{NODE}/status"), &json!({"status": status})).await;
+}
+
+async fn with_cpu(api: &Api, cpu: &str) {
+    let room = json!({"cpu": cpu, "memory": "4Gi", "pods": "110"});
+    let status = json!({"capacity": room, "allocatable": room});
+    api.merge(&format!("{NODE}/status"), &json!({"status": status})).await;
+}
+
+/// No mirror, the source itself, and one of an older version.
+async fn with_other_clusters(pair: &Pair) {
+    let of = |words: &str, code: i32| {
+        let words = format!("preflight mirror --only two-clusters {words}");
+        run(&words, command(&pair.source, &words)).expect(code)
+    };
+    let none = of("", 2);
+    assert!(
+        none.err.contains("which cluster is the mirror?") && none.err.contains("--mirror-context"),
+        "{}",
+        none.err
+    );
+    let own = of(&format!("--mirror-kubeconfig {}", pair.source.kubeconfig().display()), 3);
+    assert!(own.out.contains("the mirror is the source"), "{}", own.out);
+    let gone = of("--mirror-kubeconfig /gone", 3);
+    assert!(gone.out.contains("the API of the mirror cannot be used"), "{}", gone.out);
+    let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Bitmap) };
+    let old = Cluster::start(options).await;
+    let by = |path: &Path| of(&format!("--mirror-kubeconfig {} --strict", path.display()), 3);
+    let older = by(old.kubeconfig());
+    assert!(older.out.contains("the source is v1.36.3, the mirror v1.32.2: older"), "{}", older.out);
+}
+
+async fn with_other_namespaces(pair: &Pair) {
+    let gone = pair.only("namespaces", "-n gone");
+    assert_eq!(
+        (&gone["verdict"], &gone["seen"]),
+        (&json!("fail"), &json!("not in the source: `gone`")),
+        "{gone}"
+    );
+    let api = &pair.mirror.api;
+    api.create_namespace("shop").await;
+    api.create_service("shop", "another", json!({"ports": [{"port": 80}]})).await;
+    pair.comes_out("namespaces", "pass", "1 to mirror").await;
+    api.create_service("shop", "web", json!({"ports": [{"port": 80}]})).await;
+    api.create(&secret()).await;
+    pair.comes_out(
+        "namespaces",
+        "warn",
+        "2 objects are on the mirror already: Secret `shop/registry`, Service `shop/web`",
+    )
+    .await;
+    api.delete("/api/v1/namespaces/shop/services/web").await;
+    api.delete(&object_path(&secret())).await;
+    pair.comes_out("namespaces", "pass", "1 to mirror").await;
+}
+
+async fn undefine(api: &Api, name: &str) {
+    let path = format!("{DEFINITIONS}/{name}");
+    api.delete(&path).await;
+    wait_until("it is gone", DEADLINE, async || {
+        api.find(&path).await.map_or(Ok(()), |found| Err(found["status"].to_string()))
+    })
+    .await;
+}
+
+/// A kind that the mirror does not serve, or in another version alone, or has not accepted; an API of the source that is down.
+async fn with_other_kinds(pair: &Pair) {
+    let api = &pair.mirror.api;
+    undefine(api, "widgets.example.com").await;
+    pair.comes_out("kinds", "fail", "the mirror does not serve example.com/v1 Widget, as `shop/web`").await;
+    define(api, "example.com", "v2", WIDGET, "Namespaced").await;
+    pair.comes_out("kinds", "warn", "only in another version: example.com/v1 Widget (there in v2)").await;
+    undefine(api, "widgets.example.com").await;
+    define(api, "example.com", "v1", ("Widget", "things"), "Namespaced").await;
+    let versions = json!([{
+        "name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+    }]);
+    let names = json!({"kind": "Widget", "plural": "widgets", "singular": "widget"});
+    let refused = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions},
+    });
+    api.create(&refused).await;
+    pair.comes_out("kinds", "fail", "(its CustomResourceDefinition is there and not Established: ").await;
+    undefine(api, "widgets.example.com").await;
+    undefine(api, "things.example.com").await;
+    define(api, "example.com", "v1", WIDGET, "Namespaced").await;
+    pair.comes_out("kinds", "pass", "kinds of which there are objects").await;
+
+    let down = |group: &str| {
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": format!("v1.{group}")},
+            "spec": {
+                "group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
+                "service": {"namespace": "default", "name": "nobody"},
+            },
+        })
+    };
+    pair.source.api.create(&down("custom.metrics.k8s.io")).await;
+    pair.source.api.create(&down("down.example.com")).await;
+    pair.comes_out(
+        "kinds",
+        "unknown",
+        "`down.example.com` of the source does not say what it serves: status 503",
+    )
+    .await;
+    pair.source.api.delete(&object_path(&down("down.example.com"))).await;
+    pair.comes_out("kinds", "pass", "kinds of which there are objects").await;
+}
+
+async fn with_other_classes(pair: &Pair) {
+    let api = &pair.mirror.api;
+    api.delete("/apis/networking.k8s.io/v1/ingressclasses/edge").await;
+    pair.comes_out("classes", "fail", "not on the mirror: IngressClass `edge` (Ingress `shop/web`)").await;
+    api.create(&ingress_class()).await;
+    api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/high").await;
+    pair.comes_out("classes", "fail", "PriorityClass `high` (Deployment `shop/web`)").await;
+    api.create(&priority_class()).await;
+    pair.comes_out("classes", "pass", "all 2 that are named are there").await;
+}
+
+async fn without_secrets(pair: &Pair) {
+    let path = object_path(&secret());
+    pair.source.api.delete(&path).await;
+    pair.comes_out("pull-secrets", "fail", "`shop/registry` (Deployment `shop/web`)").await;
+    pair.source.api.create(&secret()).await;
+    pair.comes_out("pull-secrets", "pass", "all 1 that are named").await;
+}
+
+async fn with_data(pair: &Pair) {
+    let api = &pair.source.api;
+    let metadata = json!({"name": "data", "namespace": "shop"});
+    let claim = json!({
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
+    });
+    let claimed =
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim});
+    let labels = json!({"app": "db"});
+    let container = json!({"name": "db", "image": "registry.test/db:1"});
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "namespace": "shop"},
+        "spec": {
+            "serviceName": "db", "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+        },
+    });
+    api.create(&claimed).await;
+    api.create(&set).await;
+    pair.comes_out("stateless", "warn", "1 StatefulSets: `shop/db`; 1 PersistentVolumeClaims: `shop/data`")
+        .await;
+    pair.comes_out(
+        "classes",
+        "warn",
+        "StorageClass `fast` (PersistentVolumeClaim `shop/data`, StatefulSet `shop/db`)",
+    )
+    .await;
+    api.delete(&object_path(&set)).await;
+    // The controller that would let a claim go does not run.
+    api.merge(&object_path(&claimed), &json!({"metadata": {"finalizers": null}})).await;
+    api.delete(&object_path(&claimed)).await;
+    pair.comes_out("stateless", "pass", "no StatefulSet").await;
+}
+
+/// Binds a role to a user, everywhere or in one namespace.
+async fn bind(api: &Api, user: &str, role: &str, namespace: Option<&str>) {
+    let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+    let mut metadata = json!({"name": format!("{user}-{role}").replace(':', "-")});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    api.create(&json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata,
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+    }))
+    .await;
+}
+
+/// Who has the roles sees everything, and who has the source's in one namespace what is there; who may look at some things alone is told
+/// what is missing.
+async fn with_rights(pair: &Pair) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
+    let text = std::fs::read_to_string(file).expect("the roles");
+    let roles: Vec<Value> =
+        text.split("\n---\n").map(|part| serde_saphyr::from_str(part).expect("an object")).collect();
+    for (cluster, role) in [(&pair.source, "netsurgeon-mirror-source"), (&pair.mirror, "netsurgeon-mirror")] {
+        let own = roles.iter().find(|one| one["metadata"]["name"] == role).expect("it is in the file");
+        cluster.api.create(own).await;
+        bind(&cluster.api, "mia", role, None).await;
+        bind(&cluster.api, "nobody", "system:aggregate-to-view", None).await;
+    }
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"]},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": ["list"]},
+    ]);
+    let slices =
+        json!([{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}]);
+    let source = &pair.source.api;
+    for (name, rules) in [("everywhere", rules), ("slices", slices)] {
+        source
+            .create(&json!({
+                "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
+            }))
+            .await;
+    }
+    bind(source, "ned", "everywhere", None).await;
+    bind(source, "ned", "slices", Some("default")).await;
+    bind(source, "ned", "netsurgeon-mirror-source", Some("shop")).await;
+    bind(&pair.mirror.api, "ned", "netsurgeon-mirror", None).await;
+    for (user, words) in [("mia", ""), ("mia", "-n shop"), ("ned", "-n shop")] {
+        wait_until("the bindings are in force", DEADLINE, async || {
+            let ran = pair.run(Some(user), &format!("-o json --strict {words}"));
+            let bad: Vec<Value> =
+                checks(&ran).into_iter().filter(|check| check["verdict"] != "pass").collect();
+            if ran.code == 0 && bad.is_empty() { Ok(()) } else { Err(format!("{bad:?}")) }
+        })
+        .await;
+    }
+    wait_until("so are the others", DEADLINE, async || {
+        let ran = pair.run(Some("nobody"), "-n shop --only source-rights,mirror-rights");
+        let seen = [
+            "missing in `shop`: get secrets, list secrets",
+            "missing: get secrets, list secrets, create secrets",
+        ];
+        let is_said = seen.iter().all(|text| ran.out.contains(text));
+        if ran.code == 3 && is_said { Ok(()) } else { Err(ran.out) }
+    })
+    .await;
+}
+
+async fn with_other_nodes(pair: &Pair) {
+    let api = &pair.mirror.api;
+    api.merge(NODE, &json!({"metadata": {"labels": {"pool": "db"}}})).await;
+    pair.comes_out("placement", "fail", "Deployment `shop/web` (wants `pool=web`)").await;
+    api.merge(NODE, &json!({"metadata": {"labels": {"pool": "web"}}})).await;
+    let taint = json!({"key": "only", "value": "db", "effect": "NoSchedule"});
+    api.merge(NODE, &json!({"spec": {"taints": [taint]}})).await;
+    pair.comes_out("placement", "fail", "Deployment `shop/web` (does not tolerate `only`, as on `mirror-1`)")
+        .await;
+    api.merge(NODE, &json!({"spec": {"taints": null}})).await;
+    pair.comes_out("placement", "pass", "each of 1 templates fits").await;
+    api.merge(NODE, &json!({"spec": {"unschedulable": true}})).await;
+    pair.comes_out("mirror-nodes", "warn", "`mirror-1` (cordoned)").await;
+    api.merge(NODE, &json!({"spec": {"unschedulable": null}})).await;
+    be_ready(api, "Unknown").await;
+    pair.comes_out("mirror-nodes", "fail", "1 of 1 are not ready: `mirror-1`").await;
+    be_ready(api, "True").await;
+    pair.comes_out("mirror-nodes", "pass", "all 1 are ready").await;
+}
+
+async fn with_less_room(pair: &Pair) {
+    let api = &pair.mirror.api;
+    with_cpu(api, "600m").await;
+    pair.comes_out("capacity", "warn", "have 0.6 cores and 4 GiB left: 84 % of it").await;
+    with_cpu(api, "400m").await;
+    pair.comes_out("capacity", "fail", "have 0.4 cores and 4 GiB left").await;
+    with_cpu(api, "2").await;
+    let container =
+        json!({"name": "a", "image": "registry.test/a:1", "resources": {"requests": {"cpu": "1600m"}}});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "there", "namespace": "default"},
+        "spec": {"nodeName": "mirror-1", "containers": [container]},
+    });
+    api.create(&pod).await;
+    pair.comes_out("capacity", "fail", "have 0.4 cores and 4 GiB left").await;
+    // No kubelet would say that it has ended.
+    api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&pod))).await;
+    pair.comes_out("capacity", "pass", "have 2 cores and 4 GiB left").await;
+}

@@ -1,0 +1,104 @@
+//! What stands around what is copied: who issues certificates, who has the same address, who is asked.
+
+use serde_json::json;
+
+use super::Pair;
+use crate::preflight::objects::define;
+use crate::rig::api::object_path;
+
+/// The kinds of cert-manager, without a cert-manager: this says what it would.
+pub async fn with_issuers(pair: &Pair) {
+    const GROUP: &str = "cert-manager.io";
+    let (source, mirror) = (&pair.source.api, &pair.mirror.api);
+    pair.comes_out("issuers", "pass", "the source has no cert-manager").await;
+    define(source, GROUP, "v1", ("Certificate", "certificates"), "Namespaced").await;
+    define(mirror, GROUP, "v1", ("Certificate", "certificates"), "Namespaced").await;
+    define(source, GROUP, "v1", ("Issuer", "issuers"), "Namespaced").await;
+    let version = format!("{GROUP}/v1");
+    let reference = json!({"name": "acme", "kind": "ClusterIssuer"});
+    source
+        .create(&json!({
+            "apiVersion": version, "kind": "Certificate", "metadata": {"name": "tls", "namespace": "shop"},
+            "spec": {"issuerRef": reference},
+        }))
+        .await;
+    pair.comes_out(
+        "issuers",
+        "fail",
+        "1 issuers are asked for certificates, and the mirror has no cert-manager",
+    )
+    .await;
+    define(mirror, GROUP, "v1", ("ClusterIssuer", "clusterissuers"), "Cluster").await;
+    pair.comes_out("issuers", "fail", "ClusterIssuer `acme` is not on the mirror (Certificate `shop/tls`)")
+        .await;
+    let issuer = |status: &str, solver: &str| {
+        json!({
+            "apiVersion": version, "kind": "ClusterIssuer", "metadata": {"name": "acme"},
+            "spec": {"acme": {"solvers": [{solver: {}}]}}, "status": {"conditions": [{"type": "Ready", "status": status}]},
+        })
+    };
+    mirror.create(&issuer("False", "http01")).await;
+    pair.comes_out("issuers", "fail", "ClusterIssuer `acme` is not ready on the mirror").await;
+    let path = object_path(&issuer("True", "http01"));
+    mirror.merge(&path, &issuer("True", "http01")).await;
+    pair.comes_out("issuers", "warn", "only HTTP-01 is solved by ClusterIssuer `acme`").await;
+    mirror.merge(&path, &issuer("True", "dns01")).await;
+    pair.comes_out("issuers", "pass", "all 1 that are asked").await;
+}
+
+pub async fn with_fixed_addresses(pair: &Pair) {
+    let (source, mirror) = (&pair.source.api, &pair.mirror.api);
+    let ports = |port: u16| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    source.create_service("shop", "door", ports(30080)).await;
+    pair.comes_out("fixed-addresses", "pass", "none is written down").await;
+    mirror.create_service("default", "other", ports(30080)).await;
+    pair.comes_out(
+        "fixed-addresses",
+        "fail",
+        "nodePort 30080 of `shop/door` is that of `default/other` there",
+    )
+    .await;
+    mirror.delete("/api/v1/namespaces/default/services/other").await;
+    source.delete("/api/v1/namespaces/shop/services/door").await;
+    // A port that the API server chose is not written down, whoever has it on the mirror.
+    let chosen =
+        source.create_service("shop", "door", json!({"type": "NodePort", "ports": [{"port": 80}]})).await;
+    let port = chosen["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
+    mirror.create_service("default", "other", ports(port.expect("a port"))).await;
+    pair.comes_out("fixed-addresses", "pass", "none is written down").await;
+    source
+        .merge("/api/v1/namespaces/shop/services/door", &json!({"spec": {"externalIPs": ["198.51.100.7"]}}))
+        .await;
+    pair.comes_out("fixed-addresses", "warn", "`shop/door` (`externalIPs` 198.51.100.7)").await;
+}
+
+/// A webhook of the mirror that is asked about Deployments.
+pub async fn with_webhooks(pair: &Pair) {
+    let api = &pair.mirror.api;
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]});
+    let service = json!({"namespace": "default", "name": "policy"});
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "policies"},
+        "webhooks": [{
+            "name": "check.example.com", "rules": [rule], "clientConfig": {"service": service}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    });
+    pair.comes_out("mirror-webhooks", "pass", "0 must answer for what is copied").await;
+    api.create(&configuration).await;
+    pair.comes_out(
+        "mirror-webhooks",
+        "fail",
+        "(on Deployments) needs Service `default/policy`, which does not exist",
+    )
+    .await;
+    api.create_service("default", "policy", json!({"ports": [{"port": 443}]})).await;
+    pair.comes_out("mirror-webhooks", "fail", "which has no ready endpoint").await;
+    api.create(&json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "policy", "namespace": "default", "labels": {"kubernetes.io/service-name": "policy"}},
+        "endpoints": [{"addresses": ["10.244.1.9"]}], "ports": [{"port": 8443}],
+    }))
+    .await;
+    pair.comes_out("mirror-webhooks", "pass", "1 must answer for what is copied, and can").await;
+}
