@@ -217,18 +217,11 @@ pub fn ready(slices: &[Value]) -> usize {
     slices.iter().flat_map(list).filter(is_ready).count()
 }
 
-/// Judges the webhooks. `backends`: how many endpoints of a Service, by namespace and name, are ready; `None` if there is no
-/// such Service. `old`: the ranges that Services leave.
-pub fn judge(
-    webhooks: &[Called],
-    backends: &BTreeMap<(String, String), Option<usize>>,
-    old: &[ServiceCidr],
-) -> Judged {
-    let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
-    let fixed = webhooks.iter().filter_map(|webhook| {
-        let address = webhook.address().filter(|address| is_old(*address))?;
-        Some(format!("{} is called at `{address}`, an address of the old range", webhook.name))
-    });
+/// How many endpoints of a Service, by namespace and name, are ready; `None` if there is no such Service.
+pub type Backends = BTreeMap<(String, String), Option<usize>>;
+
+/// Returns the webhooks that must answer and cannot, and why, in words.
+pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
     let dead = webhooks.iter().filter(|webhook| webhook.is_needed()).filter_map(|webhook| {
         let service = webhook.service.as_ref()?;
         let what = match backends.get(service)? {
@@ -238,7 +231,17 @@ pub fn judge(
         };
         Some(format!("{} needs Service `{}/{}`, {what}", webhook.told(), service.0, service.1))
     });
-    let wrong: Vec<String> = fixed.chain(dead).collect();
+    dead.collect()
+}
+
+/// Judges the webhooks. `old`: the ranges that Services leave.
+pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judged {
+    let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
+    let fixed = webhooks.iter().filter_map(|webhook| {
+        let address = webhook.address().filter(|address| is_old(*address))?;
+        Some(format!("{} is called at `{address}`, an address of the old range", webhook.name))
+    });
+    let wrong: Vec<String> = fixed.chain(dead(webhooks, backends)).collect();
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),

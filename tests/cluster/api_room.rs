@@ -95,9 +95,41 @@ async fn objects(era: Era) {
     assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
     assert!(error.to_string().contains("10.97.0.1"), "{error}");
     pages(&api).await;
+    what_is_served(&api).await;
     // 1.32 has no ServiceCIDRs unless the gate is on: then the API itself is not there.
     let range = ObjectRef::new("networking.k8s.io/v1", "ServiceCIDR", None, "kubernetes");
     assert_eq!(api.get(&range).await.unwrap().is_some(), era == Era::Objects);
+}
+
+/// Every kind is told by who serves it, and of Secrets nothing is read but what they are called.
+async fn what_is_served(api: &Api) {
+    let served = api.served_kinds().await.unwrap();
+    assert_eq!(served.silent, []);
+    let of = |group: &str, plural: &str| -> Vec<_> {
+        served.kinds.iter().filter(|kind| kind.group == group && kind.plural == plural).collect()
+    };
+    let deployment = &of("apps", "deployments")[0];
+    assert_eq!((deployment.version.as_str(), deployment.kind.as_str()), ("v1", "Deployment"));
+    assert!(deployment.is_namespaced && deployment.verbs.contains("list"));
+    assert!(!of("", "nodes")[0].is_namespaced && of("apps", "deployments/scale").is_empty());
+    let versions: Vec<&str> =
+        of("autoscaling", "horizontalpodautoscalers").iter().map(|kind| kind.version.as_str()).collect();
+    assert_eq!(versions, ["v2", "v1"], "the preferred one comes first");
+
+    let metadata = json!({"name": "closed", "namespace": "default", "labels": {"of": "names"}});
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "planted"}});
+    api.create(&secret).await.unwrap();
+    let secrets = &of("", "secrets")[0];
+    let listed = api.list_metadata(&Collection::new("v1", "Secret", Some("default"))).await.unwrap();
+    let first = api.first_of(secrets, None, &["kube-system"]).await.unwrap();
+    for found in [listed, first] {
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0]["metadata"]["labels"]["of"], "names");
+        assert!(found[0].get("data").is_none(), "{found:?}");
+    }
+    assert!(api.first_of(secrets, None, &["default"]).await.unwrap().is_empty());
+    assert!(api.first_of(secrets, Some("kube-public"), &[]).await.unwrap().is_empty());
 }
 
 /// More objects than a page holds.

@@ -9,12 +9,10 @@ pub mod kinds;
 pub mod placement;
 pub mod templates;
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::api::level;
-use super::webhooks::{Admitted, Called};
+use super::webhooks::{self, Admitted, Backends, Called};
 use super::{Judged, drain, first_few, text};
 
 /// A kind that is copied, without data of its own: API version and kind, group and resource, and what admission takes it for.
@@ -155,22 +153,12 @@ pub fn nodes(found: &[Value]) -> Judged {
     judged
 }
 
-/// The mirror's webhooks. `backends`: how many endpoints of a Service there, by namespace and name, are ready; `None` if there is no such
-/// Service. What is copied itself may bring one: then it is copied first.
-pub fn webhooks(webhooks: &[Called], backends: &BTreeMap<(String, String), Option<usize>>) -> Judged {
-    let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
-    let dead = needed.iter().filter_map(|webhook| {
-        let service = webhook.service.as_ref()?;
-        let what = match backends.get(service)? {
-            None => "which does not exist",
-            Some(0) => "which has no ready endpoint",
-            Some(_) => return None,
-        };
-        Some(format!("{} needs Service `{}/{}`, {what}", webhook.told(), service.0, service.1))
-    });
-    let dead: Vec<String> = dead.collect();
+/// The mirror's webhooks: those that must answer for what is copied to be made there.
+pub fn webhooks(webhooks: &[Called], backends: &Backends) -> Judged {
+    let dead = webhooks::dead(webhooks, backends);
+    let needed = webhooks.iter().filter(|webhook| webhook.is_needed()).count();
     if dead.is_empty() {
-        return Judged::pass(format!("{} must answer for what is copied, and can", needed.len()));
+        return Judged::pass(format!("{needed} must answer for what is copied, and can"));
     }
     Judged::fail(
         first_few(&dead),
@@ -180,6 +168,8 @@ pub fn webhooks(webhooks: &[Called], backends: &BTreeMap<(String, String), Optio
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
