@@ -134,20 +134,20 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
-    fn object(name: &str, spec: Value) -> Value {
+    fn object(name: &str, spec: &Value) -> Value {
         json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"template": {"metadata": {"labels": {"app": name}}, "spec": spec}}})
     }
 
     #[test]
     fn templates_are_those_of_what_is_copied() {
-        let found = templates("Deployment", &[object("web", json!({"nodeName": "a"}))]);
+        let found = templates("Deployment", &[object("web", &json!({"nodeName": "a"}))]);
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].of.as_str(), &found[0].spec),
             ("Deployment `shop/web`", &json!({"nodeName": "a"}))
         );
         assert_eq!(found[0].labels["app"], "web");
-        let mut job = object("once", json!({}));
+        let mut job = object("once", &json!({}));
         assert_eq!(templates("Job", std::slice::from_ref(&job)).len(), 1);
         job["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
         assert!(templates("Job", &[job]).is_empty(), "it would run again");
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn what_has_data_is_named() {
-        let plain = templates("Deployment", &[object("web", json!({"volumes": [{"configMap": {}}]}))]);
+        let plain = templates("Deployment", &[object("web", &json!({"volumes": [{"configMap": {}}]}))]);
         assert_eq!(stateless(&plain, &[], &[]).verdict, Verdict::Pass);
         let volumes =
             json!({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}, {"hostPath": {"path": "/x"}}]});
-        let kept = templates("Deployment", &[object("web", volumes)]);
-        let set = object("db", json!({}));
+        let kept = templates("Deployment", &[object("web", &volumes)]);
+        let set = object("db", &json!({}));
         let judged = stateless(&kept, std::slice::from_ref(&set), std::slice::from_ref(&set));
         assert_eq!(
             judged.seen,
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_secret_that_is_named_is_there() {
         let of =
-            templates("Deployment", &[object("web", json!({"imagePullSecrets": [{"name": "registry"}]}))]);
+            templates("Deployment", &[object("web", &json!({"imagePullSecrets": [{"name": "registry"}]}))]);
         let account = json!({"metadata": {"namespace": "shop", "name": "ci"}, "imagePullSecrets": [{"name": "registry"}]});
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
         assert_eq!(pull_secrets(&of, &[], &there).verdict, Verdict::Pass);

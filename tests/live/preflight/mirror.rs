@@ -370,14 +370,14 @@ async fn with_rights(pair: &Pair) {
         bind(&cluster.api, "mia", role, None).await;
         bind(&cluster.api, "nobody", "system:aggregate-to-view", None).await;
     }
-    let rules = json!([
+    let everywhere = json!([
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"]},
         {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": ["list"]},
     ]);
     let slices =
         json!([{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}]);
     let source = &pair.source.api;
-    for (name, rules) in [("everywhere", rules), ("slices", slices)] {
+    for (name, rules) in [("everywhere", everywhere), ("slices", slices)] {
         source
             .create(&json!({
                 "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
