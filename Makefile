@@ -62,7 +62,7 @@ fmt: ## format the sources
 fixtures: rig ## make the snapshots in testdata/ anew, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(RIG)/etcd-debian/etcd | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -92,3 +92,10 @@ $(RIG)/etcd-debian/etcd: | prerequisites-rig
 	rm -rf $(@D).new && mkdir -p $(@D).new
 	cd $(@D).new && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb .
 	mkdir -p $(@D) && mv $(@D).new/usr/bin/etcd $@ && rm -rf $(@D).new
+
+# The same for BIND. Its libraries come along, so that both are of one version.
+$(RIG)/bind9-debian/usr/sbin/named: | prerequisites-rig
+	rm -rf $(RIG)/bind9-debian.new && mkdir -p $(RIG)/bind9-debian.new
+	cd $(RIG)/bind9-debian.new && apt-get download bind9 bind9-libs && \
+		for package in *.deb; do dpkg-deb --extract $$package . || exit 1; done && rm ./*.deb
+	rm -rf $(RIG)/bind9-debian && mv $(RIG)/bind9-debian.new $(RIG)/bind9-debian

@@ -12,6 +12,7 @@
 //! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
 //! encryption             values encrypted at rest: opened and sealed with the API server's own configuration
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
+//! nameserver             what name servers say of a zone, and whether they would change it
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
 //! ip                     ranges, offsets, first address, old→new map
 //! ```
@@ -25,6 +26,7 @@ pub mod encryption;
 pub mod freeze;
 pub mod host;
 pub mod ip;
+pub mod nameserver;
 pub mod operation;
 pub mod preflight;
 pub mod renumber;

@@ -65,7 +65,7 @@ commands=(cc curl git protoc)
 case "${1:-}" in
     build) ;;
     rig)
-        packages+=(chromium conntrack iproute2 iptables nftables openssl time)
+        packages+=(bind9-libs chromium conntrack iproute2 iptables nftables openssl time)
         commands+=(chromium conntrack ip iptables nft nsenter openssl setpriv)
         ;;
     *) fail "say \`build\` or \`rig\`" ;;

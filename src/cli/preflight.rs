@@ -1,6 +1,7 @@
 //! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
 
 mod cni;
+mod dns;
 mod hardening;
 mod mirror;
 mod reading;
@@ -20,7 +21,7 @@ use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::preflight::{CNI, Check, MIRROR, Named, RENUMBER, Verdict, any, junit};
+use crate::preflight::{CNI, Check, DNS, MIRROR, Named, RENUMBER, Verdict, any, junit};
 
 /// Whether a cluster is ready: pass, warn or fail, why, and what to do
 #[derive(Debug, Args)]
@@ -32,8 +33,9 @@ pub struct PreflightArgs {
 #[derive(Debug, Subcommand)]
 enum PreflightCommand {
     Renumber(Box<RenumberArgs>),
-    Cni(Box<CniArgs>),
     Mirror(Box<MirrorArgs>),
+    Dns(Box<DnsArgs>),
+    Cni(Box<CniArgs>),
 }
 
 /// Whether a live cluster is ready to be renumbered
@@ -63,6 +65,43 @@ struct RenumberArgs {
     etcd: EtcdArgs,
     #[command(flatten)]
     kube: KubeArgs,
+}
+
+/// Whether the names of a cluster are ready to lead to its mirror
+///
+/// Looks at the zone, at who may change it, at what its names say and for how long that is kept, at who else changes them, and at what
+/// the mirror would answer in their place. Nothing is written: that the zone would take an update is asked with one that it can
+/// never make. Exit status 0 if all is as it should be, 3 if something fails or could not be seen; a warning counts with `--strict`.
+/// docs/preflight.md says of every check what it looks at.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon preflight dns --zone example.com --tsig-key-file mirror.key --mirror-context green
+  netsurgeon preflight dns --zone example.com --server 192.0.2.53 --resolver 192.0.2.54 --mirror-kubeconfig green.conf
+  netsurgeon preflight dns --zone example.com --name www.example.com --only names,ttls     # a day before
+  netsurgeon preflight dns --zone example.com -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+struct DnsArgs {
+    /// The zone whose names are to lead to the mirror
+    #[arg(long, value_name = "ZONE")]
+    zone: String,
+    /// A name in it; repeat it for several [default: every host in the zone that an Ingress, Service or HTTPRoute names]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    name: Vec<String>,
+    /// The server that takes updates of the zone, with or without a port [default: the primary in its SOA]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    server: Option<String>,
+    /// The key that signs updates, as `tsig-keygen` writes it; it is never shown
+    #[arg(long, value_name = "FILE")]
+    tsig_key_file: Option<PathBuf>,
+    /// A resolver that clients ask, with or without a port [default: the first in /etc/resolv.conf]
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    resolver: Option<String>,
+    #[command(flatten)]
+    asked: AskedArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
+    #[command(flatten)]
+    mirror: MirrorKubeArgs,
 }
 
 /// Whether a live cluster is ready for another network of its Pods
@@ -151,13 +190,17 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
             args.asked.known(RENUMBER)?;
             ("renumber", &args.asked, renumber::look(args).await?)
         }
-        PreflightCommand::Cni(args) => {
-            args.asked.known(CNI)?;
-            ("cni", &args.asked, cni::look(args).await)
-        }
         PreflightCommand::Mirror(args) => {
             args.asked.known(MIRROR)?;
             ("mirror", &args.asked, mirror::look(args).await?)
+        }
+        PreflightCommand::Dns(args) => {
+            args.asked.known(DNS)?;
+            ("dns", &args.asked, dns::look(args).await?)
+        }
+        PreflightCommand::Cni(args) => {
+            args.asked.known(CNI)?;
+            ("cni", &args.asked, cni::look(args).await)
         }
     };
     context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;

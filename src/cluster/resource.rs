@@ -53,6 +53,8 @@ const KINDS: &[Row] = &[
     ("crd.projectcalico.org/v1", "NetworkPolicy", "networkpolicies", true),
     ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
     ("events.k8s.io/v1", "Event", "events", true),
+    ("gateway.networking.k8s.io/v1", "Gateway", "gateways", true),
+    ("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes", true),
     ("networking.k8s.io/v1", "IPAddress", "ipaddresses", false),
     ("networking.k8s.io/v1", "Ingress", "ingresses", true),
     ("networking.k8s.io/v1", "IngressClass", "ingressclasses", false),

@@ -5,6 +5,7 @@ pub mod configuration;
 pub mod conntrack;
 pub mod process;
 pub mod replace;
+pub mod resolver;
 pub mod routes;
 
 /// Returns the name of this host (`uname`).

@@ -5,8 +5,11 @@ pub mod api;
 pub mod around;
 pub mod backup;
 pub mod cni;
+pub mod dns;
 pub mod drain;
 pub mod etcd;
+pub mod exposed;
+pub mod external_dns;
 pub mod flags;
 pub mod hardening;
 pub mod junit;
@@ -155,6 +158,26 @@ pub const MIRROR: &[Named] = &[
     named("mirror-webhooks", "a webhook that does not answer has what is copied refused"),
     named("source-rights", "what may not be read is not copied"),
     named("mirror-rights", "a right that is missing is found missing in the middle of the copying"),
+];
+
+/// What is looked at before names are led from a cluster to its mirror.
+pub const DNS: &[Named] = &[
+    named("zone-servers", "whoever asks a server that is behind, or gone, does not see the change"),
+    named(
+        "zone-updates",
+        "a zone that cannot be changed is found so in the middle of the change, or of its way back",
+    ),
+    named("zone-transfer", "what else is in a zone is seen by who reads all of it"),
+    named("twin-zones", "of two zones of one name, each for other clients, one alone would be changed"),
+    named("names", "what nobody reaches now cannot be seen to go on working"),
+    named("ttls", "who has asked keeps the old answer for so long, after the change and after its way back"),
+    named("zone-share", "a change of much of a zone is more often a mistake than meant"),
+    named("external-dns", "what keeps names as a cluster says changes them back, or deletes them"),
+    named("owners", "a name that another cluster keeps is not this one's to change"),
+    named("targets", "a name leads nowhere until the mirror has an address for it"),
+    named("served-certificates", "clients that come to a certificate for another name turn away"),
+    named("gitops", "what applies manifests by itself brings the old hosts and annotations back"),
+    named("dns-rights", "a right that is missing is found missing in the middle of the change"),
 ];
 
 /// How a check came out.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use netsurgeon::preflight::{CNI, MIRROR, RENUMBER};
+use netsurgeon::preflight::{CNI, DNS, MIRROR, RENUMBER};
 
 fn codes(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -54,7 +54,7 @@ fn every_check_is_explained() {
     let explained: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
     let mut named: Vec<&str> = Vec::new();
-    for check in RENUMBER.iter().chain(CNI).chain(MIRROR) {
+    for check in RENUMBER.iter().chain(CNI).chain(MIRROR).chain(DNS) {
         // What is looked at before several things is explained once.
         if !named.contains(&check.name) {
             named.push(check.name);

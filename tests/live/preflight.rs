@@ -1,6 +1,7 @@
 //! `netsurgeon preflight renumber` on a cluster that is ready, and on the same one with one thing after the other broken.
 
 mod cni;
+mod dns;
 mod hardening;
 mod mirror;
 mod nodes;

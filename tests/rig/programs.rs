@@ -30,3 +30,13 @@ pub fn debian_etcd() -> PathBuf {
         panic!("`{}` is missing: run `make rig`, which unpacks Debian's `etcd-server`", unpacked.display())
     })
 }
+
+/// Returns BIND, unpacked from Debian's packages by `make rig`, which starts no service on anybody's machine, and the folders
+/// that its libraries may be in.
+pub fn bind() -> (PathBuf, String) {
+    let folder = folder().join("bind9-debian/usr");
+    let architectures = std::fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();
+    let libraries =
+        architectures.map(|entry| entry.path().display().to_string()).collect::<Vec<_>>().join(":");
+    (built("bind9-debian/usr/sbin/named"), libraries)
+}

@@ -1,0 +1,146 @@
+//! What is sent to name servers, and their answers as [`Record`]s.
+
+use hickory_proto::op::{Message, OpCode, Query, ResponseCode, UpdateMessage as _};
+use hickory_proto::rr::rdata::tsig::TsigError;
+use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
+
+use super::{Kind, NameserverError, Record, canonical};
+
+/// Returns a name on the wire.
+pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
+    let wrong = |reason: String| NameserverError::Name { name: text.to_string(), reason };
+    let mut name = Name::from_ascii(text).map_err(|error| wrong(error.to_string()))?;
+    name.set_fqdn(true);
+    Ok(name)
+}
+
+/// A question; `recursive`: to a resolver, which is to look further.
+pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message {
+    let mut message = Message::query();
+    message.metadata.recursion_desired = recursive;
+    message.add_query(Query::query(name, kind));
+    message
+}
+
+/// An update of a zone that has nothing to update.
+pub(super) fn nothing(zone: Name) -> Message {
+    let mut message = Message::query();
+    message.metadata.op_code = OpCode::Update;
+    message.metadata.recursion_desired = false;
+    message.add_zone(Query::query(zone, RecordType::SOA));
+    message
+}
+
+/// An update of a zone that can never be made: it asks that the zone's own name be in use and not in use (RFC 2136, sections
+/// 2.4.4 and 2.4.5). Would it be made, it would add the record that is there already, which changes nothing (section 3.4.2.2).
+pub(super) fn never(zone: Name, there: rr::Record) -> Message {
+    let mut message = nothing(zone.clone());
+    for class in [DNSClass::ANY, DNSClass::NONE] {
+        let mut prerequisite = rr::Record::update0(zone.clone(), 0, RecordType::ANY);
+        prerequisite.dns_class = class;
+        message.add_pre_requisite(prerequisite);
+    }
+    message.add_update(there);
+    message
+}
+
+/// Returns the response code in words, with what TSIG says of our signature.
+pub(super) fn code(message: &Message) -> String {
+    let words = match message.metadata.response_code {
+        ResponseCode::NoError => "NOERROR",
+        ResponseCode::FormErr => "FORMERR",
+        ResponseCode::ServFail => "SERVFAIL",
+        ResponseCode::NXDomain => "NXDOMAIN",
+        ResponseCode::NotImp => "NOTIMP",
+        ResponseCode::Refused => "REFUSED",
+        ResponseCode::YXDomain => "YXDOMAIN",
+        ResponseCode::YXRRSet => "YXRRSET",
+        ResponseCode::NXRRSet => "NXRRSET",
+        ResponseCode::NotAuth => "NOTAUTH",
+        ResponseCode::NotZone => "NOTZONE",
+        other => return other.to_string(),
+    };
+    let error = message.signature().and_then(|signature| signature.data.error.as_ref());
+    let said = match error {
+        Some(TsigError::BadSig) => " BADSIG",
+        Some(TsigError::BadKey) => " BADKEY",
+        Some(TsigError::BadTime) => " BADTIME",
+        Some(TsigError::BadTrunc) => " BADTRUNC",
+        Some(TsigError::Unknown(_)) | None => "",
+    };
+    format!("{words}{said}")
+}
+
+/// Returns a record as it came.
+pub(super) fn record(record: &rr::Record) -> Record {
+    let kind = match record.record_type() {
+        RecordType::A => Kind::A,
+        RecordType::AAAA => Kind::Aaaa,
+        RecordType::CNAME => Kind::Cname,
+        RecordType::NS => Kind::Ns,
+        RecordType::SOA => Kind::Soa,
+        RecordType::TXT => Kind::Txt,
+        other => Kind::Other(other.into()),
+    };
+    Record { name: canonical(&record.name.to_ascii()), kind, ttl: record.ttl, data: data(&record.data) }
+}
+
+fn data(data: &RData) -> String {
+    match data {
+        RData::CNAME(name) => canonical(&name.to_ascii()),
+        RData::NS(name) => canonical(&name.to_ascii()),
+        RData::SOA(soa) => {
+            let (primary, who) = (canonical(&soa.mname.to_ascii()), canonical(&soa.rname.to_ascii()));
+            let times = format!("{} {} {} {}", soa.refresh, soa.retry, soa.expire, soa.minimum);
+            format!("{primary} {who} {} {times}", soa.serial)
+        }
+        RData::TXT(text) => {
+            text.txt_data.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns the type on the wire.
+pub(super) fn type_of(kind: Kind) -> RecordType {
+    match kind {
+        Kind::A => RecordType::A,
+        Kind::Aaaa => RecordType::AAAA,
+        Kind::Cname => RecordType::CNAME,
+        Kind::Ns => RecordType::NS,
+        Kind::Soa => RecordType::SOA,
+        Kind::Txt => RecordType::TXT,
+        Kind::Other(number) => RecordType::from(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::rr::rdata::{A, TXT};
+
+    use super::*;
+
+    #[test]
+    fn a_trial_contradicts_itself() {
+        let zone = name_of("example.com").unwrap();
+        let there = rr::Record::from_rdata(zone.clone(), 60, RData::A(A::new(192, 0, 2, 1)));
+        let read = Message::from_vec(&never(zone.clone(), there).to_vec().unwrap()).unwrap();
+        assert_eq!(read.op_code, OpCode::Update);
+        let classes: Vec<DNSClass> = read.answers.iter().map(|record| record.dns_class).collect();
+        assert_eq!(classes, [DNSClass::ANY, DNSClass::NONE]);
+        assert!(read.answers.iter().all(|record| record.name == zone));
+        assert!(read.answers.iter().all(|record| record.record_type() == RecordType::ANY));
+        assert_eq!(read.authorities.len(), 1, "RFC 2136 has updates where answers have authorities");
+    }
+
+    #[test]
+    fn records_are_read_in_one_way() {
+        let name = name_of("A-Web.Example.com").unwrap();
+        let texts = TXT::new(vec!["heritage=external-dns,".to_string(), "external-dns/owner=a".to_string()]);
+        let read = record(&rr::Record::from_rdata(name, 300, RData::TXT(texts)));
+        assert_eq!(read.name, "a-web.example.com");
+        assert_eq!((read.kind, read.ttl), (Kind::Txt, 300));
+        assert_eq!(read.data, "heritage=external-dns,external-dns/owner=a");
+        assert!(name_of("a..b").is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! One name server, asked over TCP: each has it (RFC 7766), answers are whole, and nobody forges them by guessing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{self, RecordType, TSigVerifier};
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::message::{self, code, name_of, type_of};
+use super::{Answer, Key, Kind, NameserverError, Record};
+
+/// How long a server may take for one answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// How much a zone may have, in bytes on the wire: some two million records. Of a larger one names must be asked for one by one.
+const MOST: usize = 128 << 20;
+
+type Result<T> = std::result::Result<T, NameserverError>;
+
+/// A name server.
+#[derive(Debug, Clone)]
+pub struct Server {
+    at: SocketAddr,
+    key: Option<Key>,
+}
+
+/// A connection that one request was sent over.
+struct Asked {
+    stream: TcpStream,
+    id: u16,
+    verifier: Option<TSigVerifier>,
+    /// The bytes that came.
+    taken: usize,
+}
+
+impl Server {
+    /// Returns the name server at an address; `key` signs updates and transfers.
+    pub fn new(at: SocketAddr, key: Option<Key>) -> Self {
+        Self { at, key }
+    }
+
+    /// Returns where it is.
+    pub fn at(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Asks for the records of a name, as the server has them itself.
+    pub async fn ask(&self, name: &str, kind: Kind) -> Result<Answer> {
+        self.look(name, kind, false).await
+    }
+
+    /// Asks for the records of a name, which a resolver is to find wherever they are.
+    pub async fn resolve(&self, name: &str, kind: Kind) -> Result<Answer> {
+        self.look(name, kind, true).await
+    }
+
+    async fn look(&self, name: &str, kind: Kind, recursive: bool) -> Result<Answer> {
+        let asked = message::question(name_of(name)?, type_of(kind), recursive);
+        let answer = self.exchange(asked, false).await?;
+        let exists = match answer.metadata.response_code {
+            ResponseCode::NoError => true,
+            ResponseCode::NXDomain => false,
+            _ => return Err(self.refused(&format!("a question for {kind} of `{name}`"), &answer)),
+        };
+        let records = answer.answers.iter().map(message::record).collect();
+        Ok(Answer { is_authoritative: answer.metadata.authoritative, exists, records })
+    }
+
+    /// Returns every record of a zone (AXFR, RFC 5936), the SOA once.
+    pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
+        let what = format!("a transfer of `{zone}`");
+        let mut asked = self.send(message::question(name_of(zone)?, RecordType::AXFR, false), true).await?;
+        let mut records: Vec<Record> = Vec::new();
+        loop {
+            let part = self.receive(&mut asked).await?;
+            if part.metadata.response_code != ResponseCode::NoError {
+                return Err(self.refused(&what, &part));
+            }
+            for record in part.answers.iter().map(message::record) {
+                match records.first() {
+                    None if record.kind != Kind::Soa => {
+                        return Err(self.garbled("a transfer begins with the zone's SOA"));
+                    }
+                    Some(_) if record.kind == Kind::Soa => return Ok(records),
+                    _ => records.push(record),
+                }
+            }
+            if part.answers.is_empty() {
+                return Err(self.garbled("the transfer ends before the zone does"));
+            }
+        }
+    }
+
+    /// Asks whether the server would change a zone for us, at a name that has records of this kind. It changes nothing: what is
+    /// asked for cannot come to be (`message::never`). An error of refusal if it would not.
+    ///
+    /// Two questions, as servers look at them in different orders: an update of nothing, which shows whether our key is known and may
+    /// update the zone at all; and an update of that name whose prerequisites fail, which BIND refuses beforehand where its
+    /// `update-policy` does not allow that name (from 9.18.11 on; RFC 2136 has it look at prerequisites first).
+    pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
+        let what = format!("an update of `{zone}`");
+        let zone = name_of(zone)?;
+        let answer = self.exchange(message::nothing(zone.clone()), true).await?;
+        if answer.metadata.response_code != ResponseCode::NoError {
+            return Err(self.refused(&what, &answer));
+        }
+        let asked = message::question(name_of(name)?, type_of(kind), false);
+        let found = self.exchange(asked, false).await?;
+        let is_it = |record: &&rr::Record| record.record_type() == type_of(kind);
+        let Some(there) = found.answers.into_iter().find(|record| is_it(&record)) else { return Ok(()) };
+        let answer = self.exchange(message::never(zone, there), true).await?;
+        match answer.metadata.response_code {
+            // Which of the two it looked at first.
+            ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),
+            _ => Err(self.refused(&format!("an update of {kind} of `{name}`"), &answer)),
+        }
+    }
+
+    async fn exchange(&self, message: Message, is_signed: bool) -> Result<Message> {
+        let mut asked = self.send(message, is_signed).await?;
+        self.receive(&mut asked).await
+    }
+
+    async fn send(&self, mut message: Message, is_signed: bool) -> Result<Asked> {
+        let id = message.metadata.id;
+        let mut verifier = None;
+        if let Some(key) = self.key.as_ref().filter(|_| is_signed) {
+            let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or_default();
+            let signed = key.signer.sign_message(&message, now);
+            let (signature, check) = signed.map_err(|error| self.garbled(&error.to_string()))?;
+            message.set_signature(signature);
+            verifier = check;
+        }
+        let bytes = message.to_vec().map_err(|error| self.garbled(&error.to_string()))?;
+        let length = u16::try_from(bytes.len()).map_err(|error| self.garbled(&error.to_string()))?;
+        let sent = async {
+            let mut stream = TcpStream::connect(self.at).await?;
+            let mut framed = length.to_be_bytes().to_vec();
+            framed.extend(bytes);
+            stream.write_all(&framed).await?;
+            Ok(stream)
+        };
+        let stream = self.within(sent).await?;
+        Ok(Asked { stream, id, verifier, taken: 0 })
+    }
+
+    async fn receive(&self, asked: &mut Asked) -> Result<Message> {
+        let read = async {
+            let length = asked.stream.read_u16().await?;
+            let mut bytes = vec![0; length.into()];
+            asked.stream.read_exact(&mut bytes).await?;
+            Ok(bytes)
+        };
+        let bytes = self.within(read).await?;
+        asked.taken = asked.taken.saturating_add(bytes.len());
+        if asked.taken > MOST {
+            return Err(self.garbled("it is larger than 128 MiB"));
+        }
+        let message = Message::from_vec(&bytes).map_err(|error| self.garbled(&error.to_string()))?;
+        if message.metadata.id != asked.id {
+            return Err(self.garbled("it answers something else"));
+        }
+        // Who does not take our signature cannot sign the answer (RFC 8945, section 5.3.2).
+        let is_refusal = message.metadata.response_code == ResponseCode::NotAuth;
+        if let (Some(verifier), Some(key), false) = (&mut asked.verifier, &self.key, is_refusal) {
+            verifier.verify(&bytes).map_err(|error| NameserverError::Unsigned {
+                at: self.at,
+                key: key.name(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(message)
+    }
+
+    async fn within<T>(&self, work: impl Future<Output = std::io::Result<T>>) -> Result<T> {
+        let (at, seconds) = (self.at, LIMIT.as_secs());
+        let done = timeout(LIMIT, work).await.map_err(|_| NameserverError::Late { at, seconds })?;
+        done.map_err(|error| NameserverError::Unreachable { at, reason: error.to_string() })
+    }
+
+    fn refused(&self, what: &str, answer: &Message) -> NameserverError {
+        NameserverError::Refused { at: self.at, what: what.to_string(), code: code(answer) }
+    }
+
+    fn garbled(&self, reason: &str) -> NameserverError {
+        NameserverError::Garbled { at: self.at, reason: reason.to_string() }
+    }
+}

@@ -1,0 +1,177 @@
+//! The names under which a cluster is reached from outside, which object says so, and at which address that one answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{subject, text};
+use crate::nameserver::canonical;
+
+/// A name that an object has from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed {
+    /// The name; it may begin with `*.`.
+    pub name: String,
+    /// The object, in words.
+    pub by: String,
+    /// Whether it is served over TLS.
+    pub has_tls: bool,
+    /// Where it answers: addresses, or names of load balancers.
+    pub at: BTreeSet<String>,
+}
+
+/// Objects that have names.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// Ingresses.
+    pub ingresses: Vec<Value>,
+    /// Services.
+    pub services: Vec<Value>,
+    /// HTTPRoutes.
+    pub routes: Vec<Value>,
+    /// Gateways, which have the addresses of routes.
+    pub gateways: Vec<Value>,
+}
+
+/// Returns the names of objects; `annotations` name hosts of whatever has them.
+pub fn exposed(objects: &Objects, annotations: &BTreeSet<String>) -> Vec<Exposed> {
+    let mut found = Vec::new();
+    for ingress in &objects.ingresses {
+        found.extend(of_ingress(ingress, annotations));
+    }
+    for service in &objects.services {
+        let by = format!("Service {}", subject(service));
+        let at = addresses(service, "/status/loadBalancer/ingress");
+        found.extend(annotated(service, annotations).map(|name| Exposed {
+            name,
+            by: by.clone(),
+            has_tls: false,
+            at: at.clone(),
+        }));
+    }
+    let gateways: BTreeMap<String, &Value> = objects.gateways.iter().map(|one| (subject(one), one)).collect();
+    for route in &objects.routes {
+        found.extend(of_route(route, &gateways));
+    }
+    found
+}
+
+fn list<'v>(object: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
+    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn of_ingress(ingress: &Value, annotations: &BTreeSet<String>) -> Vec<Exposed> {
+    let with_tls: BTreeSet<String> = list(ingress, "/spec/tls")
+        .flat_map(|tls| list(tls, "/hosts"))
+        .filter_map(Value::as_str)
+        .map(canonical)
+        .collect();
+    let hosts = list(ingress, "/spec/rules").map(|rule| canonical(text(rule, "/host")));
+    let names: BTreeSet<String> =
+        hosts.filter(|host| !host.is_empty()).chain(annotated(ingress, annotations)).collect();
+    let at = addresses(ingress, "/status/loadBalancer/ingress");
+    let by = format!("Ingress {}", subject(ingress));
+    let exposed = |name: String| {
+        let has_tls = with_tls.iter().any(|host| covers(host, &name));
+        Exposed { name, by: by.clone(), has_tls, at: at.clone() }
+    };
+    names.into_iter().map(exposed).collect()
+}
+
+fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> {
+    let own = text(route, "/metadata/namespace");
+    let (mut at, mut has_tls) = (BTreeSet::new(), false);
+    for parent in list(route, "/spec/parentRefs") {
+        let namespace = parent.get("namespace").and_then(Value::as_str).unwrap_or(own);
+        let Some(gateway) = gateways.get(&format!("`{namespace}/{}`", text(parent, "/name"))) else {
+            continue;
+        };
+        at.extend(list(gateway, "/status/addresses").map(|one| canonical(text(one, "/value"))));
+        has_tls |= list(gateway, "/spec/listeners").any(|one| text(one, "/protocol") == "HTTPS");
+    }
+    let by = format!("HTTPRoute {}", subject(route));
+    let names = list(route, "/spec/hostnames").filter_map(Value::as_str).map(canonical);
+    names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone() }).collect()
+}
+
+fn annotated<'v>(object: &'v Value, annotations: &'v BTreeSet<String>) -> impl Iterator<Item = String> + 'v {
+    let found = object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    let values = found.filter(|(key, _)| annotations.contains(*key)).filter_map(|(_, value)| value.as_str());
+    values
+        .flat_map(|value| value.split(','))
+        .map(|name| canonical(name.trim()))
+        .filter(|name| !name.is_empty())
+}
+
+fn addresses(object: &Value, path: &str) -> BTreeSet<String> {
+    let one = |entry: &Value| {
+        let ip = text(entry, "/ip");
+        canonical(if ip.is_empty() { text(entry, "/hostname") } else { ip })
+    };
+    list(object, path).map(one).filter(|at| !at.is_empty()).collect()
+}
+
+/// Whether a name, which may begin with `*.`, stands for another (RFC 6125, section 6.4.3: one label).
+pub fn covers(pattern: &str, name: &str) -> bool {
+    match pattern.strip_prefix("*.") {
+        Some(rest) => name == pattern || name.split_once('.').is_some_and(|(_, parent)| parent == rest),
+        None => pattern == name,
+    }
+}
+
+/// Whether a name is of a zone.
+pub fn is_in(zone: &str, name: &str) -> bool {
+    name == zone || name.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_come_from_rules_annotations_and_routes() {
+        let metadata = |name: &str| json!({"namespace": "shop", "name": name});
+        let ingress = json!({
+            "metadata": metadata("web"),
+            "spec": {"rules": [{"host": "WWW.example.com"}, {}], "tls": [{"hosts": ["*.example.com"]}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}, {"hostname": "lb.example.net."}]}},
+        });
+        let mut service = json!({"metadata": metadata("mail")});
+        service["metadata"]["annotations"] =
+            json!({"external-dns.alpha.kubernetes.io/hostname": "mail.example.com, smtp.example.com"});
+        let route = json!({
+            "metadata": metadata("api"),
+            "spec": {"hostnames": ["api.example.com"], "parentRefs": [{"name": "edge", "namespace": "infra"}]},
+        });
+        let gateway = json!({
+            "metadata": {"namespace": "infra", "name": "edge"}, "spec": {"listeners": [{"protocol": "HTTPS"}]},
+            "status": {"addresses": [{"value": "192.0.2.8"}]},
+        });
+        let objects = Objects {
+            ingresses: vec![ingress],
+            services: vec![service],
+            routes: vec![route],
+            gateways: vec![gateway],
+        };
+        let annotations = super::super::external_dns::annotations(&[]);
+        let found = exposed(&objects, &annotations);
+        let told: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.has_tls, one.at.len())).collect();
+        let expected = [
+            ("www.example.com", true, 2),
+            ("mail.example.com", false, 0),
+            ("smtp.example.com", false, 0),
+            ("api.example.com", true, 1),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(found[3].by, "HTTPRoute `shop/api`");
+    }
+
+    #[test]
+    fn a_name_is_covered_by_one_label() {
+        assert!(covers("*.example.com", "www.example.com") && !covers("*.example.com", "a.b.example.com"));
+        assert!(covers("www.example.com", "www.example.com") && !covers("*.example.com", "example.com"));
+        assert!(is_in("example.com", "a.example.com") && !is_in("example.com", "an-example.com"));
+    }
+}

@@ -1,0 +1,249 @@
+//! ExternalDNS, which keeps names of a zone as a cluster's objects say: as whom, and of which names it says so.
+//!
+//! Flags, their environment variables and the names of its records: ExternalDNS v0.22, `pkg/apis/externaldns/types.go` and
+//! `registry/txt`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Judged, first_few, subject, text};
+use crate::nameserver::Kind;
+
+/// Annotations that name a host: as they were until v0.21, and since.
+const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
+
+/// An ExternalDNS in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controller {
+    /// Its Deployment.
+    pub subject: String,
+    /// Whether it has Pods.
+    pub runs: bool,
+    /// The owner that it writes into its records.
+    pub owner: String,
+    /// `sync` deletes what has no object any more; `upsert-only` and `create-only` delete nothing.
+    pub policy: String,
+    /// Who serves the zone, as in `rfc2136` or `aws`.
+    pub provider: String,
+    /// Before and after the names of its own records.
+    affixes: (String, String),
+    annotations: Option<String>,
+}
+
+impl Controller {
+    /// Finds those in a cluster, by the image or the flags of their Deployments.
+    pub fn all(deployments: &[Value]) -> Vec<Self> {
+        deployments.iter().filter_map(Self::of).collect()
+    }
+
+    fn of(deployment: &Value) -> Option<Self> {
+        let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
+        let is_it = |container: &&Value| {
+            let image = text(container, "/image").rsplit('/').next().unwrap_or_default();
+            image.starts_with("external-dns") || flag(container, "txt-owner-id").is_some()
+        };
+        let container = containers.iter().find(is_it)?;
+        let told = |name: &str, default: &str| flag(container, name).unwrap_or_else(|| default.to_string());
+        Some(Self {
+            subject: subject(deployment),
+            runs: deployment.pointer("/spec/replicas").and_then(Value::as_u64) != Some(0),
+            owner: told("txt-owner-id", "default"),
+            policy: told("policy", "sync"),
+            provider: told("provider", "unknown"),
+            affixes: (told("txt-prefix", ""), told("txt-suffix", "")),
+            annotations: flag(container, "annotation-prefix"),
+        })
+    }
+}
+
+/// Returns what a flag says, in the arguments or in the environment.
+fn flag(container: &Value, name: &str) -> Option<String> {
+    let list = |path: &str| container.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let words: Vec<&str> = list("/command").chain(list("/args")).filter_map(Value::as_str).collect();
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        let Some(word) = word.strip_prefix("--").and_then(|word| word.strip_prefix(name)) else { continue };
+        match word.strip_prefix('=') {
+            Some(value) => return Some(value.to_string()),
+            None if word.is_empty() => return rest.next().map(ToString::to_string),
+            None => {}
+        }
+    }
+    let variable = format!("EXTERNAL_DNS_{}", name.to_uppercase().replace('-', "_"));
+    let found = list("/env").find(|one| text(one, "/name") == variable);
+    found.map(|one| text(one, "/value").to_string())
+}
+
+/// The annotations by which these controllers, or any with their defaults, learn the names of an object.
+pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
+    let own = controllers.iter().filter_map(|one| one.annotations.as_deref());
+    PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()
+}
+
+/// The names of the records by which ExternalDNS says that it has records of a kind at a name: with the affixes of these controllers,
+/// and without any; with the kind before the name, and without it, as before v0.18.
+pub fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
+    let plain = (String::new(), String::new());
+    let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
+    let kind = kind.to_string().to_lowercase();
+    let (label, rest) = name.split_once('.').unwrap_or((name, ""));
+    let mut found = BTreeSet::new();
+    for (prefix, suffix) in affixes {
+        let filled = |affix: &str| affix.replace("%{record_type}", &kind);
+        let has_kind = format!("{prefix}{suffix}").contains("%{record_type}");
+        let labels = if has_kind {
+            vec![label.to_string()]
+        } else {
+            vec![format!("{kind}-{label}"), label.to_string()]
+        };
+        found
+            .extend(labels.iter().map(|label| format!("{}{label}{}.{rest}", filled(prefix), filled(suffix))));
+    }
+    found
+}
+
+/// Returns the owner that a text names, as in `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
+pub fn owner(text: &str) -> Option<&str> {
+    let mut parts = text.trim_matches('"').split(',');
+    if parts.next() != Some("heritage=external-dns") {
+        return None;
+    }
+    parts.find_map(|part| part.strip_prefix("external-dns/owner="))
+}
+
+/// Judges those of the cluster and of its mirror: who keeps names undoes what others do with them.
+pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
+    let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
+    let (own, mirror) = (runs(own), runs(mirror));
+    let told = |one: &Controller| {
+        format!(
+            "{} (owner `{}`, policy `{}`, provider `{}`)",
+            one.subject, one.owner, one.policy, one.provider
+        )
+    };
+    for one in &own {
+        if let Some(other) = mirror.iter().find(|other| other.owner == one.owner) {
+            return Judged::fail(
+                format!(
+                    "{} here and {} on the mirror have the owner `{}`: each deletes what the other makes",
+                    one.subject, other.subject, one.owner
+                ),
+                "give the one on the mirror another `--txt-owner-id`, or scale it to 0 until the names are to be its own",
+            );
+        }
+    }
+    let deleting: Vec<String> = own.iter().filter(|one| one.policy == "sync").map(told).collect();
+    if !deleting.is_empty() {
+        return Judged::warn(
+            format!("keeps names as this cluster says, and deletes them: {}", first_few(&deleting)),
+            "scale it to 0 before the names are changed, or it changes them back: `kubectl scale deployment NAME --replicas 0`",
+        );
+    }
+    match own.as_slice() {
+        [] => Judged::pass("no ExternalDNS runs in this cluster"),
+        some => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Judges whose the names are. `found`: names, and the owners that their records name; `own`: ExternalDNS in this cluster.
+pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judged {
+    let ours: BTreeSet<&str> = own.iter().map(|one| one.owner.as_str()).collect();
+    let (mut foreign, mut owned) = (Vec::new(), 0_usize);
+    for (name, owners) in found {
+        let others: Vec<String> = owners
+            .iter()
+            .filter(|owner| !ours.contains(owner.as_str()))
+            .map(|owner| format!("`{owner}`"))
+            .collect();
+        if !others.is_empty() {
+            foreign.push(format!("`{name}` is {}'s", others.join(" and ")));
+        } else if !owners.is_empty() {
+            owned = owned.saturating_add(1);
+        }
+    }
+    if !foreign.is_empty() {
+        return Judged::fail(
+            format!("kept by an ExternalDNS that is not this cluster's: {}", first_few(&foreign)),
+            "find it, and have it give them up before anything else changes them: it would change them back, or delete them",
+        );
+    }
+    let free = found.len().saturating_sub(owned);
+    Judged::pass(match (owned, free) {
+        (0, free) => format!("no ExternalDNS says that it keeps any of the {free}"),
+        (owned, 0) => format!("all {owned} are kept by this cluster's ExternalDNS"),
+        (owned, free) => format!("{owned} are kept by this cluster's ExternalDNS, {free} by none"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn deployment(replicas: u8, container: Value) -> Value {
+        json!({
+            "metadata": {"namespace": "dns", "name": "external-dns"},
+            "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+        })
+    }
+
+    fn controller(owner: &str, more: &[&str]) -> Controller {
+        let mut args = vec![format!("--txt-owner-id={owner}")];
+        args.extend(more.iter().map(ToString::to_string));
+        let image = "registry.k8s.io/external-dns/external-dns:v0.22.0";
+        Controller::of(&deployment(1, json!({"name": "c", "image": image, "args": args}))).unwrap()
+    }
+
+    #[test]
+    fn a_controller_is_known_by_its_flags() {
+        let found = controller("blue", &["--policy", "upsert-only", "--provider=rfc2136"]);
+        assert_eq!((found.owner.as_str(), found.policy.as_str()), ("blue", "upsert-only"));
+        assert_eq!((found.provider.as_str(), found.subject.as_str()), ("rfc2136", "`dns/external-dns`"));
+        let env = json!([{"name": "EXTERNAL_DNS_TXT_OWNER_ID", "value": "green"}]);
+        let by_env = Controller::of(&deployment(0, json!({"image": "x/y:1", "env": env}))).unwrap();
+        assert_eq!((by_env.owner.as_str(), by_env.runs, by_env.policy.as_str()), ("green", false, "sync"));
+        assert_eq!(Controller::of(&deployment(1, json!({"image": "nginx"}))), None);
+        let prefixed = controller("blue", &["--annotation-prefix=dns.example.com/"]);
+        assert!(annotations(&[prefixed]).contains("dns.example.com/hostname"));
+    }
+
+    #[test]
+    fn its_records_are_where_it_puts_them() {
+        let plain = ownership_names("www.example.com", Kind::A, &[]);
+        assert_eq!(plain, BTreeSet::from(["a-www.example.com".to_string(), "www.example.com".to_string()]));
+        let affixed = [controller("blue", &["--txt-prefix=%{record_type}-own.", "--txt-suffix=-x"])];
+        let names = ownership_names("www.example.com", Kind::Cname, &affixed);
+        assert!(names.contains("cname-own.www-x.example.com"), "{names:?}");
+        assert_eq!(
+            owner("heritage=external-dns,external-dns/owner=blue,external-dns/resource=x"),
+            Some("blue")
+        );
+        assert_eq!(owner("v=spf1 -all"), None);
+    }
+
+    #[test]
+    fn two_of_one_name_undo_each_other() {
+        let (blue, green) = (controller("blue", &["--policy=upsert-only"]), controller("green", &[]));
+        assert_eq!(running(&[blue.clone()], &[green.clone()]).verdict, Verdict::Pass);
+        assert_eq!(running(&[green.clone()], &[]).verdict, Verdict::Warn);
+        assert_eq!(running(&[blue.clone()], &[blue.clone()]).verdict, Verdict::Fail);
+        assert_eq!(running(&[], &[blue]).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn a_name_has_one_owner() {
+        let own = [controller("blue", &[])];
+        let of = |owners: &[&str]| {
+            let owners = owners.iter().map(ToString::to_string).collect();
+            BTreeMap::from([("www.example.com".to_string(), owners)])
+        };
+        assert_eq!(owners(&of(&["blue"]), &own).seen, "all 1 are kept by this cluster's ExternalDNS");
+        assert_eq!(owners(&of(&[]), &own).verdict, Verdict::Pass);
+        let both = owners(&of(&["blue", "green"]), &own);
+        assert_eq!(both.verdict, Verdict::Fail);
+        assert!(both.seen.ends_with("`www.example.com` is `green`'s"), "{both:?}");
+    }
+}

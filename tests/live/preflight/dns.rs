@@ -1,0 +1,401 @@
+//! `netsurgeon preflight dns` on a zone that BIND serves and a cluster and its mirror, and on the same with one thing after the other in
+//! the way.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::objects::define;
+use crate::rig::api::object_path;
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::named::NameServer;
+use crate::rig::pki::Authority;
+use crate::rig::process::{Process, wait_until};
+use crate::rig::workspace::Workspace;
+use crate::serving::{command, run};
+
+const ZONE: &str = "example.test";
+const PRIMARY: &str = "127.0.0.53";
+const SECONDARY: &str = "127.0.0.54";
+const RESOLVER: &str = "127.0.0.55";
+const TWIN: &str = "127.0.0.56";
+/// Where the mirror's load balancer would answer.
+const MIRROR: &str = "127.0.0.80";
+/// A key that may change the zone, one that may change a name that is none of ours, and one that nobody knows.
+const KEYS: [(&str, &str); 3] =
+    [("mover", "c2VjcmV0LW9mLW1vdmVy"), ("other", "c2VjcmV0LW9mLW90aGVy"), ("nobody", "bm9ib2R5")];
+const ROLE: &str = "netsurgeon-dns";
+/// How long what was changed may take to be seen: nobody but API servers and name servers have a part in it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The zone's names: one with a record, one that is another's, what ExternalDNS would write about the first.
+const NAMES: &str = "\
+www 60 IN A 192.0.2.10\n\
+shop 60 IN CNAME www\n\
+a-www 60 IN TXT \"heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/default/web\"\n\
+slow 3600 IN A 192.0.2.10\n\
+*.wild 60 IN A 192.0.2.10\n\
+a-theirs 60 IN TXT \"heritage=external-dns,external-dns/owner=red,external-dns/resource=ingress/x/y\"\n\
+theirs 60 IN A 192.0.2.11\n";
+
+fn zone_file(primary: &str, names: &str) -> String {
+    format!(
+        "$TTL 60\n@ IN SOA {primary}.{ZONE}. admin.{ZONE}. 7 3600 600 86400 60\n@ IN NS ns1\n@ IN NS ns2\n\
+         ns1 IN A {PRIMARY}\nns2 IN A {SECONDARY}\n{names}"
+    )
+}
+
+fn key_file((name, secret): (&str, &str)) -> String {
+    format!("key \"{name}\" {{\n\talgorithm hmac-sha256;\n\tsecret \"{secret}\";\n}};\n")
+}
+
+/// The zone's servers, and a resolver.
+struct Zone {
+    primary: NameServer,
+    secondary: NameServer,
+    _resolver: NameServer,
+    _twin: NameServer,
+}
+
+impl Zone {
+    async fn start() -> Self {
+        let at = |address: &str| address.parse().expect("an address");
+        let keys: String = KEYS.iter().take(2).map(|key| key_file(*key)).collect();
+        let rules = format!("grant mover zonesub ANY; grant other name theirs.{ZONE} A;");
+        let primary = format!(
+            "{keys}zone \"{ZONE}\" {{ type primary; file \"zone\"; update-policy {{ {rules} }}; \
+             allow-transfer {{ key mover; {SECONDARY}; }}; also-notify {{ {SECONDARY}; }}; }};"
+        );
+        let secondary =
+            format!("zone \"{ZONE}\" {{ type secondary; primaries {{ {PRIMARY}; }}; file \"zone\"; }};");
+        let resolver =
+            format!("zone \"{ZONE}\" {{ type forward; forward only; forwarders {{ {PRIMARY}; }}; }};");
+        let twin = format!("zone \"{ZONE}\" {{ type primary; file \"zone\"; }};");
+        let (file, other) = (zone_file("ns1", NAMES), zone_file("inside", NAMES));
+        let source =
+            |address: &str| format!("recursion no; transfer-source {address}; notify-source {address};");
+        Self {
+            primary: NameServer::start(at(PRIMARY), &source(PRIMARY), &primary, &[("zone", &file)]).await,
+            secondary: NameServer::start(at(SECONDARY), &source(SECONDARY), &secondary, &[]).await,
+            _resolver: NameServer::start(at(RESOLVER), "recursion yes; max-cache-ttl 1;", &resolver, &[])
+                .await,
+            _twin: NameServer::start(at(TWIN), "recursion no;", &twin, &[("zone", &other)]).await,
+        }
+    }
+}
+
+/// A cluster, its mirror, and the zone of their names.
+struct Stage {
+    mirror: Cluster,
+    zone: Zone,
+    cluster: Cluster,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+        // BIND answers at addresses that an interface has, and no others.
+        let addresses = [PRIMARY, SECONDARY, RESOLVER, TWIN].map(|at| format!("address add {at}/32 dev lo"));
+        cluster.network().hub().ip(&addresses);
+        let mirror = Cluster::start(ClusterOptions::new(Era::Objects)).await;
+        let zone = Zone::start().await;
+        Self { mirror, zone, cluster }
+    }
+
+    fn key(&self, number: usize) -> String {
+        let (name, _) = KEYS[number];
+        self.cluster.write(&format!("{name}.key"), &key_file(KEYS[number])).display().to_string()
+    }
+
+    /// What is said of the zone, the key and the resolver where nothing else is meant.
+    fn words(&self) -> String {
+        format!("--zone {ZONE} --resolver {RESOLVER} --tsig-key-file {} {}", self.key(0), self.to_mirror())
+    }
+
+    fn to_mirror(&self) -> String {
+        format!("--mirror-kubeconfig {}", self.mirror.kubeconfig().display())
+    }
+
+    fn look(&self, words: &str) -> (i32, Vec<Value>) {
+        self.look_as(words, command(&self.cluster, &format!("preflight dns -o json {words}")))
+    }
+
+    fn look_as(&self, words: &str, command: Command) -> (i32, Vec<Value>) {
+        let ran = run(&format!("preflight dns -o json {words}"), command);
+        let shown: Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
+        assert_eq!(shown["of"], "dns");
+        (ran.code, shown["checks"].as_array().expect("checks").clone())
+    }
+
+    /// Waits until a check comes out so, for a reason.
+    async fn comes_out_with(&self, name: &str, words: &str, verdict: &str, reason: &str) {
+        wait_until("the check comes out so", PATIENCE, async || {
+            let (_, checks) = self.look(&format!("--only {name} {words}"));
+            let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
+            let says = found["seen"].as_str().unwrap_or_default().contains(reason);
+            let has_todo = verdict == "pass" || !found["todo"].as_str().unwrap_or_default().is_empty();
+            if found["verdict"] == verdict && says && has_todo { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+    }
+
+    async fn comes_out(&self, name: &str, verdict: &str, reason: &str) {
+        self.comes_out_with(name, &self.words(), verdict, reason).await;
+    }
+}
+
+#[tokio::test]
+async fn names_can_lead_to_the_mirror_or_it_says_what_is_in_the_way() {
+    let mut stage = Stage::start().await;
+    with_names(&stage).await;
+    let _served = with_a_certificate(&stage).await;
+    let before = stage.mirror.etcd.keys("/registry/ingress/").await;
+    let (code, checks) = stage.look(&format!("--strict {}", stage.words()));
+    let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
+    assert!(code == 0 && bad.is_empty(), "{bad:?}");
+    stage.comes_out("zone-transfer", "pass", "12 records of 10 names").await;
+    assert_eq!(stage.mirror.etcd.keys("/registry/ingress/").await, before);
+    let shown = run("", command(&stage.cluster, &format!("preflight dns {}", stage.words()))).expect(0);
+    println!("{}{}", shown.out, shown.err);
+    assert!(!shown.out.contains(KEYS[0].1), "a key is never shown");
+
+    with_other_keys(&stage).await;
+    with_other_names(&stage).await;
+    with_other_resolvers(&stage).await;
+    with_external_dns(&stage).await;
+    with_an_unready_mirror(&stage).await;
+    with_few_rights(&stage).await;
+    with_servers_that_are_gone(&mut stage).await;
+}
+
+fn ingress(name: &str, host: &str) -> Value {
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "rules": [{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}],
+            "tls": [{"hosts": [host]}],
+        },
+    })
+}
+
+fn external_dns(owner: &str, replicas: u8, policy: &str) -> Value {
+    let args =
+        [format!("--txt-owner-id={owner}"), format!("--policy={policy}"), "--provider=rfc2136".to_owned()];
+    let container =
+        json!({"name": "external-dns", "image": "registry.test/external-dns:v0.22.0", "args": args});
+    let labels = json!({"app": "external-dns"});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "external-dns", "namespace": "kube-system"},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    })
+}
+
+/// Both clusters serve two names, by an Ingress and by an annotated Service; only the mirror's have to have addresses.
+async fn with_names(stage: &Stage) {
+    stage.comes_out("names", "fail", "no Ingress, Service or HTTPRoute of this cluster names a host").await;
+    let balanced = json!({"status": {"loadBalancer": {"ingress": [{"ip": MIRROR}]}}});
+    for cluster in [&stage.cluster, &stage.mirror] {
+        let web = ingress("web", "www.example.test");
+        cluster.api.create(&web).await;
+        let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80}]});
+        cluster.api.create_service("default", "shop", spec).await;
+        let annotations = json!({"external-dns.kubernetes.io/hostname": "shop.example.test"});
+        let service = "/api/v1/namespaces/default/services/shop";
+        cluster.api.merge(service, &json!({"metadata": {"annotations": annotations}})).await;
+        cluster.api.create(&ingress("elsewhere", "www.example.org")).await;
+    }
+    stage.comes_out("targets", "fail", "no address on the mirror: ").await;
+    for path in [object_path(&ingress("web", "")), "/api/v1/namespaces/default/services/shop".to_owned()] {
+        stage.mirror.api.merge(&format!("{path}/status"), &balanced).await;
+    }
+    stage.comes_out("targets", "pass", "an address for all 2").await;
+    stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
+    stage.comes_out("owners", "fail", "`www.example.test` is `blue`'s").await;
+    stage.cluster.api.create(&external_dns("blue", 1, "upsert-only")).await;
+    stage.comes_out("owners", "pass", "1 are kept by this cluster's ExternalDNS, 1 by none").await;
+}
+
+/// What answers at the mirror's address: first nobody, then with a certificate for another name, then with the right one.
+async fn with_a_certificate(stage: &Stage) -> Answering {
+    stage.comes_out("served-certificates", "fail", "`www.example.test` at 127.0.0.80: ").await;
+    let other = Answering::start("default-backend.local");
+    stage.comes_out("served-certificates", "fail", "it is for `default-backend.local`").await;
+    drop(other);
+    let right = Answering::start("www.example.test");
+    stage.comes_out("served-certificates", "pass", "presents one that holds, 1 times").await;
+    right
+}
+
+/// A TLS server (`openssl s_server`) at the mirror's address.
+struct Answering {
+    _process: Process,
+    _workspace: Workspace,
+}
+
+impl Answering {
+    fn start(name: &str) -> Self {
+        let workspace = Workspace::create("answering");
+        let authority = Authority::create(&workspace, "issuer", "issuer");
+        let pair = authority.issue(&workspace, "served", name, None, &[name.to_owned()]);
+        let (certificate, key) = (pair.certificate.display(), pair.key.display());
+        let words = format!("s_server -accept {MIRROR}:443 -cert {certificate} -key {key} -quiet");
+        let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let log = workspace.join("s_server.log");
+        let process = Process::start("s_server", Path::new("/usr/bin/openssl"), &arguments, &log);
+        Self { _process: process, _workspace: workspace }
+    }
+}
+
+async fn with_other_keys(stage: &Stage) {
+    let with = |more: &str| format!("--zone {ZONE} --resolver {RESOLVER} {more} {}", stage.to_mirror());
+    let unsigned = with("");
+    stage.comes_out_with("zone-updates", &unsigned, "fail", "REFUSED").await;
+    stage.comes_out_with("zone-transfer", &unsigned, "warn", "REFUSED").await;
+    stage.comes_out_with("zone-share", &unsigned, "unknown", "REFUSED").await;
+    let by = |number: usize| with(&format!("--tsig-key-file {}", stage.key(number)));
+    stage.comes_out_with("zone-updates", &by(2), "fail", "NOTAUTH BADKEY").await;
+    stage.comes_out_with("zone-updates", &by(1), "fail", "REFUSED to an update of ").await;
+    let theirs = format!("{} --name theirs.{ZONE}", by(1));
+    stage.comes_out_with("zone-updates", &theirs, "pass", "the key `other` may change the zone").await;
+    stage.comes_out("zone-updates", "pass", "the key `mover` may change the zone").await;
+    // Where the server says another secret than ours, by a key file of the same name.
+    let forged = stage.cluster.write("forged.key", &key_file(("mover", "Zm9yZ2Vk")));
+    let forged = with(&format!("--tsig-key-file {}", forged.display()));
+    stage.comes_out_with("zone-updates", &forged, "fail", "NOTAUTH BADSIG").await;
+    let empty = stage.cluster.write("empty.key", "");
+    let words = format!("preflight dns --zone {ZONE} --tsig-key-file {}", empty.display());
+    let refused = run(&words, command(&stage.cluster, &words)).expect(1);
+    assert!(
+        refused.err.contains("this is no TSIG key") && refused.err.contains("tsig-keygen"),
+        "{}",
+        refused.err
+    );
+}
+
+async fn with_other_names(stage: &Stage) {
+    let named = |names: &str| format!("{} --name {names}", stage.words());
+    stage.comes_out_with("names", &named("api.example.test"), "fail", "`api.example.test` (--name)").await;
+    stage
+        .comes_out_with("names", &named("a.wild.example.test"), "warn", "a wildcard: `a.wild.example.test`")
+        .await;
+    stage.comes_out_with("ttls", &named("slow.example.test"), "warn", "`slow.example.test` (3600 s)").await;
+    stage
+        .comes_out_with("targets", &named("slow.example.test"), "fail", "nothing on the mirror serves")
+        .await;
+    stage.comes_out_with("owners", &named("theirs.example.test"), "fail", "is `red`'s").await;
+    let many = "www.example.test,shop.example.test,slow.example.test,theirs.example.test";
+    stage
+        .comes_out_with("zone-share", &named(many), "warn", "4 of the zone's 10 names, more than 30 %")
+        .await;
+    // Gateway API, where it is served.
+    let group = "gateway.networking.k8s.io";
+    for (kind, plural) in [("HTTPRoute", "httproutes"), ("Gateway", "gateways")] {
+        define(&stage.cluster.api, group, "v1", (kind, plural), "Namespaced").await;
+    }
+    let route = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "HTTPRoute", "metadata": {"name": "api", "namespace": "default"},
+        "spec": {"hostnames": ["api.example.test"]},
+    });
+    stage.cluster.api.create(&route).await;
+    stage.comes_out("names", "fail", "`api.example.test` (HTTPRoute `default/api`)").await;
+    stage.cluster.api.delete(&object_path(&route)).await;
+    stage.comes_out("names", "pass", "2 in the zone: 1 A, 1 CNAME").await;
+}
+
+async fn with_other_resolvers(stage: &Stage) {
+    let with = |resolver: &str| {
+        format!("--zone {ZONE} --server {PRIMARY} --resolver {resolver} {}", stage.to_mirror())
+    };
+    stage.comes_out_with("twin-zones", &with(TWIN), "fail", "its primary is `inside.example.test`").await;
+    stage.comes_out_with("twin-zones", &with(RESOLVER), "pass", "with its primary `ns1.example.test`").await;
+    let nobody = with("127.0.0.99");
+    stage.comes_out_with("twin-zones", &nobody, "unknown", "127.0.0.99:53 cannot be reached").await;
+}
+
+async fn with_external_dns(stage: &Stage) {
+    let path = object_path(&external_dns("blue", 1, "sync"));
+    stage.cluster.api.delete(&path).await;
+    stage.cluster.api.create(&external_dns("blue", 1, "sync")).await;
+    stage.comes_out("external-dns", "warn", "deletes them: `kube-system/external-dns` (owner `blue`").await;
+    stage.mirror.api.create(&external_dns("blue", 1, "upsert-only")).await;
+    stage.comes_out("external-dns", "fail", "have the owner `blue`").await;
+    stage.mirror.api.delete(&path).await;
+    stage.cluster.api.merge(&path, &json!({"spec": {"replicas": 0}})).await;
+    stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
+    define(&stage.cluster.api, "argoproj.io", "v1alpha1", ("Application", "applications"), "Namespaced")
+        .await;
+    stage.comes_out("gitops", "warn", "").await;
+}
+
+async fn with_an_unready_mirror(stage: &Stage) {
+    let alone = format!("--zone {ZONE} --resolver {RESOLVER}");
+    stage.comes_out_with("targets", &alone, "unknown", "no mirror is named").await;
+    let gone = format!("{alone} --mirror-kubeconfig /nowhere/admin.conf");
+    stage.comes_out_with("targets", &gone, "fail", "the API of the mirror cannot be used").await;
+}
+
+/// The role of `deploy/rbac.yaml` is enough, in both; who has none is told what is missing.
+async fn with_few_rights(stage: &Stage) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
+    let text = std::fs::read_to_string(file).expect("the roles");
+    let roles = text.split("\n---\n").map(|part| serde_saphyr::from_str::<Value>(part).expect("an object"));
+    let role = roles.into_iter().find(|role| role["metadata"]["name"] == ROLE).expect("the role");
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": ROLE},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": ROLE}],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": ROLE},
+    });
+    for cluster in [&stage.cluster, &stage.mirror] {
+        cluster.api.create(&role).await;
+        cluster.api.create(&binding).await;
+    }
+    let mirror = stage.mirror.kubeconfig_as(0, ROLE, None);
+    let common = format!("--zone {ZONE} --resolver {RESOLVER} --mirror-kubeconfig {}", mirror.display());
+    let by = |user: &str, words: &str| {
+        let mut command = command(&stage.cluster, &format!("preflight dns -o json {words}"));
+        command.env("KUBECONFIG", stage.cluster.kubeconfig_as(0, user, None));
+        stage.look_as(words, command).1
+    };
+    wait_until("the role is in force", PATIENCE, async || {
+        let checks = by(ROLE, &common);
+        let forbidden = checks.iter().find(|check| {
+            let seen = check["seen"].as_str().unwrap_or_default();
+            seen.contains("forbidden") || seen.contains("may not")
+        });
+        let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
+        match forbidden {
+            None if rights["verdict"] == "pass" => Ok(()),
+            _ => Err(format!("{rights}, {forbidden:?}")),
+        }
+    })
+    .await;
+    let limited = stage.mirror.kubeconfig_as(0, "system:kube-controller-manager", None);
+    let limited = format!("--zone {ZONE} --mirror-kubeconfig {}", limited.display());
+    let checks = by(ROLE, &format!("--only dns-rights {limited}"));
+    let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
+    assert_eq!(rights["verdict"], "fail", "{rights}");
+    assert!(rights["seen"].as_str().unwrap().starts_with("on the mirror: missing: "), "{rights}");
+}
+
+async fn with_servers_that_are_gone(stage: &mut Stage) {
+    stage.zone.secondary.stop();
+    stage
+        .comes_out(
+            "zone-servers",
+            "fail",
+            "`ns2.example.test`: the name server 127.0.0.54:53 cannot be reached",
+        )
+        .await;
+    stage.zone.secondary.start_again().await;
+    stage.comes_out("zone-servers", "pass", "all 2 answer for the zone, and agree").await;
+    stage.zone.primary.stop();
+    stage.comes_out("zone-updates", "unknown", "").await;
+}

@@ -1,0 +1,87 @@
+//! Name servers: BIND, each at an address of its own on port 53, which takes a network namespace that nobody else is in.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::process::Process;
+use super::programs::bind;
+use super::workspace::Workspace;
+
+/// How long one may take to serve its zones.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running name server. Killed on drop.
+pub struct NameServer {
+    process: Process,
+    address: IpAddr,
+    workspace: Workspace,
+}
+
+impl NameServer {
+    /// Starts one that answers at an address; `zones` is what its configuration says beyond that, and `files` are what that names, in the
+    /// server's own folder.
+    pub async fn start(address: IpAddr, options: &str, zones: &str, files: &[(&str, &str)]) -> Self {
+        let workspace = Workspace::create("named");
+        for (name, content) in files {
+            workspace.write(name, content);
+        }
+        let folder = workspace.path().display();
+        let configuration = format!(
+            "options {{\n\
+             directory \"{folder}\"; pid-file \"{folder}/named.pid\"; session-keyfile \"{folder}/session.key\";\n\
+             listen-on port 53 {{ {address}; }}; listen-on-v6 {{ none; }}; dnssec-validation no; notify-delay 0; {options}\n\
+             }};\ncontrols {{ }};\n{zones}\n"
+        );
+        let file = workspace.write("named.conf", configuration);
+        let process = Self::run(&file, &workspace);
+        let mut server = Self { process, address, workspace };
+        server.wait().await;
+        server
+    }
+
+    fn run(configuration: &Path, workspace: &Workspace) -> Process {
+        let (program, libraries) = bind();
+        let arguments = [
+            format!("LD_LIBRARY_PATH={libraries}"),
+            program.display().to_string(),
+            "-g".to_owned(),
+            "-n".to_owned(),
+            "1".to_owned(),
+            "-c".to_owned(),
+            configuration.display().to_string(),
+        ];
+        Process::start("named", Path::new("/usr/bin/env"), &arguments, &workspace.join("named.log"))
+    }
+
+    async fn wait(&mut self) {
+        let at = SocketAddr::new(self.address, 53);
+        let log = self.workspace.join("named.log");
+        let probe = async || {
+            let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+            if !said.contains("all zones loaded") {
+                return Err("its zones are not loaded".to_owned());
+            }
+            TcpStream::connect(at).await.map(|_| ()).map_err(|error| error.to_string())
+        };
+        self.process
+            .ready("it serves its zones", DEADLINE, probe)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Stops it.
+    pub fn stop(&mut self) {
+        self.process.terminate();
+    }
+
+    /// Starts it again.
+    pub async fn start_again(&mut self) {
+        let file = self.workspace.join("named.conf");
+        std::fs::remove_file(self.workspace.join("named.log")).expect("a log");
+        self.process = Self::run(&file, &self.workspace);
+        self.wait().await;
+    }
+}
