@@ -80,7 +80,13 @@ impl NameserverError {
                     Some("the server has a key of this name with another secret or algorithm")
                 }
                 "NOTAUTH BADTIME" => Some("set both clocks: a signature holds for five minutes"),
+                "REFUSED" => Some(
+                    "have the server allow it to this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
+                ),
                 "NOTAUTH" => Some("the server does not serve this zone: give the one that does, `--server`"),
+                "SERVFAIL" => Some(
+                    "the server cannot find out: look at its log, and at whom it asks or gets the zone from",
+                ),
                 "NOTIMP" => {
                     Some("the server takes no updates of this kind: change the zone where it is kept")
                 }

@@ -89,8 +89,9 @@ pub fn updates(outcome: &Result<(), NameserverError>, by_key: Option<&str>, host
             "give the key that may change the zone: `--tsig-key-file FILE`",
         ),
         (Err(error), _) => {
-            let hint = "have it allowed: `update-policy { grant KEY zonesub ANY; };` in BIND";
-            Judged::fail(error.to_string(), error.hint().unwrap_or(hint))
+            let todo =
+                error.hint().unwrap_or("look at the log of the server, and at the zone in its configuration");
+            Judged::fail(error.to_string(), todo)
         }
     }
 }

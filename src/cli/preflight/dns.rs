@@ -214,7 +214,10 @@ impl Looking<'_> {
         let outcome = primary.would_change(&self.zone, name, kind).await;
         let servers = match &outcome {
             Ok(()) => BTreeSet::new(),
-            Err(_) => self.start(self.resolver()?, true).await?.1,
+            Err(_) => match self.start(self.resolver()?, true).await {
+                Ok((_, servers)) => servers,
+                Err(_) => BTreeSet::new(),
+            },
         };
         let by_key = self.key.as_ref().map(Key::name);
         Ok(dns::updates(&outcome, by_key.as_deref(), dns::hosted(&servers)))

@@ -397,5 +397,7 @@ async fn with_servers_that_are_gone(stage: &mut Stage) {
     stage.zone.secondary.start_again().await;
     stage.comes_out("zone-servers", "pass", "all 2 answer for the zone, and agree").await;
     stage.zone.primary.stop();
-    stage.comes_out("zone-updates", "unknown", "").await;
+    let named = format!("--server {PRIMARY} {}", stage.words());
+    stage.comes_out_with("zone-updates", &named, "fail", "127.0.0.53:53 cannot be reached").await;
+    stage.comes_out("zone-updates", "unknown", "answers SERVFAIL").await;
 }
