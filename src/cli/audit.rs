@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::Failure;
-use super::live::KubeArgs;
+use super::kube::KubeArgs;
 use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
 use super::{Context, Outcome};

@@ -14,12 +14,11 @@ mod turning;
 mod watchers;
 
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::{Instant, sleep};
 
 use self::renewing::renew;
 use self::turning::{Arrival, go, rolled_back};
@@ -27,11 +26,12 @@ use self::watchers::Watchers;
 use super::Context;
 use super::failure::{Failure, Kind};
 use super::gates::{Gatekeeper, Gates};
+use super::kube::KubeArgs;
 use super::metrics::{Counted, Metrics};
 use super::output::Output;
 use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
-use crate::cluster::{Cluster, ClusterOptions, Reach};
+use crate::cluster::{Cluster, Reach};
 use crate::operation::{
     self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, Report, Stop,
     StopSwitch, Summary, SystemAmbient,
@@ -40,68 +40,6 @@ use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::{ReadStore, Revision};
-
-/// Between two attempts to connect.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// How to reach the Kubernetes API.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Kubernetes API")]
-pub struct KubeArgs {
-    /// The kubeconfig [default: as kubectl finds it; on a control-plane host of kubeadm's, its own]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig [default: its current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-}
-
-impl KubeArgs {
-    /// Connects.
-    pub async fn connect(&self) -> Result<Cluster, Failure> {
-        Ok(Cluster::connect(&self.options()).await?)
-    }
-
-    /// Connects; waits so long for an API server that does not answer, as one that is restarted.
-    pub async fn connect_within(&self, patience: Duration) -> Result<Cluster, Failure> {
-        let begun = Instant::now();
-        loop {
-            match Cluster::connect(&self.options()).await {
-                Err(error) if error.is_transient() && begun.elapsed() < patience => sleep(PAUSE).await,
-                outcome => return Ok(outcome?),
-            }
-        }
-    }
-
-    fn options(&self) -> ClusterOptions {
-        let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
-        ClusterOptions { kubeconfig, context, ..ClusterOptions::default() }
-    }
-}
-
-/// How to reach the Kubernetes API of a mirror: another cluster, which is to serve what this one serves.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Kubernetes API of the mirror")]
-pub struct MirrorKubeArgs {
-    /// The kubeconfig of the mirror [default: the same file, where a context is named]
-    #[arg(long, value_name = "FILE")]
-    mirror_kubeconfig: Option<PathBuf>,
-    /// The context of the mirror [default: the current one of its kubeconfig]
-    #[arg(long, value_name = "NAME")]
-    mirror_context: Option<String>,
-}
-
-impl MirrorKubeArgs {
-    /// Returns how to reach the mirror, if one is named; `own` is how to reach the cluster itself.
-    pub fn named(&self, own: &KubeArgs) -> Option<KubeArgs> {
-        let (kubeconfig, context) = (self.mirror_kubeconfig.clone(), self.mirror_context.clone());
-        match (&kubeconfig, &context) {
-            (None, None) => None,
-            (None, Some(_)) => Some(KubeArgs { kubeconfig: own.kubeconfig.clone(), context }),
-            (Some(_), _) => Some(KubeArgs { kubeconfig, context }),
-        }
-    }
-}
 
 /// How to carry an operation out.
 #[derive(Debug, Clone, Args)]

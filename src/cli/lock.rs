@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::{Failure, Kind};
-use super::live::KubeArgs;
+use super::kube::KubeArgs;
 use super::output::Output;
 use super::{Context, Outcome};
 use crate::cluster::Cluster;

@@ -20,6 +20,7 @@ mod findings;
 mod gates;
 mod inspect;
 mod ip;
+mod kube;
 mod live;
 mod lock;
 mod log;

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::live::{KubeArgs, MirrorKubeArgs};
+use super::kube::{KubeArgs, MirrorKubeArgs};
 use super::output::{Output, Tone, table, write_file};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;

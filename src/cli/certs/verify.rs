@@ -13,7 +13,7 @@ use super::now;
 use super::words::{date, lacking, line, wrong_time};
 use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for};
 use crate::cli::failure::Failure;
-use crate::cli::live::KubeArgs;
+use crate::cli::kube::KubeArgs;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::cluster::served;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::ManifestArgs;
 use super::seen::{Seen, differences, in_manifests, in_pods, in_processes};
 use crate::cli::failure::Failure;
-use crate::cli::live::KubeArgs;
+use crate::cli::kube::KubeArgs;
 use crate::cli::output::{Output, counted, table};
 use crate::cli::{Context, Outcome, findings};
 use crate::survey::Finding;

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cli::failure::Failure;
-use crate::cli::live::KubeArgs;
+use crate::cli::kube::KubeArgs;
 use crate::cluster::{Lease, LeaseHolder};
 use crate::operation::{Stop, StopSwitch};
 
