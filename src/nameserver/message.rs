@@ -33,7 +33,7 @@ pub(super) fn nothing(zone: Name) -> Message {
 
 /// An update of a zone that can never be made: it asks that the zone's own name be in use and not in use (RFC 2136, sections
 /// 2.4.4 and 2.4.5). Would it be made, it would add the record that is there already, which changes nothing (section 3.4.2.2).
-pub(super) fn never(zone: Name, there: rr::Record) -> Message {
+pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     let mut message = nothing(zone.clone());
     for class in [DNSClass::ANY, DNSClass::NONE] {
         let mut prerequisite = rr::Record::update0(zone.clone(), 0, RecordType::ANY);
@@ -124,7 +124,7 @@ mod tests {
     fn a_trial_contradicts_itself() {
         let zone = name_of("example.com").unwrap();
         let there = rr::Record::from_rdata(zone.clone(), 60, RData::A(A::new(192, 0, 2, 1)));
-        let read = Message::from_vec(&never(zone.clone(), there).to_vec().unwrap()).unwrap();
+        let read = Message::from_vec(&never(&zone, there).to_vec().unwrap()).unwrap();
         assert_eq!(read.op_code, OpCode::Update);
         let classes: Vec<DNSClass> = read.answers.iter().map(|record| record.dns_class).collect();
         assert_eq!(classes, [DNSClass::ANY, DNSClass::NONE]);

@@ -112,7 +112,7 @@ impl Server {
         let found = self.exchange(asked, false).await?;
         let is_it = |record: &&rr::Record| record.record_type() == type_of(kind);
         let Some(there) = found.answers.into_iter().find(|record| is_it(&record)) else { return Ok(()) };
-        let answer = self.exchange(message::never(zone, there), true).await?;
+        let answer = self.exchange(message::never(&zone, there), true).await?;
         match answer.metadata.response_code {
             // Which of the two it looked at first.
             ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),

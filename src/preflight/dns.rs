@@ -40,7 +40,7 @@ pub fn authority(servers: &[(String, Result<Answer, NameserverError>)]) -> Judge
         match answer {
             Err(error) => bad.push(format!("`{name}`: {error}")),
             Ok(answer) if !answer.is_authoritative => {
-                bad.push(format!("`{name}` does not speak for the zone"))
+                bad.push(format!("`{name}` does not speak for the zone"));
             }
             Ok(answer) => match answer.records.iter().find_map(Soa::of) {
                 Some(soa) => serials.entry(soa.serial).or_default().push(format!("`{name}`")),

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
-    fn deployment(replicas: u8, container: Value) -> Value {
+    fn deployment(replicas: u8, container: &Value) -> Value {
         json!({
             "metadata": {"namespace": "dns", "name": "external-dns"},
             "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
@@ -194,7 +194,7 @@ mod tests {
         let mut args = vec![format!("--txt-owner-id={owner}")];
         args.extend(more.iter().map(ToString::to_string));
         let image = "registry.k8s.io/external-dns/external-dns:v0.22.0";
-        Controller::of(&deployment(1, json!({"name": "c", "image": image, "args": args}))).unwrap()
+        Controller::of(&deployment(1, &json!({"name": "c", "image": image, "args": args}))).unwrap()
     }
 
     #[test]
@@ -203,9 +203,9 @@ mod tests {
         assert_eq!((found.owner.as_str(), found.policy.as_str()), ("blue", "upsert-only"));
         assert_eq!((found.provider.as_str(), found.subject.as_str()), ("rfc2136", "`dns/external-dns`"));
         let env = json!([{"name": "EXTERNAL_DNS_TXT_OWNER_ID", "value": "green"}]);
-        let by_env = Controller::of(&deployment(0, json!({"image": "x/y:1", "env": env}))).unwrap();
+        let by_env = Controller::of(&deployment(0, &json!({"image": "x/y:1", "env": env}))).unwrap();
         assert_eq!((by_env.owner.as_str(), by_env.runs, by_env.policy.as_str()), ("green", false, "sync"));
-        assert_eq!(Controller::of(&deployment(1, json!({"image": "nginx"}))), None);
+        assert_eq!(Controller::of(&deployment(1, &json!({"image": "nginx"}))), None);
         let prefixed = controller("blue", &["--annotation-prefix=dns.example.com/"]);
         assert!(annotations(&[prefixed]).contains("dns.example.com/hostname"));
     }
@@ -227,10 +227,11 @@ mod tests {
     #[test]
     fn two_of_one_name_undo_each_other() {
         let (blue, green) = (controller("blue", &["--policy=upsert-only"]), controller("green", &[]));
-        assert_eq!(running(&[blue.clone()], &[green.clone()]).verdict, Verdict::Pass);
-        assert_eq!(running(&[green.clone()], &[]).verdict, Verdict::Warn);
-        assert_eq!(running(&[blue.clone()], &[blue.clone()]).verdict, Verdict::Fail);
-        assert_eq!(running(&[], &[blue]).verdict, Verdict::Pass);
+        let (blue, green) = ([blue], [green]);
+        assert_eq!(running(&blue, &green).verdict, Verdict::Pass);
+        assert_eq!(running(&green, &[]).verdict, Verdict::Warn);
+        assert_eq!(running(&blue, &blue).verdict, Verdict::Fail);
+        assert_eq!(running(&[], &blue).verdict, Verdict::Pass);
     }
 
     #[test]

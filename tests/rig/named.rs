@@ -11,7 +11,7 @@ use super::programs::bind;
 use super::workspace::Workspace;
 
 /// How long one may take to serve its zones.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A running name server. Killed on drop.
 pub struct NameServer {

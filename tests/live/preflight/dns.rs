@@ -119,15 +119,7 @@ impl Stage {
     }
 
     fn look(&self, words: &str) -> (i32, Vec<Value>) {
-        self.look_as(words, command(&self.cluster, &format!("preflight dns -o json {words}")))
-    }
-
-    fn look_as(&self, words: &str, command: Command) -> (i32, Vec<Value>) {
-        let ran = run(&format!("preflight dns -o json {words}"), command);
-        let shown: Value =
-            serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
-        assert_eq!(shown["of"], "dns");
-        (ran.code, shown["checks"].as_array().expect("checks").clone())
+        looked(words, command(&self.cluster, &format!("preflight dns -o json {words}")))
     }
 
     /// Waits until a check comes out so, for a reason.
@@ -145,6 +137,14 @@ impl Stage {
     async fn comes_out(&self, name: &str, verdict: &str, reason: &str) {
         self.comes_out_with(name, &self.words(), verdict, reason).await;
     }
+}
+
+/// Runs the program; returns the exit status, and each check.
+fn looked(words: &str, command: Command) -> (i32, Vec<Value>) {
+    let ran = run(&format!("preflight dns -o json {words}"), command);
+    let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
+    assert_eq!(shown["of"], "dns");
+    (ran.code, shown["checks"].as_array().expect("checks").clone())
 }
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn with_few_rights(stage: &Stage) {
     let by = |user: &str, words: &str| {
         let mut command = command(&stage.cluster, &format!("preflight dns -o json {words}"));
         command.env("KUBECONFIG", stage.cluster.kubeconfig_as(0, user, None));
-        stage.look_as(words, command).1
+        looked(words, command).1
     };
     wait_until("the role is in force", PATIENCE, async || {
         let checks = by(ROLE, &common);
