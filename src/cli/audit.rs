@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::api::KubeArgs;
 use super::failure::Failure;
-use super::kube::KubeArgs;
 use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
 use super::{Context, Outcome};

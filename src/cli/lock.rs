@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::api::KubeArgs;
 use super::failure::{Failure, Kind};
-use super::kube::KubeArgs;
 use super::output::Output;
 use super::{Context, Outcome};
 use crate::cluster::Cluster;

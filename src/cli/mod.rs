@@ -12,6 +12,7 @@ pub mod report;
 pub mod source;
 
 mod announce;
+mod api;
 mod audit;
 mod certs;
 mod completions;
@@ -20,7 +21,7 @@ mod findings;
 mod gates;
 mod inspect;
 mod ip;
-mod kube;
+
 mod live;
 mod lock;
 mod log;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::api::{KubeArgs, MirrorKubeArgs};
 use super::failure::Failure;
-use super::kube::{KubeArgs, MirrorKubeArgs};
 use super::output::{Output, Tone, table, write_file};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::ManifestArgs;
 use super::seen::{Seen, differences, in_manifests, in_pods, in_processes};
+use crate::cli::api::KubeArgs;
 use crate::cli::failure::Failure;
-use crate::cli::kube::KubeArgs;
 use crate::cli::output::{Output, counted, table};
 use crate::cli::{Context, Outcome, findings};
 use crate::survey::Finding;

@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use super::Ranges;
 use super::agree::{Places, not_yet};
+use crate::cli::api::KubeArgs;
 use crate::cli::failure::Failure;
-use crate::cli::kube::KubeArgs;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome, findings};
 use crate::survey::Finding;

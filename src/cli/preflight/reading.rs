@@ -10,9 +10,9 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::AskedArgs;
+use crate::cli::api::KubeArgs;
 use crate::cli::controlplane::flags_in_pods;
 use crate::cli::failure::Failure;
-use crate::cli::kube::KubeArgs;
 use crate::cli::source::{EtcdArgs, LiveEtcd};
 use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
 use crate::host::routes::routes;

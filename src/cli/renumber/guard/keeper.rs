@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::cli::api::KubeArgs;
 use crate::cli::failure::Failure;
-use crate::cli::kube::KubeArgs;
 use crate::cluster::{Lease, LeaseHolder};
 use crate::operation::{Stop, StopSwitch};
 
