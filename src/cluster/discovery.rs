@@ -1,16 +1,16 @@
 //! What an API serves, asked group by group: so every version answers (all at once, `aggregated discovery`, is of 1.26). And whether
-//! there are objects of a kind, of which nothing but names and labels is read.
+//! there are objects of a kind, of which nothing but names, labels and owners is kept.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::connection::{Call, Verb};
 use super::error::message;
 use super::resource::{escaped, segment};
-use super::{Cluster, ClusterError, Collection};
+use super::{Cluster, ClusterError, Collection, MOST_LISTS};
 
 /// How long one group may take to say what it serves: one behind an API server that is gone is not waited for.
 const QUESTION: Duration = Duration::from_secs(10);
@@ -90,14 +90,15 @@ impl Cluster {
         Ok(kinds.map(kind).collect())
     }
 
-    /// Returns names, labels and owners of the first hundred objects of a kind: in one namespace, or everywhere but in those that are left
-    /// out.
+    /// Returns the first object of a kind that is wanted, as [`Cluster::list_metadata`] has it: in one namespace, or everywhere but in
+    /// those that are left out. Pages of a hundred are read until there is one.
     pub async fn first_of(
         &self,
         kind: &ServedKind,
         namespace: Option<&str>,
         without: &[&str],
-    ) -> Result<Vec<Value>, ClusterError> {
+        is_wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Option<Value>, ClusterError> {
         let within = match namespace {
             Some(namespace) => format!("namespaces/{}/", segment(namespace)?),
             None => String::new(),
@@ -109,21 +110,56 @@ impl Cluster {
         } else {
             format!("&fieldSelector={}", escaped(&others.join(",")))
         };
-        let path = format!(
+        let all = format!(
             "{}/{within}{}?limit=100{selector}",
             root(&kind.group, &kind.version)?,
             segment(&kind.plural)?
         );
         let subject = format!("{} objects", kind.kind);
-        let page =
-            self.connection.json(&Call { verb: Verb::ListMetadata, path, body: None, subject }).await?;
-        Ok(list(&page, "/items").to_vec())
+        let (mut from, mut attempts) = (String::new(), 1);
+        loop {
+            let path = format!("{all}{from}");
+            let call = Call { verb: Verb::ListMetadata, path, body: None, subject: subject.clone() };
+            let page = match self.connection.json(&call).await {
+                // The revision of the pages read so far is gone.
+                Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
+                    attempts = attempts.saturating_add(1);
+                    from.clear();
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            let found = list(&page, "/items").iter().map(bare).find(|one| is_wanted(one));
+            match text(&page, "/metadata/continue") {
+                "" => return Ok(found),
+                _ if found.is_some() => return Ok(found),
+                token => from = format!("&continue={}", escaped(token)),
+            }
+        }
     }
 
-    /// Reads names, labels, annotations and owners of all objects of a kind, and nothing else of them: the way to list Secrets.
+    /// Reads the metadata of all objects of a kind, and nothing else of them: the way to list Secrets. Kept are names, uid, labels and
+    /// owners, and of annotations the one by which tokens of ServiceAccounts are known: what `kubectl apply` has annotated a Secret with
+    /// (`kubectl.kubernetes.io/last-applied-configuration`) holds all of it, and is dropped with the page that brought it.
     pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<Value>, ClusterError> {
         self.list_as(Verb::ListMetadata, collection, None).await
     }
+}
+
+/// What is kept of metadata.
+const KEPT: [&str; 5] = ["namespace", "name", "uid", "labels", "ownerReferences"];
+/// `ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3.
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+/// Returns of an object what is kept of its metadata.
+pub(super) fn bare(object: &Value) -> Value {
+    let of = |name: &str| Some((name.to_string(), object.get("metadata")?.get(name)?.clone()));
+    let mut metadata: Map<String, Value> = KEPT.iter().filter_map(|name| of(name)).collect();
+    let annotations = object.pointer("/metadata/annotations");
+    if let Some(account) = annotations.and_then(|all| all.get(ACCOUNT)) {
+        metadata.insert("annotations".to_string(), json!({ACCOUNT: account}));
+    }
+    json!({"metadata": metadata})
 }
 
 /// Returns the path of a group's version, as in `/apis/apps/v1`.
@@ -140,4 +176,25 @@ fn text<'v>(value: &'v Value, path: &str) -> &'v str {
 
 fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
     value.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_metadata_brings_along_is_dropped() {
+        let annotations = json!({
+            "kubectl.kubernetes.io/last-applied-configuration": "{\"data\": \"planted\"}", ACCOUNT: "web", "note": "planted",
+        });
+        let owners = json!([{"kind": "Job", "controller": true}]);
+        let kept = json!({"namespace": "shop", "name": "x", "uid": "1", "labels": {"a": "b"}, "ownerReferences": owners});
+        let mut metadata = kept.clone();
+        metadata["annotations"] = annotations;
+        metadata["managedFields"] = json!([{"fieldsV1": {"f:data": {"f:planted": {}}}}]);
+        let mut expected = kept.clone();
+        expected["annotations"] = json!({ACCOUNT: "web"});
+        assert_eq!(bare(&json!({"kind": "x", "metadata": metadata})), json!({"metadata": expected}));
+        assert_eq!(bare(&json!({"metadata": kept})), json!({"metadata": kept}));
+    }
 }

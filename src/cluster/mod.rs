@@ -175,7 +175,10 @@ impl Cluster {
             let call = Call { verb, path, body: None, subject: collection.to_string() };
             let mut page = self.connection.json(&call).await?;
             if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
-                items.extend(more);
+                match verb {
+                    Verb::ListMetadata => items.extend(more.iter().map(discovery::bare)),
+                    _ => items.extend(more),
+                }
             }
             match page.pointer("/metadata/continue").and_then(Value::as_str) {
                 None | Some("") => return Ok(items),

@@ -116,20 +116,27 @@ async fn what_is_served(api: &Api) {
         of("autoscaling", "horizontalpodautoscalers").iter().map(|kind| kind.version.as_str()).collect();
     assert_eq!(versions, ["v2", "v1"], "the preferred one comes first");
 
-    let metadata = json!({"name": "closed", "namespace": "default", "labels": {"of": "names"}});
+    let applied = "kubectl.kubernetes.io/last-applied-configuration";
+    let account = "kubernetes.io/service-account.name";
+    let metadata = json!({
+        "name": "closed", "namespace": "default", "labels": {"of": "names"},
+        "annotations": {applied: "{\"stringData\": {\"a\": \"planted\"}}", account: "closed"},
+    });
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "planted"}});
     api.create(&secret).await.unwrap();
     let secrets = &of("", "secrets")[0];
     let listed = api.list_metadata(&Collection::new("v1", "Secret", Some("default"))).await.unwrap();
-    let first = api.first_of(secrets, None, &["kube-system"]).await.unwrap();
-    for found in [listed, first] {
+    let first = api.first_of(secrets, None, &["kube-system"], |_| true).await.unwrap();
+    for found in [listed, first.into_iter().collect()] {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0]["metadata"]["labels"]["of"], "names");
-        assert!(found[0].get("data").is_none(), "{found:?}");
+        assert_eq!(found[0]["metadata"]["annotations"], json!({account: "closed"}));
+        assert!(!format!("{found:?}").contains("planted"), "{found:?}");
     }
-    assert!(api.first_of(secrets, None, &["default"]).await.unwrap().is_empty());
-    assert!(api.first_of(secrets, Some("kube-public"), &[]).await.unwrap().is_empty());
+    assert_eq!(api.first_of(secrets, None, &["default"], |_| true).await.unwrap(), None);
+    assert_eq!(api.first_of(secrets, Some("kube-public"), &[], |_| true).await.unwrap(), None);
+    assert_eq!(api.first_of(secrets, None, &["kube-system"], |_| false).await.unwrap(), None);
 }
 
 /// More objects than a page holds.
@@ -144,6 +151,13 @@ async fn pages(api: &Api) {
     let maps = Collection::new("v1", "ConfigMap", Some("default"));
     assert_eq!(api.list(&maps, Some("of=pages")).await.unwrap().len(), 510);
     assert_eq!(api.list(&maps, Some("of in (nothing)")).await.unwrap(), Vec::<Value>::new());
+    // By name it is the last of all that are read a hundred at a time.
+    let served = api.served_kinds().await.unwrap().kinds;
+    let kind = served.iter().find(|kind| kind.group.is_empty() && kind.plural == "configmaps").unwrap();
+    let is_last = |one: &Value| one["metadata"]["name"] == "m99";
+    let last = api.first_of(kind, Some("default"), &[], is_last).await.unwrap();
+    assert!(last.is_some_and(|one| is_last(&one)));
+    assert_eq!(api.first_of(kind, Some("default"), &[], |one| one["kind"] == "Secret").await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -155,7 +155,7 @@ impl Looking {
         .await
     }
 
-    /// Names and labels of the objects of a kind in namespaces of a cluster.
+    /// Names, labels and owners of the objects of a kind in namespaces of a cluster.
     async fn metadata(
         cluster: &Cluster,
         (api_version, kind): (&str, &str),
@@ -242,25 +242,25 @@ impl Looking {
         let mut seen = BTreeSet::new();
         // Of each kind the version that clients prefer comes first.
         let asked = served.kinds.iter().filter(|kind| {
-            let can_be = kind.is_namespaced && kind.verbs.contains("list");
-            can_be && is_copied(&kind.group, &kind.plural) && seen.insert((&kind.group, &kind.plural))
+            let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
+            can_be && seen.insert((&kind.group, &kind.plural))
         });
         let asked: Vec<&ServedKind> = asked.collect();
         let questions =
             asked.iter().flat_map(|kind| places.iter().map(move |place| (*kind, place.as_deref())));
         let questions: Vec<_> = questions.collect();
-        let answers = questions
-            .into_iter()
-            .map(async |(kind, place)| (kind, cluster.first_of(kind, place, without).await));
+        let answers = questions.into_iter().map(async |(kind, place)| {
+            let is_wanted = |one: &Value| !is_made_anew(&kind.kind, one);
+            (kind, cluster.first_of(kind, place, without, is_wanted).await)
+        });
         let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
         let mut used = Used::new();
         for (kind, answer) in answers {
             let place = (kind.group.clone(), kind.plural.clone());
             match answer {
-                Ok(objects) => {
-                    if let Some(one) = objects.iter().find(|one| !is_made_anew(&kind.kind, one)) {
-                        used.insert(place, Ok(subject(one).trim_matches('`').to_string()));
-                    }
+                Ok(None) => {}
+                Ok(Some(one)) => {
+                    used.insert(place, Ok(subject(&one).trim_matches('`').to_string()));
                 }
                 Err(error) => {
                     used.entry(place).or_insert_with(|| Err(error.to_string()));

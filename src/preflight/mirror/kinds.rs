@@ -1,6 +1,6 @@
 //! Which kinds of object the mirror must serve, custom resources among them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -39,9 +39,11 @@ const NOT_COPIED: [(&str, &str); 11] = [
     ("cilium.io", "ciliumendpoints"),
 ];
 
-/// Whether objects of a kind are copied. Metrics are no objects at all.
-pub fn is_copied(group: &str, resource: &str) -> bool {
-    !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
+/// Whether objects of a kind are copied, by its group, its resource, and what can be done with it: listed, and made. What nobody can
+/// make is shown by whoever serves it, as the PackageManifests of OLM. Metrics are no objects at all.
+pub fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
+    let can = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
+    can && !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
 }
 
 /// Whether an API group has measurements alone, whoever serves it.
@@ -232,10 +234,14 @@ mod tests {
         };
         source.silent.clear();
         assert_eq!(of(&source, &mirror).verdict, Verdict::Unknown);
-        assert!(
-            !is_copied("", "pods")
-                && !is_copied("custom.metrics.k8s.io", "pods")
-                && is_copied("apps", "deployments")
-        );
+    }
+
+    #[test]
+    fn what_is_not_made_is_not_copied() {
+        let all = ["get", "list", "create"].map(str::to_string);
+        let (all, shown) = (BTreeSet::from(all.clone()), BTreeSet::from([all[0].clone(), all[1].clone()]));
+        assert!(is_copied("apps", "deployments", &all) && !is_copied("", "pods", &all));
+        assert!(!is_copied("custom.metrics.k8s.io", "pods", &all));
+        assert!(!is_copied("packages.operators.coreos.com", "packagemanifests", &shown));
     }
 }
