@@ -58,6 +58,18 @@ pub enum Admitted {
     Secret,
     /// As above.
     ServiceAccount,
+    /// As above.
+    NetworkPolicy,
+    /// As above.
+    PodDisruptionBudget,
+    /// As above.
+    HorizontalPodAutoscaler,
+    /// As above.
+    Role,
+    /// As above.
+    RoleBinding,
+    /// What is copied is in one.
+    Namespace,
 }
 
 impl Admitted {
@@ -72,6 +84,7 @@ impl Admitted {
     /// In words, its API group, its versions, and its resource.
     fn names(self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
         let networking = "networking.k8s.io";
+        let (rbac, of_rbac): (_, &[&str]) = ("rbac.authorization.k8s.io", &["v1", "v1beta1", "v1alpha1"]);
         match self {
             Self::Service => ("Services", "", &["v1"], "services"),
             Self::Pod => ("Pods", "", &["v1"], "pods"),
@@ -88,6 +101,19 @@ impl Admitted {
             Self::Job => ("Jobs", "batch", &["v1"], "jobs"),
             Self::Secret => ("Secrets", "", &["v1"], "secrets"),
             Self::ServiceAccount => ("ServiceAccounts", "", &["v1"], "serviceaccounts"),
+            Self::NetworkPolicy => ("NetworkPolicies", networking, &["v1"], "networkpolicies"),
+            Self::PodDisruptionBudget => {
+                ("PodDisruptionBudgets", "policy", &["v1", "v1beta1"], "poddisruptionbudgets")
+            }
+            Self::HorizontalPodAutoscaler => (
+                "HorizontalPodAutoscalers",
+                "autoscaling",
+                &["v1", "v2", "v2beta2", "v2beta1"],
+                "horizontalpodautoscalers",
+            ),
+            Self::Role => ("Roles", rbac, of_rbac, "roles"),
+            Self::RoleBinding => ("RoleBindings", rbac, of_rbac, "rolebindings"),
+            Self::Namespace => ("Namespaces", "", &["v1"], "namespaces"),
             Self::IpAddress => ("IPAddresses", networking, &["v1", "v1beta1", "v1alpha1"], "ipaddresses"),
         }
     }
@@ -97,7 +123,7 @@ impl Admitted {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
     kind: Admitted,
-    /// The labels of its Namespace; `None` for one that is the cluster's.
+    /// The labels of its Namespace, of a Namespace its own; `None` for one that is the cluster's.
     namespace: Option<Labels>,
     labels: Labels,
 }
@@ -109,18 +135,21 @@ impl Written {
         let of = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let namespace = match kind {
             Admitted::ServiceCidr | Admitted::IpAddress => None,
+            // `GetNamespaceLabels`, `predicates/namespace/matcher.go`, v1.36.3.
+            Admitted::Namespace => Some(labels(object)),
             _ => Some(namespaces.get(of)?.clone()),
         };
         Some(Self { kind, namespace, labels: labels(object) })
     }
 
     /// Whether a rule is about it (`Matcher.Matches`, `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3:
-    /// `services/*` has the Services themselves, too).
+    /// `services/*` has the Services themselves, too, and a Namespace is of the scope `Cluster`).
     fn is_ruled_by(&self, rule: &Value) -> bool {
         let has = |name: &str, wanted: &[&str]| texts(rule, name).iter().any(|text| wanted.contains(text));
         let (_, group, versions, resource) = self.kind.names();
         let is_of_version = versions.iter().any(|version| has("apiVersions", &[version]));
-        let scope = if self.namespace.is_some() { "Namespaced" } else { "Cluster" };
+        let is_in_one = self.namespace.is_some() && self.kind != Admitted::Namespace;
+        let scope = if is_in_one { "Namespaced" } else { "Cluster" };
         has("apiGroups", &[group, "*"])
             && (is_of_version || has("apiVersions", &["*"]))
             && has("resources", &[resource, &format!("{resource}/*"), "*", "*/*"])
@@ -380,6 +409,25 @@ mod tests {
         let judged = judge(&left_out, &BTreeMap::new(), &[]);
         assert_eq!(judged.verdict, Verdict::Pass);
         assert!(judged.seen.ends_with("; 1 by their selectors are not asked about it"), "{judged:?}");
+    }
+
+    #[test]
+    fn a_namespace_is_selected_by_its_own_labels() {
+        let shop = json!({"metadata": {"name": "shop", "labels": {"team": "shop"}}});
+        let written = [Written::of(Admitted::Namespace, &shop, &BTreeMap::new()).unwrap()];
+        let is_asked = |scope: &str, selector: Value| {
+            let rule = json!({
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "operations": ["CREATE"], "scope": scope,
+            });
+            let webhook = json!({"name": "check.example", "rules": [rule], "namespaceSelector": selector});
+            let configuration = json!({"metadata": {"name": "policies"}, "webhooks": [webhook]});
+            called("ValidatingWebhookConfiguration", &[configuration], &written)[0]
+                .asked
+                .contains("Namespaces")
+        };
+        assert!(is_asked("*", json!({})) && is_asked("Cluster", json!({"matchLabels": {"team": "shop"}})));
+        assert!(!is_asked("*", json!({"matchLabels": {"team": "till"}})));
+        assert!(!is_asked("Namespaced", json!({})), "it is in none");
     }
 
     #[test]

@@ -326,14 +326,17 @@ impl Looking {
             .map(|one| (text(one, "/metadata/name").to_string(), labels(one)))
             .collect();
         let copied = self.copied().await?.iter();
-        let copied = copied.filter_map(|(copied, object)| Written::of(copied.admitted?, object, &namespaces));
+        let copied = copied.filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
+        let made = self.namespaces().await?.iter();
+        let made = made.filter_map(|one| Written::of(Admitted::Namespace, one, &namespaces));
         let pod = |template: &Template| {
             let labels = serde_json::json!(template.labels);
             let metadata = serde_json::json!({"namespace": template.namespace, "labels": labels});
             Written::of(Admitted::Pod, &serde_json::json!({"metadata": metadata}), &namespaces)
         };
         let pods = self.templates().await?.iter().filter_map(pod);
-        let written: Vec<Written> = copied.chain(pods).collect::<BTreeSet<_>>().into_iter().collect();
+        let written: Vec<Written> =
+            copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
         let mut webhooks = Vec::new();
         for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
             let found = self.mirror.list("admissionregistration.k8s.io/v1", kind).await?;

@@ -21,37 +21,49 @@ pub struct Copied {
     pub kind: (&'static str, &'static str),
     /// API group and resource, as in `apps` and `deployments`.
     pub resource: (&'static str, &'static str),
-    /// How webhooks that are asked about it are found; `None` for those that are not looked for.
-    pub admitted: Option<Admitted>,
+    /// How webhooks that are asked about it are found.
+    pub admitted: Admitted,
 }
 
 const fn copied(
     kind: (&'static str, &'static str),
     resource: (&'static str, &'static str),
-    admitted: Option<Admitted>,
+    admitted: Admitted,
 ) -> Copied {
     Copied { kind, resource, admitted }
 }
 
 /// The kinds that a mirror copies, those of Kubernetes itself; custom resources come on top.
 pub const COPIED: [Copied; 14] = [
-    copied(("v1", "Secret"), ("", "secrets"), Some(Admitted::Secret)),
-    copied(("v1", "ConfigMap"), ("", "configmaps"), Some(Admitted::ConfigMap)),
-    copied(("v1", "ServiceAccount"), ("", "serviceaccounts"), Some(Admitted::ServiceAccount)),
-    copied(("v1", "Service"), ("", "services"), Some(Admitted::Service)),
-    copied(("apps/v1", "Deployment"), ("apps", "deployments"), Some(Admitted::Deployment)),
-    copied(("apps/v1", "DaemonSet"), ("apps", "daemonsets"), Some(Admitted::DaemonSet)),
-    copied(("batch/v1", "Job"), ("batch", "jobs"), Some(Admitted::Job)),
-    copied(("batch/v1", "CronJob"), ("batch", "cronjobs"), Some(Admitted::CronJob)),
-    copied(("networking.k8s.io/v1", "Ingress"), ("networking.k8s.io", "ingresses"), Some(Admitted::Ingress)),
-    copied(("networking.k8s.io/v1", "NetworkPolicy"), ("networking.k8s.io", "networkpolicies"), None),
-    copied(("policy/v1", "PodDisruptionBudget"), ("policy", "poddisruptionbudgets"), None),
-    copied(("autoscaling/v1", "HorizontalPodAutoscaler"), ("autoscaling", "horizontalpodautoscalers"), None),
-    copied(("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io", "roles"), None),
+    copied(("v1", "Secret"), ("", "secrets"), Admitted::Secret),
+    copied(("v1", "ConfigMap"), ("", "configmaps"), Admitted::ConfigMap),
+    copied(("v1", "ServiceAccount"), ("", "serviceaccounts"), Admitted::ServiceAccount),
+    copied(("v1", "Service"), ("", "services"), Admitted::Service),
+    copied(("apps/v1", "Deployment"), ("apps", "deployments"), Admitted::Deployment),
+    copied(("apps/v1", "DaemonSet"), ("apps", "daemonsets"), Admitted::DaemonSet),
+    copied(("batch/v1", "Job"), ("batch", "jobs"), Admitted::Job),
+    copied(("batch/v1", "CronJob"), ("batch", "cronjobs"), Admitted::CronJob),
+    copied(("networking.k8s.io/v1", "Ingress"), ("networking.k8s.io", "ingresses"), Admitted::Ingress),
+    copied(
+        ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("networking.k8s.io", "networkpolicies"),
+        Admitted::NetworkPolicy,
+    ),
+    copied(
+        ("policy/v1", "PodDisruptionBudget"),
+        ("policy", "poddisruptionbudgets"),
+        Admitted::PodDisruptionBudget,
+    ),
+    copied(
+        ("autoscaling/v1", "HorizontalPodAutoscaler"),
+        ("autoscaling", "horizontalpodautoscalers"),
+        Admitted::HorizontalPodAutoscaler,
+    ),
+    copied(("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io", "roles"), Admitted::Role),
     copied(
         ("rbac.authorization.k8s.io/v1", "RoleBinding"),
         ("rbac.authorization.k8s.io", "rolebindings"),
-        None,
+        Admitted::RoleBinding,
     ),
 ];
 
@@ -153,16 +165,31 @@ pub fn nodes(found: &[Value]) -> Judged {
     judged
 }
 
-/// The mirror's webhooks: those that must answer for what is copied to be made there.
+/// The mirror's webhooks: those that must answer for what is copied to be made there. One that is reached by a URL is not tried.
 pub fn webhooks(webhooks: &[Called], backends: &Backends) -> Judged {
     let dead = webhooks::dead(webhooks, backends);
-    let needed = webhooks.iter().filter(|webhook| webhook.is_needed()).count();
-    if dead.is_empty() {
-        return Judged::pass(format!("{needed} must answer for what is copied, and can"));
+    if !dead.is_empty() {
+        return Judged::fail(
+            first_few(&dead),
+            "bring what serves it up on the mirror, or delete the configuration there until it is: what it is asked about is refused without it",
+        );
     }
-    Judged::fail(
-        first_few(&dead),
-        "bring what serves it up on the mirror, or delete the configuration there until it is: what it is asked about is refused without it",
+    let (by_service, by_url): (Vec<&Called>, Vec<&Called>) =
+        webhooks.iter().filter(|webhook| webhook.is_needed()).partition(|webhook| webhook.service.is_some());
+    let can = format!("{} must answer for what is copied, and can", by_service.len());
+    if by_url.is_empty() {
+        return Judged::pass(can);
+    }
+    let told =
+        by_url.iter().map(|one| format!("{} at {}", one.told(), one.url.as_deref().unwrap_or("no URL")));
+    Judged::warn(
+        format!(
+            "{can}; {} more must answer at a URL, which was not tried: {}",
+            by_url.len(),
+            first_few(&told.collect::<Vec<_>>())
+        ),
+        "see that the mirror's API servers reach it, by its name and with its `caBundle`: `kubectl create --dry-run=server` there of \
+         something that it is asked about",
     )
 }
 
@@ -174,6 +201,7 @@ mod tests {
 
     use super::*;
     use crate::preflight::Verdict;
+    use crate::preflight::webhooks::{Written, called};
 
     fn identity(uid: &str, version: &str, emulated: Option<&str>) -> Identity {
         Identity { uid: uid.into(), version: version.into(), emulated: emulated.map(str::to_string) }
@@ -221,6 +249,24 @@ mod tests {
         );
     }
 
+    /// Of each kind a webhook that is asked about it alone.
+    #[test]
+    fn whatever_is_copied_may_be_asked_about() {
+        let object = json!({"metadata": {"namespace": "shop"}});
+        let namespaces = BTreeMap::from([("shop".to_string(), BTreeMap::new())]);
+        for one in &COPIED {
+            let version = one.kind.0.rsplit('/').next();
+            let rule = json!({
+                "apiGroups": [one.resource.0], "apiVersions": [version], "resources": [one.resource.1], "operations": ["CREATE"],
+            });
+            let configuration =
+                json!({"metadata": {"name": "x"}, "webhooks": [{"name": "x", "rules": [rule]}]});
+            let written = [Written::of(one.admitted, &object, &namespaces).unwrap()];
+            let found = called("ValidatingWebhookConfiguration", &[configuration], &written);
+            assert_eq!(found[0].asked.len(), 1, "{}", one.kind.1);
+        }
+    }
+
     #[test]
     fn a_webhook_answers_on_the_mirror() {
         let called = |service: Option<(String, String)>, refuses: bool| Called {
@@ -244,5 +290,16 @@ mod tests {
                 .ends_with("(on Services) needs Service `shop/hook`, which has no ready endpoint")
         );
         assert_eq!(of(true, None).verdict, Verdict::Fail);
+        let outside = Called { url: Some("https://policy.example.com/check".into()), ..called(None, true) };
+        let judged = webhooks(&[outside.clone()], &BTreeMap::new());
+        assert_eq!(judged.verdict, Verdict::Warn, "nobody has tried it");
+        assert!(
+            judged.seen.starts_with("0 must answer for what is copied, and can; 1 more must answer at a URL")
+                && judged.seen.ends_with("(on Services) at https://policy.example.com/check"),
+            "{}",
+            judged.seen
+        );
+        let ignored = Called { refuses: false, ..outside };
+        assert_eq!(webhooks(&[ignored], &BTreeMap::new()).verdict, Verdict::Pass);
     }
 }

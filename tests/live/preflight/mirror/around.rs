@@ -72,7 +72,7 @@ pub async fn with_fixed_addresses(pair: &Pair) {
     pair.comes_out("fixed-addresses", "warn", "`shop/door` (`externalIPs` 198.51.100.7)").await;
 }
 
-/// A webhook of the mirror that is asked about Deployments.
+/// A webhook of the mirror that is asked about Deployments, and one that is asked about the namespace that they are in.
 pub async fn with_webhooks(pair: &Pair) {
     let api = &pair.mirror.api;
     let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]});
@@ -102,3 +102,28 @@ pub async fn with_webhooks(pair: &Pair) {
     .await;
     pair.comes_out("mirror-webhooks", "pass", "1 must answer for what is copied, and can").await;
 }
+    let mut namespaces = configuration.clone();
+    namespaces["metadata"]["name"] = json!("namespaces");
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"]});
+    let webhook = &mut namespaces["webhooks"][0];
+    webhook["rules"] = json!([rule]);
+    webhook["clientConfig"]["service"]["name"] = json!("nobody");
+    webhook["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": "shop"}});
+    api.create(&namespaces).await;
+    pair.comes_out(
+        "mirror-webhooks",
+        "fail",
+        "(on Namespaces) needs Service `default/nobody`, which does not exist",
+    )
+    .await;
+    let path = object_path(&namespaces);
+    api.delete(&path).await;
+    namespaces["webhooks"][0]["clientConfig"] = json!({"url": "https://policy.example.com/check"});
+    api.create(&namespaces).await;
+    pair.comes_out(
+        "mirror-webhooks",
+        "warn",
+        "1 must answer for what is copied, and can; 1 more must answer at a URL, which was not tried",
+    )
+    .await;
+    api.delete(&path).await;
