@@ -291,7 +291,9 @@ impl Looking {
 
     async fn issuers(&self) -> Read<Judged> {
         let is_served = Collection::new(CERT_MANAGER, "Certificate", None);
-        let certificates = if self.source.cluster()?.serves(&is_served).await.map_err(unread)? {
+        let cluster = self.source.cluster()?;
+        let has_group = cluster.groups().await.map_err(unread)?.contains(issuers::GROUP);
+        let certificates = if cluster.serves(&is_served).await.map_err(unread)? {
             Some(self.chosen(CERT_MANAGER, "Certificate").await?)
         } else {
             None
@@ -302,7 +304,7 @@ impl Looking {
         };
         let ingresses = self.chosen("networking.k8s.io/v1", "Ingress").await?;
         let of_mirror = self.mirror.list_if_served(CERT_MANAGER, "ClusterIssuer").await?;
-        let asking = Asking { certificates: certificates.as_deref(), ingresses: &ingresses };
+        let asking = Asking { certificates: certificates.as_deref(), has_group, ingresses: &ingresses };
         Ok(issuers::judge(&asking, &Issuers { of_source: &of_source, of_mirror: of_mirror.as_deref() }))
     }
 

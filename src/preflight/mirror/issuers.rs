@@ -7,16 +7,21 @@ use serde_json::Value;
 use super::super::{Judged, first_few, subject, text};
 
 /// cert-manager's API group, and the default of `issuerRef.group`.
-const GROUP: &str = "cert-manager.io";
+pub const GROUP: &str = "cert-manager.io";
 
 /// An issuer by its namespace (`None`: a ClusterIssuer) and its name, and who asks it.
 type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
 
-/// Certificates, and the Ingresses that cert-manager makes some for. The source has cert-manager if it is `Some`.
+/// Issuers of other groups, in words, and who asks them.
+type Others = BTreeMap<String, BTreeSet<String>>;
+
+/// Certificates, and the Ingresses that cert-manager makes some for.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// Certificates of the chosen namespaces; `None` where the source has no such kind.
+    /// Certificates of the chosen namespaces; `None` where the source has no such kind in `v1`.
     pub certificates: Option<&'a [Value]>,
+    /// Whether the source serves the API group of cert-manager, in whatever version.
+    pub has_group: bool,
     /// Ingresses of the chosen namespaces.
     pub ingresses: &'a [Value],
 }
@@ -30,18 +35,25 @@ pub struct Issuers<'a> {
     pub of_mirror: Option<&'a [Value]>,
 }
 
-/// Judges who is asked. An issuer that another API group brings along is not looked at.
+/// Judges who is asked. An issuer that another API group brings along is not looked at, and it is said.
 pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
     let Some(certificates) = asking.certificates else {
-        return Judged::pass("the source has no cert-manager");
+        if !asking.has_group {
+            return Judged::pass("the source has no cert-manager");
+        }
+        return Judged::unknown(
+            format!("the source serves `{GROUP}`, and no Certificates of v1"),
+            "upgrade cert-manager in the source to 1.0 or later, or see what `kubectl api-resources --api-group cert-manager.io` has there",
+        );
     };
-    let asked = asked(certificates, asking.ingresses);
+    let (asked, others) = asked(certificates, asking.ingresses);
     let Some(of_mirror) = issuers.of_mirror else {
-        if asked.is_empty() {
+        if asked.is_empty() && others.is_empty() {
             return Judged::pass("no certificate is asked for");
         }
+        let count = asked.len().saturating_add(others.len());
         return Judged::fail(
-            format!("{} issuers are asked for certificates, and the mirror has no cert-manager", asked.len()),
+            format!("{count} issuers are asked for certificates, and the mirror has no cert-manager"),
             "install cert-manager on the mirror, of the source's version, and make its ClusterIssuers",
         );
     };
@@ -67,10 +79,10 @@ pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
             Some(_) => {}
         }
     }
-    told(asked.len(), &wrong, &by_http)
+    told(asked.len(), &wrong, &by_http, &others)
 }
 
-fn told(count: usize, wrong: &[String], by_http: &[String]) -> Judged {
+fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> Judged {
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(wrong),
@@ -78,47 +90,57 @@ fn told(count: usize, wrong: &[String], by_http: &[String]) -> Judged {
              one that is nowhere is asked for nothing",
         );
     }
+    let (mut seen, mut todo) = (Vec::new(), Vec::new());
     if !by_http.is_empty() {
-        return Judged::warn(
-            format!("only HTTP-01 is solved by {}", first_few(by_http)),
+        seen.push(format!("only HTTP-01 is solved by {}", first_few(by_http)));
+        todo.push(
             "give it a DNS-01 solver: a challenge over HTTP comes to the source as long as DNS leads there, and the mirror gets no \
              certificate before the cut-over",
         );
     }
-    Judged::pass(format!("all {count} that are asked can issue on the mirror"))
+    if !others.is_empty() {
+        let words = others.iter().map(|(issuer, who)| {
+            format!("{issuer} ({})", first_few(&who.iter().cloned().collect::<Vec<_>>()))
+        });
+        let words: Vec<String> = words.collect();
+        seen.push(format!("{} of other groups were not looked at: {}", others.len(), first_few(&words)));
+        todo.push("see that the mirror has what issues them, and that it is ready there");
+    }
+    if seen.is_empty() {
+        return Judged::pass(format!("all {count} that are asked can issue on the mirror"));
+    }
+    Judged::warn(seen.join("; "), todo.join("; "))
 }
 
 /// Who is asked: by Certificates, and by annotations of Ingresses
 /// (`IngressIssuerNameAnnotationKey`, `pkg/apis/certmanager/v1/types.go`, cert-manager 1.18).
-fn asked(certificates: &[Value], ingresses: &[Value]) -> Asked {
-    let mut asked = Asked::new();
-    for certificate in certificates {
-        let (group, kind) =
-            (text(certificate, "/spec/issuerRef/group"), text(certificate, "/spec/issuerRef/kind"));
+fn asked(certificates: &[Value], ingresses: &[Value]) -> (Asked, Others) {
+    let (mut asked, mut others) = (Asked::new(), Others::new());
+    let mut ask = |place: &str, (group, kind, name): (&str, &str, &str), who: String| {
         let namespace = match (group, kind) {
-            ("" | GROUP, "" | "Issuer") => Some(text(certificate, "/metadata/namespace").to_string()),
+            ("" | GROUP, "" | "Issuer") => Some(place.to_string()),
             ("" | GROUP, "ClusterIssuer") => None,
-            _ => continue,
+            _ => {
+                others.entry(format!("{kind} `{name}` of `{group}`")).or_default().insert(who);
+                return;
+            }
         };
-        let name = text(certificate, "/spec/issuerRef/name").to_string();
-        asked.entry((namespace, name)).or_default().insert(format!("Certificate {}", subject(certificate)));
+        asked.entry((namespace, name.to_string())).or_default().insert(who);
+    };
+    for certificate in certificates {
+        let of = |name: &str| text(certificate, &format!("/spec/issuerRef/{name}"));
+        let who = format!("Certificate {}", subject(certificate));
+        ask(text(certificate, "/metadata/namespace"), (of("group"), of("kind"), of("name")), who);
     }
     for ingress in ingresses {
         let of = |name: &str| text(ingress, &format!("/metadata/annotations/{GROUP}~1{name}"));
-        if !matches!(of("issuer-group"), "" | GROUP)
-            || !matches!(of("issuer-kind"), "" | "Issuer" | "ClusterIssuer")
-        {
-            continue;
-        }
-        let who = format!("Ingress {}", subject(ingress));
-        let namespace = text(ingress, "/metadata/namespace").to_string();
-        for (namespace, name) in [(Some(namespace), of("issuer")), (None, of("cluster-issuer"))] {
-            if !name.is_empty() {
-                asked.entry((namespace, name.to_string())).or_default().insert(who.clone());
-            }
+        let issuer = (of("issuer-group"), of("issuer-kind"), of("issuer"));
+        let of_cluster = ("", "ClusterIssuer", of("cluster-issuer"));
+        for issuer in [issuer, of_cluster].into_iter().filter(|(_, _, name)| !name.is_empty()) {
+            ask(text(ingress, "/metadata/namespace"), issuer, format!("Ingress {}", subject(ingress)));
         }
     }
-    asked
+    (asked, others)
 }
 
 fn is_ready(issuer: &Value) -> bool {
@@ -155,7 +177,7 @@ mod tests {
     }
 
     fn of(certificate: Value, of_source: &[Value], of_mirror: Option<&[Value]>) -> Judged {
-        let asking = Asking { certificates: Some(&[certificate]), ingresses: &[] };
+        let asking = Asking { certificates: Some(&[certificate]), has_group: true, ingresses: &[] };
         judge(&asking, &Issuers { of_source, of_mirror })
     }
 
@@ -176,9 +198,30 @@ mod tests {
             "ClusterIssuer `acme` is not on the mirror (Certificate `shop/tls`)"
         );
         assert_eq!(of(by_cluster(), &[], None).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn what_is_not_looked_at_is_said() {
+        let other = || certificate("Signer", "pki.example.com");
+        let judged = of(other(), &[], Some(&[]));
         assert_eq!(
-            of(certificate("Signer", "pki.example.com"), &[], Some(&[])).seen,
-            "all 0 that are asked can issue on the mirror"
+            (judged.verdict, judged.seen.as_str()),
+            (
+                Verdict::Warn,
+                "1 of other groups were not looked at: Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
+            )
+        );
+        assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "nobody asks it there");
+        let annotations =
+            json!({"cert-manager.io/issuer": "acme", "cert-manager.io/issuer-group": "pki.example.com"});
+        let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "annotations": annotations}});
+        let asking = Asking { certificates: Some(&[]), has_group: true, ingresses: &[ingress] };
+        let issuers = Issuers { of_source: &[], of_mirror: Some(&[]) };
+        assert_eq!(judge(&asking, &issuers).verdict, Verdict::Warn);
+        let older = judge(&Asking { certificates: None, ..asking }, &issuers);
+        assert_eq!(
+            (older.verdict, older.seen.as_str()),
+            (Verdict::Unknown, "the source serves `cert-manager.io`, and no Certificates of v1")
         );
     }
 
@@ -203,7 +246,8 @@ mod tests {
         let annotations = json!({"cert-manager.io/cluster-issuer": "acme"});
         let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "annotations": annotations}});
         let with = |certificates: Option<&'static [Value]>| {
-            let asking = Asking { certificates, ingresses: std::slice::from_ref(&ingress) };
+            let has_group = certificates.is_some();
+            let asking = Asking { certificates, has_group, ingresses: std::slice::from_ref(&ingress) };
             judge(&asking, &Issuers { of_source: &[], of_mirror: Some(&[]) })
         };
         assert_eq!(with(Some(&[])).seen, "ClusterIssuer `acme` is not on the mirror (Ingress `shop/web`)");

@@ -11,6 +11,9 @@ pub async fn with_issuers(pair: &Pair) {
     const GROUP: &str = "cert-manager.io";
     let (source, mirror) = (&pair.source.api, &pair.mirror.api);
     pair.comes_out("issuers", "pass", "the source has no cert-manager").await;
+    define(source, GROUP, "v1alpha2", ("Order", "orders"), "Namespaced").await;
+    pair.comes_out("issuers", "unknown", "the source serves `cert-manager.io`, and no Certificates of v1")
+        .await;
     define(source, GROUP, "v1", ("Certificate", "certificates"), "Namespaced").await;
     define(mirror, GROUP, "v1", ("Certificate", "certificates"), "Namespaced").await;
     define(source, GROUP, "v1", ("Issuer", "issuers"), "Namespaced").await;
@@ -44,6 +47,19 @@ pub async fn with_issuers(pair: &Pair) {
     pair.comes_out("issuers", "warn", "only HTTP-01 is solved by ClusterIssuer `acme`").await;
     mirror.merge(&path, &issuer("True", "dns01")).await;
     pair.comes_out("issuers", "pass", "all 1 that are asked").await;
+    let reference = json!({"name": "vault", "kind": "Signer", "group": "pki.example.com"});
+    let other = json!({
+        "apiVersion": version, "kind": "Certificate", "metadata": {"name": "internal", "namespace": "shop"},
+        "spec": {"issuerRef": reference},
+    });
+    source.create(&other).await;
+    pair.comes_out(
+        "issuers",
+        "warn",
+        "1 of other groups were not looked at: Signer `vault` of `pki.example.com` (Certificate `shop/internal`)",
+    )
+    .await;
+    source.delete(&object_path(&other)).await;
 }
 
 pub async fn with_fixed_addresses(pair: &Pair) {
@@ -101,7 +117,6 @@ pub async fn with_webhooks(pair: &Pair) {
     }))
     .await;
     pair.comes_out("mirror-webhooks", "pass", "1 must answer for what is copied, and can").await;
-}
     let mut namespaces = configuration.clone();
     namespaces["metadata"]["name"] = json!("namespaces");
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"]});
@@ -127,3 +142,4 @@ pub async fn with_webhooks(pair: &Pair) {
     )
     .await;
     api.delete(&path).await;
+}
