@@ -16,7 +16,7 @@ use crate::preflight::mirror::capacity::{self, Compared};
 use crate::preflight::mirror::classes::{self, Classes, Users};
 use crate::preflight::mirror::issuers::{self, Asking, Issuers};
 use crate::preflight::mirror::kinds::{self, Kind, Kinds, Used, is_copied};
-use crate::preflight::mirror::templates::{self, Template, templates};
+use crate::preflight::mirror::templates::{self, Left, Pulling, Template, templates};
 use crate::preflight::mirror::{
     self, COPIED, Copied, Identity, OWN_NAMESPACES, fixed, is_made_anew, placement,
 };
@@ -78,24 +78,26 @@ impl Looking {
             "mirror-nodes" => Ok(mirror::nodes(self.mirror.nodes().await?)),
             "kinds" => self.kinds().await,
             "stateless" => {
-                let sets = self.chosen("apps/v1", "StatefulSet").await?;
-                let claims = self.chosen("v1", "PersistentVolumeClaim").await?;
-                Ok(templates::stateless(self.templates().await?, &sets, &claims))
+                let (sets, claims, services, pods) = tokio::try_join!(
+                    self.chosen("apps/v1", "StatefulSet"),
+                    self.chosen("v1", "PersistentVolumeClaim"),
+                    self.chosen("v1", "Service"),
+                    self.chosen("v1", "Pod")
+                )?;
+                let templates = self.templates().await?;
+                Ok(templates::stateless(&Left {
+                    templates,
+                    sets: &sets,
+                    claims: &claims,
+                    services: &services,
+                    pods: &pods,
+                }))
             }
             "classes" => self.classes().await,
             "issuers" => self.issuers().await,
             "pull-secrets" => self.pull_secrets().await,
             "placement" => Ok(placement::judge(self.templates().await?, self.mirror.nodes().await?)),
-            "capacity" => {
-                let pods = self.chosen("v1", "Pod").await?;
-                let (nodes, taken) = tokio::try_join!(self.mirror.nodes(), self.mirror.pods())?;
-                Ok(capacity::judge(&Compared {
-                    pods: &pods,
-                    templates: self.templates().await?,
-                    nodes,
-                    taken,
-                }))
-            }
+            "capacity" => self.capacity().await,
             "fixed-addresses" => {
                 let services = self.chosen("v1", "Service").await?;
                 let there = self.mirror.list("v1", "Service").await?;
@@ -110,6 +112,13 @@ impl Looking {
             }
             other => self.source.judge(other).await,
         }
+    }
+
+    async fn capacity(&self) -> Read<Judged> {
+        let (pods, nodes, taken) =
+            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.nodes(), self.mirror.pods())?;
+        let (namespaces, templates) = (self.names().await?, self.templates().await?);
+        Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
     }
 
     /// The chosen namespaces, as far as they are in the source.
@@ -311,12 +320,23 @@ impl Looking {
     async fn pull_secrets(&self) -> Read<Judged> {
         let accounts = self.chosen("v1", "ServiceAccount").await?;
         let (cluster, names) = (self.source.cluster()?, self.names().await?);
-        let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, !self.named.is_empty()).await?;
+        let each = !self.named.is_empty();
+        let on_mirror = within(self.mirror.cluster()?, &names, each, async |cluster, namespace| {
+            cluster.list(&Collection::new("v1", "ServiceAccount", namespace), None).await
+        })
+        .await?;
+        let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, each).await?;
         let place = |secret: &Value| {
             (text(secret, "/metadata/namespace").to_string(), text(secret, "/metadata/name").to_string())
         };
         let secrets: BTreeSet<_> = secrets.iter().map(place).collect();
-        Ok(templates::pull_secrets(self.templates().await?, &accounts, &secrets))
+        let templates = self.templates().await?;
+        Ok(templates::pull_secrets(&Pulling {
+            templates,
+            accounts: &accounts,
+            on_mirror: &on_mirror,
+            secrets: &secrets,
+        }))
     }
 
     /// The mirror's webhooks on what is copied, and on the Pods that it makes.

@@ -1,79 +1,121 @@
-//! Whether what runs in the source has room on the mirror, by what containers request.
+//! Whether what runs in the source has room on the mirror, by what containers request of CPU, memory, Pods, and whatever else nodes have
+//! to give.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 use super::super::quantity::Quantity;
-use super::super::{Judged, is_alive, text};
-use super::placement::untolerated;
-use super::templates::{Template, is_of_copy};
+use super::super::{Judged, first_few, is_alive, text};
+use super::placement::takes;
+use super::templates::{Template, is_of_copy, is_of_daemon_set};
 
 /// From this share on, in percent, there is no room for a node that fails or a rollout that takes more for a while.
 const CLOSE: i128 = 80;
 
-/// CPU and memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Room {
-    cpu: Quantity,
-    memory: Quantity,
-}
+/// Amounts by resource, as `cpu`, `pods` and `nvidia.com/gpu`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Room(BTreeMap<String, Quantity>);
 
 impl Room {
     fn at(value: Option<&Value>) -> Self {
-        let of = |name: &str| {
-            let amount = value.and_then(|value| value.get(name));
-            let text =
-                amount.map(|amount| amount.as_str().map_or_else(|| amount.to_string(), str::to_string));
-            text.and_then(|text| Quantity::parse(&text)).unwrap_or_default()
+        let list = value.and_then(Value::as_object).into_iter().flatten();
+        let read = |(name, amount): (&String, &Value)| {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_string);
+            Some((name.clone(), Quantity::parse(&text)?))
         };
-        Self { cpu: of("cpu"), memory: of("memory") }
+        Self(list.filter_map(read).collect())
     }
 
-    fn both(self, other: Self, of: impl Fn(Quantity, Quantity) -> Quantity) -> Self {
-        Self { cpu: of(self.cpu, other.cpu), memory: of(self.memory, other.memory) }
+    fn pods(count: usize) -> Self {
+        let one = Quantity::parse("1").unwrap_or_default();
+        Self(BTreeMap::from([("pods".to_string(), one.times(count))]))
     }
 
-    fn plus(self, other: Self) -> Self {
+    fn of(&self, name: &str) -> Quantity {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    fn both(mut self, other: &Self, of: impl Fn(Quantity, Quantity) -> Quantity) -> Self {
+        for (name, amount) in &other.0 {
+            let own = self.0.entry(name.clone()).or_default();
+            *own = of(*own, *amount);
+        }
+        self
+    }
+
+    fn plus(self, other: &Self) -> Self {
         self.both(other, Quantity::plus)
     }
 
-    fn told(self) -> String {
-        format!("{} cores and {}", self.cpu.cores(), self.memory.bytes())
+    /// With another's amounts of what it has none of.
+    fn or(mut self, other: Self) -> Self {
+        for (name, amount) in other.0 {
+            self.0.entry(name).or_insert(amount);
+        }
+        self
+    }
+
+    /// What there is more of than in another, by name.
+    fn more_than(&self, other: &Self) -> Vec<String> {
+        let more = self.0.iter().filter(|(name, amount)| **amount > other.of(name));
+        more.map(|(name, _)| format!("`{name}`")).collect()
+    }
+
+    /// In words: CPU, memory and Pods, and of what else is asked for.
+    fn told(&self, asked: &Self) -> String {
+        let mut parts = vec![
+            format!("{} cores", self.of("cpu").cores()),
+            self.of("memory").bytes(),
+            format!("{} Pods", self.of("pods").cores()),
+        ];
+        let others = asked.0.iter().filter(|(name, amount)| {
+            **amount > Quantity::default() && !matches!(name.as_str(), "cpu" | "memory" | "pods")
+        });
+        parts.extend(others.map(|(name, _)| {
+            let amount = self.of(name);
+            let is_bytes = name == "ephemeral-storage" || name.starts_with("hugepages-");
+            format!("{} `{name}`", if is_bytes { amount.bytes() } else { amount.cores() })
+        }));
+        parts.join(", ")
     }
 }
 
 /// What a Pod requests (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3): the sum of its containers, or what it
-/// needs while it is initialised if that is more; what the Pod itself says in place of that; and its overhead.
+/// needs while it is initialised if that is more; what the Pod itself says in place of that; its overhead; and itself as one of the Pods
+/// that a node takes. A limit is the request where none is said (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): an API server has
+/// written that down in Pods, and not in templates.
 fn requested(spec: &Value) -> Room {
     let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let of = |container: &Value| Room::at(container.pointer("/resources/requests"));
-    let running = list("containers").iter().map(of).fold(Room::default(), Room::plus);
+    let at = |name: &str, of: &Value| Room::at(of.pointer(&format!("/resources/{name}")));
+    let of = |container: &Value| at("requests", container).or(at("limits", container));
+    let add = |sum: Room, container: &Value| sum.plus(&of(container));
+    let running = list("containers").iter().fold(Room::default(), add);
     let (mut beside, mut most) = (Room::default(), Room::default());
     for container in list("initContainers") {
-        let now = if text(container, "/restartPolicy") == "Always" {
-            beside = beside.plus(of(container));
-            beside
-        } else {
-            beside.plus(of(container))
-        };
-        most = most.both(now, Ord::max);
+        let now = add(beside.clone(), container);
+        if text(container, "/restartPolicy") == "Always" {
+            beside = now.clone();
+        }
+        most = most.both(&now, Ord::max);
     }
-    let sum = running.plus(beside).both(most, Ord::max);
-    let own = spec.pointer("/resources/requests");
-    let said = Room::at(own);
-    let is_said = |name: &str| own.is_some_and(|own| own.get(name).is_some());
-    let sum = Room {
-        cpu: if is_said("cpu") { said.cpu } else { sum.cpu },
-        memory: if is_said("memory") { said.memory } else { sum.memory },
+    let sum = running.plus(&beside).both(&most, Ord::max);
+    let said = |name: &str| {
+        let mut room = at(name, spec);
+        room.0.retain(|name, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
+        room
     };
-    sum.plus(Room::at(spec.get("overhead")))
+    said("requests").or(sum).or(said("limits")).plus(&Room::at(spec.get("overhead"))).plus(&Room::pods(1))
 }
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
-    /// Pods of the chosen namespaces.
+    /// The namespaces that are mirrored.
+    pub namespaces: &'a [String],
+    /// Pods of these in the source.
     pub pods: &'a [Value],
-    /// The templates of what is copied: DaemonSets have a Pod on every node.
+    /// The templates of what is copied: DaemonSets have a Pod on every node that they select.
     pub templates: &'a [Template],
     /// Nodes of the mirror.
     pub nodes: &'a [Value],
@@ -81,59 +123,111 @@ pub struct Compared<'a> {
     pub taken: &'a [Value],
 }
 
-/// What is requested against what the mirror's nodes have left. A node counts that is ready, takes Pods, and whose taints some Pod
-/// tolerates.
-pub fn judge(compared: &Compared<'_>) -> Judged {
-    let spec = |pod: &Value| pod.get("spec").cloned().unwrap_or_default();
-    let moved: Vec<Value> = compared.pods.iter().filter(|pod| is_of_copy(pod)).map(spec).collect();
-    let sets = || compared.templates.iter().filter(|one| one.kind == "DaemonSet");
-    let tolerations: Vec<&[Value]> = moved
-        .iter()
-        .chain(sets().map(|one| &one.spec))
-        .map(|spec| spec.get("tolerations").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default())
-        .collect();
-    let is_open_to_some = |node: &&Value| {
-        let is_closed = node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true);
-        let is_open =
-            tolerations.is_empty() || tolerations.iter().any(|one| untolerated(one, node).is_none());
-        !is_closed && is_ready(node) && is_open
-    };
-    let nodes: Vec<&Value> = compared.nodes.iter().filter(is_open_to_some).collect();
-    let names: Vec<&str> = nodes.iter().map(|node| text(node, "/metadata/name")).collect();
-    let each = sets().map(|one| requested(&one.spec)).fold(Room::default(), Room::plus);
-    let of_sets = Room { cpu: each.cpu.times(nodes.len()), memory: each.memory.times(nodes.len()) };
-    let wanted = moved.iter().map(requested).fold(of_sets, Room::plus);
-    let all = nodes
-        .iter()
-        .map(|node| Room::at(node.pointer("/status/allocatable")))
-        .fold(Room::default(), Room::plus);
-    let is_there = |pod: &&Value| is_alive(pod) && names.contains(&text(pod, "/spec/nodeName"));
-    let taken = compared.taken.iter().filter(is_there).map(|pod| requested(&spec(pod)));
-    let left = all.both(taken.fold(Room::default(), Room::plus), Quantity::without);
-    told(wanted, left, nodes.len())
+/// What one node has left, and what DaemonSets that are copied want of it.
+struct Place<'a> {
+    node: &'a Value,
+    left: Room,
+    of_sets: Room,
 }
 
-fn told(wanted: Room, left: Room, nodes: usize) -> Judged {
+/// What is requested against what the mirror's nodes have left. A node counts that is ready, takes Pods, and that one of the Pods that
+/// are moved may go to; a DaemonSet counts on the nodes that it goes to, which must have room for it, whoever else may go there.
+pub fn judge(compared: &Compared<'_>) -> Judged {
+    let moved: Vec<&Value> =
+        compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.get("spec")).collect();
+    let sets: Vec<&Template> = compared.templates.iter().filter(|one| one.kind == "DaemonSet").collect();
+    let (ready, taken) = (compared.nodes.iter().filter(|node| is_ready(node)), taken(compared));
+    let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
+    let wishes: Vec<Value> = if moved.is_empty() {
+        sets.iter().map(|one| wish(&one.spec)).collect()
+    } else {
+        let wishes = moved.iter().map(|spec| wish(spec)).map(|wish| (wish.to_string(), wish));
+        wishes.collect::<BTreeMap<_, _>>().into_values().collect()
+    };
+    let is_open = |place: &&Place<'_>| wishes.iter().any(|wish| takes(place.node, wish));
+    let open: Vec<&Place<'_>> = places.iter().filter(is_open).collect();
+    let wanted = moved.iter().fold(Room::default(), |sum, spec| sum.plus(&requested(spec)));
+    let wanted = open.iter().fold(wanted, |sum, place| sum.plus(&place.of_sets));
+    if open.is_empty() && (!moved.is_empty() || sets.iter().any(|one| !one.is_idle)) {
+        return Judged::fail(
+            format!(
+                "{} requested in the source, and no node of the mirror is ready and takes any of it",
+                wanted.told(&wanted)
+            ),
+            "bring the mirror's nodes back, or add some that what is copied selects and whose taints it tolerates (see `placement`)",
+        );
+    }
+    let crowded: Vec<String> = places.iter().filter_map(Place::crowded).collect();
+    if !crowded.is_empty() {
+        return Judged::fail(
+            format!("DaemonSets have no room on {}", first_few(&crowded)),
+            "make room on these nodes, or have the DaemonSets select others: their Pods stay Pending there",
+        );
+    }
+    let left = open.iter().fold(Room::default(), |sum, place| sum.plus(&place.left));
+    told(&wanted, &left, open.len())
+}
+
+/// What decides where a Pod may go, but for the node that it has been given.
+fn wish(spec: &Value) -> Value {
+    let of = |name: &str| spec.get(name).cloned().unwrap_or_default();
+    json!({"nodeSelector": of("nodeSelector"), "affinity": of("affinity"), "tolerations": of("tolerations")})
+}
+
+/// What is requested on each node of the mirror. What a copy has made earlier is left out: it is among what is wanted.
+fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
+    let is_copy = |pod: &Value| {
+        let namespace = text(pod, "/metadata/namespace");
+        compared.namespaces.iter().any(|chosen| chosen == namespace)
+            && (is_of_copy(pod) || is_of_daemon_set(pod))
+    };
+    let mut taken: BTreeMap<&str, Room> = BTreeMap::new();
+    for pod in compared.taken.iter().filter(|pod| is_alive(pod) && !is_copy(pod)) {
+        let room = taken.entry(text(pod, "/spec/nodeName")).or_default();
+        *room = std::mem::take(room).plus(&pod.get("spec").map(requested).unwrap_or_default());
+    }
+    taken
+}
+
+fn place<'a>(node: &'a Value, sets: &[&Template], taken: &BTreeMap<&str, Room>) -> Place<'a> {
+    let nothing = Room::default();
+    let taken = taken.get(text(node, "/metadata/name")).unwrap_or(&nothing);
+    let on_it = sets.iter().filter(|one| takes(node, &one.spec));
+    Place {
+        node,
+        left: Room::at(node.pointer("/status/allocatable")).both(taken, Quantity::without),
+        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&one.spec))),
+    }
+}
+
+impl Place<'_> {
+    /// Its name and what there is too little of, if that is so for DaemonSets alone.
+    fn crowded(&self) -> Option<String> {
+        let more = self.of_sets.more_than(&self.left);
+        (!more.is_empty()).then(|| format!("`{}` ({})", text(self.node, "/metadata/name"), more.join(", ")))
+    }
+}
+
+fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     let seen = format!(
         "{} requested in the source; {nodes} nodes of the mirror have {} left",
-        wanted.told(),
-        left.told()
+        wanted.told(wanted),
+        left.told(wanted)
     );
-    let is_more = wanted.cpu > left.cpu || wanted.memory > left.memory;
-    let shares = [wanted.cpu.percent_of(left.cpu), wanted.memory.percent_of(left.memory)];
-    let share = shares.into_iter().flatten().max().unwrap_or_default();
-    if is_more {
-        Judged::fail(
-            seen,
+    let more = wanted.more_than(left);
+    if !more.is_empty() {
+        return Judged::fail(
+            format!("{seen}: too little {}", more.join(", ")),
             "add nodes to the mirror, or mirror fewer namespaces: what has no room stays Pending",
-        )
-    } else if share > CLOSE {
-        Judged::warn(
-            format!("{seen}: {share} % of it"),
+        );
+    }
+    let shares = wanted.0.iter().filter_map(|(name, amount)| Some((amount.percent_of(left.of(name))?, name)));
+    match shares.max() {
+        Some((share, name)) if share > CLOSE => Judged::warn(
+            format!("{seen}: {share} % of its `{name}`"),
             "add nodes to the mirror: there must be room for a rollout, and for a node that fails",
-        )
-    } else {
-        Judged::pass(seen)
+        ),
+        _ => Judged::pass(seen),
     }
 }
 
@@ -155,7 +249,7 @@ mod tests {
     }
 
     fn room(cpu: &str, memory: &str) -> Room {
-        Room { cpu: Quantity::parse(cpu).unwrap(), memory: Quantity::parse(memory).unwrap() }
+        Room::at(Some(&json!({"cpu": cpu, "memory": memory, "pods": 1})))
     }
 
     #[test]
@@ -169,48 +263,149 @@ mod tests {
         });
         assert_eq!(requested(&spec), room("2.01", "1035Mi"));
         let mut said = spec;
-        said["resources"] = json!({"requests": {"cpu": "3"}});
+        said["resources"] = json!({"requests": {"cpu": "3"}, "limits": {"memory": "8Gi"}});
         assert_eq!(requested(&said), room("3.01", "1035Mi"), "the Pod itself says its CPU");
-        assert_eq!(requested(&json!({"containers": [{}]})), Room::default());
+        assert_eq!(requested(&json!({"containers": [{}]})), Room::pods(1));
+        let limited = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
+        assert_eq!(requested(&json!({"containers": [{"resources": limited}]})), room("1", "1Gi"));
+        let whole = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
+        assert_eq!(requested(&json!({"containers": [{}], "resources": whole})), room("2", "1Gi"));
+    }
+
+    /// A Pod of the shop that somebody has made, on the node `a`.
+    fn pod(kind: &str, requests: &Value) -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},
+            "spec": {"containers": [{"resources": {"requests": requests}}], "nodeName": "a"},
+            "status": {"phase": "Running"},
+        })
+    }
+
+    fn cores(kind: &str, cpu: &str) -> Value {
+        pod(kind, &json!({"cpu": cpu, "memory": "1Gi"}))
+    }
+
+    fn node(name: &str, status: &str, taints: &Value) -> Value {
+        json!({
+            "metadata": {"name": name, "labels": {"name": name}}, "spec": {"taints": taints},
+            "status": {
+                "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+                "conditions": [{"type": "Ready", "status": status}],
+            },
+        })
+    }
+
+    fn up() -> Value {
+        node("a", "True", &json!([]))
+    }
+
+    fn closed() -> Value {
+        node("b", "True", &json!([{"key": "x", "effect": "NoSchedule"}]))
+    }
+
+    fn of(pods: &[Value], agents: &[Template], nodes: &[Value], taken: &[Value]) -> Judged {
+        let namespaces = ["shop".to_string()];
+        judge(&Compared { namespaces: &namespaces, pods, templates: agents, nodes, taken })
+    }
+
+    fn agent(cpu: &str, more: &[(&str, Value)]) -> Vec<Template> {
+        let mut spec = json!({"containers": [container(cpu, "1Gi")]});
+        for (name, value) in more {
+            spec[*name] = value.clone();
+        }
+        templates("DaemonSet", &[json!({"metadata": {}, "spec": {"template": {"spec": spec}}})])
     }
 
     #[test]
     fn there_is_room_or_not() {
-        let owner = |kind: &str| json!([{"kind": kind, "controller": true}]);
-        let pod = |kind: &str, cpu: &str| {
-            json!({
-                "metadata": {"ownerReferences": owner(kind)}, "status": {"phase": "Running"},
-                "spec": {"containers": [container(cpu, "1Gi")], "nodeName": "a"},
-            })
-        };
-        let node = |status: &str, taints: Value| {
-            json!({
-                "metadata": {"name": "a"}, "spec": {"taints": taints},
-                "status": {
-                    "allocatable": {"cpu": "4", "memory": "8Gi"}, "conditions": [{"type": "Ready", "status": status}],
-                },
-            })
-        };
-        let up = || node("True", json!([]));
-        let of = |pods: &[Value], nodes: &[Value], taken: &[Value]| {
-            judge(&Compared { pods, templates: &[], nodes, taken })
-        };
-        let fits = of(&[pod("ReplicaSet", "3"), pod("StatefulSet", "100")], &[up()], &[]);
+        let fits = of(&[cores("ReplicaSet", "3"), cores("StatefulSet", "100")], &[], &[up()], &[]);
         assert_eq!(fits.verdict, Verdict::Pass, "what is not copied needs nothing");
         assert_eq!(
             fits.seen,
-            "3 cores and 1 GiB requested in the source; 1 nodes of the mirror have 4 cores and 8 GiB left"
+            "3 cores, 1 GiB, 1 Pods requested in the source; 1 nodes of the mirror have 4 cores, 8 GiB, 10 Pods left"
         );
-        assert_eq!(of(&[pod("ReplicaSet", "3.5")], &[up()], &[]).verdict, Verdict::Warn);
-        let taken = of(&[pod("ReplicaSet", "3.5")], &[up()], &[pod("DaemonSet", "1")]);
+        let close = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[]);
+        assert_eq!(close.verdict, Verdict::Warn);
+        assert!(close.seen.ends_with(" left: 88 % of its `cpu`"), "{}", close.seen);
+        let mut other = cores("DaemonSet", "1");
+        other["metadata"]["namespace"] = json!("system");
+        let taken = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[other]);
         assert_eq!(taken.verdict, Verdict::Fail);
-        assert_eq!(of(&[pod("ReplicaSet", "1")], &[node("Unknown", json!([]))], &[]).verdict, Verdict::Fail);
-        let tainted = node("True", json!([{"key": "x", "effect": "NoSchedule"}]));
-        assert_eq!(of(&[pod("ReplicaSet", "1")], &[tainted], &[]).verdict, Verdict::Fail);
-        let spec = json!({"containers": [container("3", "1Gi")]});
-        let agents = templates("DaemonSet", &[json!({"metadata": {}, "spec": {"template": {"spec": spec}}})]);
-        let compared =
-            Compared { pods: &[pod("ReplicaSet", "2")], templates: &agents, nodes: &[up()], taken: &[] };
-        assert_eq!(judge(&compared).verdict, Verdict::Fail, "an agent on every node");
+        assert!(taken.seen.ends_with(" left: too little `cpu`"), "{}", taken.seen);
+        let both = of(&[cores("ReplicaSet", "2")], &agent("3", &[]), &[up()], &[]);
+        assert_eq!(both.verdict, Verdict::Fail, "an agent on every node");
+    }
+
+    #[test]
+    fn what_was_copied_earlier_is_not_counted_twice() {
+        let copied = [cores("ReplicaSet", "3"), cores("DaemonSet", "1")];
+        assert_eq!(of(&[cores("ReplicaSet", "3")], &[], &[up()], &copied).verdict, Verdict::Pass);
+        let data = [cores("StatefulSet", "3")];
+        assert_eq!(of(&[cores("ReplicaSet", "3")], &[], &[up()], &data).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn a_node_counts_that_what_is_moved_may_go_to() {
+        let moved = [cores("ReplicaSet", "3"), cores("ReplicaSet", "3")];
+        let everywhere = agent("100m", &[("tolerations", json!([{"operator": "Exists"}]))]);
+        let nodes = [up(), closed()];
+        assert_eq!(
+            of(&moved, &everywhere, &nodes, &[]).verdict,
+            Verdict::Fail,
+            "the agent alone may go to `b`"
+        );
+        let small = of(&moved[..1], &everywhere, &nodes, &[]);
+        assert!(small.seen.starts_with("3.1 cores, 2 GiB, 2 Pods"), "{}", small.seen);
+        let elsewhere = agent("3", &[("nodeSelector", json!({"name": "c"}))]);
+        assert_eq!(of(&moved[..1], &elsewhere, &[up()], &[]).verdict, Verdict::Pass, "it goes to no node");
+        let mut choosy = moved.clone();
+        choosy.iter_mut().for_each(|pod| pod["spec"]["nodeSelector"] = json!({"name": "a"}));
+        let two = [up(), node("b", "True", &json!([]))];
+        assert_eq!(of(&moved, &[], &two, &[]).verdict, Verdict::Pass);
+        assert_eq!(of(&choosy, &[], &two, &[]).verdict, Verdict::Fail, "both go to `a`");
+        let large = agent(
+            "5",
+            &[("tolerations", json!([{"operator": "Exists"}])), ("nodeSelector", json!({"name": "b"}))],
+        );
+        let crowded = of(&moved[..1], &large, &nodes, &[]);
+        assert_eq!(
+            (crowded.verdict, crowded.seen.as_str()),
+            (Verdict::Fail, "DaemonSets have no room on `b` (`cpu`)")
+        );
+    }
+
+    #[test]
+    fn without_a_node_nothing_runs() {
+        let idle = pod("ReplicaSet", &json!({}));
+        for nodes in [vec![], vec![node("a", "Unknown", &json!([]))], vec![closed()]] {
+            let judged = of(std::slice::from_ref(&idle), &[], &nodes, &[]);
+            assert_eq!(judged.verdict, Verdict::Fail, "{}", judged.seen);
+            assert_eq!(of(&[], &agent("1m", &[]), &nodes, &[]).verdict, Verdict::Fail);
+            assert_eq!(of(&[], &[], &nodes, &[]).verdict, Verdict::Pass, "nothing is to run");
+        }
+    }
+
+    #[test]
+    fn every_resource_is_compared() {
+        let many: Vec<Value> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
+        let crowd = of(&many, &[], &[up()], &[]);
+        assert!(
+            crowd.verdict == Verdict::Fail && crowd.seen.ends_with("too little `pods`"),
+            "{}",
+            crowd.seen
+        );
+        let wants = pod("ReplicaSet", &json!({"nvidia.com/gpu": "2", "ephemeral-storage": "2Gi"}));
+        let mut large = up();
+        large["status"]["allocatable"]["ephemeral-storage"] = json!("10Gi");
+        let without = of(std::slice::from_ref(&wants), &[], std::slice::from_ref(&large), &[]);
+        assert_eq!(without.verdict, Verdict::Fail);
+        assert!(
+            without.seen.contains("2 GiB `ephemeral-storage`, 2 `nvidia.com/gpu` requested")
+                && without.seen.ends_with("0 `nvidia.com/gpu` left: too little `nvidia.com/gpu`"),
+            "{}",
+            without.seen
+        );
+        large["status"]["allocatable"]["nvidia.com/gpu"] = json!("4");
+        assert_eq!(of(&[wants], &[], &[large], &[]).verdict, Verdict::Pass);
     }
 }

@@ -6,8 +6,10 @@ use super::super::selectors::{Labels, labels};
 use super::super::{Judged, first_few, text};
 use super::templates::Template;
 
-/// Every template must fit on a node that takes Pods.
+/// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
 pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
+    let idle = templates.iter().filter(|one| one.is_idle).count();
+    let templates: Vec<&Template> = templates.iter().filter(|one| !one.is_idle).collect();
     let open: Vec<&Value> = nodes.iter().filter(|node| !is_closed(node)).collect();
     let homeless = templates.iter().filter_map(|template| {
         let mut fitting = open.iter().filter(|node| is_wanted(&template.spec, node)).peekable();
@@ -16,17 +18,19 @@ pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
         }
         let tolerations = list(&template.spec, "/tolerations");
         let repelled = fitting.find_map(|node| Some((node, untolerated(tolerations, node)?)));
-        let takes = open
-            .iter()
-            .any(|node| is_wanted(&template.spec, node) && untolerated(tolerations, node).is_none());
-        let (node, taint) = repelled.filter(|_| !takes)?;
+        let is_taken = open.iter().any(|node| takes(node, &template.spec));
+        let (node, taint) = repelled.filter(|_| !is_taken)?;
         let node = text(node, "/metadata/name");
         Some(format!("{} (does not tolerate `{}`, as on `{node}`)", template.of, text(taint, "/key")))
     });
     let homeless: Vec<String> = homeless.collect();
     if homeless.is_empty() {
+        let without = match idle {
+            0 => String::new(),
+            _ => format!("; {idle} of which nothing runs in the source are left out"),
+        };
         return Judged::pass(format!(
-            "each of {} templates fits on one of {} nodes",
+            "each of {} templates fits on one of {} nodes{without}",
             templates.len(),
             open.len()
         ));
@@ -42,6 +46,11 @@ pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
     )
 }
 
+/// Whether a node takes a Pod: it is not cordoned, the Pod's own wish selects it, and its taints are tolerated.
+pub fn takes(node: &Value, spec: &Value) -> bool {
+    !is_closed(node) && untolerated(list(spec, "/tolerations"), node).is_none() && is_wanted(spec, node)
+}
+
 fn is_closed(node: &Value) -> bool {
     node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true)
 }
@@ -52,7 +61,7 @@ fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
 
 /// The taint of a node that keeps a Pod with these tolerations away, if there is one (`ToleratesTaint`,
 /// `k8s.io/component-helpers/scheduling/corev1/helpers.go`, v1.36.3).
-pub fn untolerated<'v>(tolerations: &[Value], node: &'v Value) -> Option<&'v Value> {
+fn untolerated<'v>(tolerations: &[Value], node: &'v Value) -> Option<&'v Value> {
     let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
     let mut taints = list(node, "/spec/taints").iter().filter(repels);
     taints.find(|taint| !tolerations.iter().any(|one| tolerates(one, taint)))
@@ -138,6 +147,7 @@ fn wish(spec: &Value) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
 
@@ -151,6 +161,7 @@ mod tests {
             kind: "Deployment",
             namespace: "shop".into(),
             labels: Labels::new(),
+            is_idle: false,
             spec,
         };
         judge(&[template], nodes)
@@ -170,6 +181,20 @@ mod tests {
         assert_eq!(of(wants(), &[closed]).verdict, Verdict::Fail);
         assert_eq!(of(json!({"nodeName": "b"}), &[plain]).verdict, Verdict::Fail);
         assert_eq!(of(json!({}), &[]).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn what_does_not_run_needs_no_node() {
+        let spec = json!({"template": {"spec": {"nodeSelector": {"pool": "gpu"}}}, "replicas": 0});
+        let found = templates("Deployment", &[json!({"metadata": {}, "spec": spec})]);
+        let judged = judge(&found, &[node(&json!({}), &json!([]))]);
+        assert_eq!(
+            (judged.verdict, judged.seen.as_str()),
+            (
+                Verdict::Pass,
+                "each of 0 templates fits on one of 1 nodes; 1 of which nothing runs in the source are left out"
+            )
+        );
     }
 
     /// Every operator against a node that has the label with 5, and one that has it not.

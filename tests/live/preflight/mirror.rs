@@ -72,8 +72,12 @@ async fn a_mirror_can_take_over_or_it_says_what_is_missing() {
     let pair = Pair { mirror: Cluster::start(ClusterOptions::new(Era::Objects)).await, source };
     with_a_shop(&pair.source.api).await;
     with_a_mirror(&pair.mirror.api).await;
-    pair.comes_out("capacity", "pass", "0.5 cores and 64 MiB requested in the source; 1 nodes of the mirror")
-        .await;
+    pair.comes_out(
+        "capacity",
+        "pass",
+        "0.5 cores, 64 MiB, 1 Pods requested in the source; 1 nodes of the mirror",
+    )
+    .await;
     for chosen in ["-n shop", ""] {
         let ran = pair.run(None, &format!("-o json --strict {chosen}"));
         let bad: Vec<Value> = checks(&ran).into_iter().filter(|check| check["verdict"] != "pass").collect();
@@ -305,6 +309,30 @@ async fn without_secrets(pair: &Pair) {
     pair.comes_out("pull-secrets", "fail", "`shop/registry` (Deployment `shop/web`)").await;
     pair.source.api.create(&secret()).await;
     pair.comes_out("pull-secrets", "pass", "all 1 that are named").await;
+    // What runs nothing, and has its Secret from the ServiceAccount of every namespace.
+    let mut idle = deployment();
+    idle["metadata"]["name"] = json!("idle");
+    idle["spec"]["replicas"] = json!(0);
+    idle["spec"]["template"]["spec"]["imagePullSecrets"] = json!([]);
+    idle["spec"]["template"]["spec"]["nodeSelector"] = json!({"pool": "nowhere"});
+    pair.source.api.create(&idle).await;
+    let placed = "each of 1 templates fits on one of 1 nodes; 1 of which nothing runs in the source";
+    pair.comes_out("placement", "pass", placed).await;
+    let account = "/api/v1/namespaces/shop/serviceaccounts/default";
+    let with = |names: Value| json!({"imagePullSecrets": names});
+    for api in [&pair.source.api, &pair.mirror.api] {
+        wait_until("its controller makes it", DEADLINE, async || {
+            api.find(account).await.map(|_| ()).ok_or_else(|| "there is none".to_string())
+        })
+        .await;
+    }
+    pair.source.api.merge(account, &with(json!([{"name": "registry"}]))).await;
+    let lost = "a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/idle`)";
+    pair.comes_out("pull-secrets", "warn", lost).await;
+    pair.mirror.api.merge(account, &with(json!([{"name": "registry"}]))).await;
+    pair.comes_out("pull-secrets", "pass", "all 1 that are named").await;
+    pair.source.api.merge(account, &with(json!([]))).await;
+    pair.source.api.delete(&object_path(&idle)).await;
 }
 
 async fn with_data(pair: &Pair) {
@@ -339,6 +367,20 @@ async fn with_data(pair: &Pair) {
     // The controller that would let a claim go does not run.
     api.merge(&object_path(&claimed), &json!({"metadata": {"finalizers": null}})).await;
     api.delete(&object_path(&claimed)).await;
+    pair.comes_out("stateless", "pass", "no StatefulSet").await;
+    api.create_service("shop", "outside", json!({"ports": [{"port": 5432}]})).await;
+    let bare = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": "shop"}, "spec": {"containers": [container]},
+    });
+    api.create(&bare).await;
+    pair.comes_out(
+        "stateless",
+        "warn",
+        "1 Pods that no controller makes: `shop/bare`; 1 Services without a selector, whose endpoints are not copied: `shop/outside`",
+    )
+    .await;
+    api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&bare))).await;
+    api.delete("/api/v1/namespaces/shop/services/outside").await;
     pair.comes_out("stateless", "pass", "no StatefulSet").await;
 }
 
@@ -432,9 +474,9 @@ async fn with_other_nodes(pair: &Pair) {
 async fn with_less_room(pair: &Pair) {
     let api = &pair.mirror.api;
     with_cpu(api, "600m").await;
-    pair.comes_out("capacity", "warn", "have 0.6 cores and 4 GiB left: 84 % of it").await;
+    pair.comes_out("capacity", "warn", "have 0.6 cores, 4 GiB, 110 Pods left: 84 % of its `cpu`").await;
     with_cpu(api, "400m").await;
-    pair.comes_out("capacity", "fail", "have 0.4 cores and 4 GiB left").await;
+    pair.comes_out("capacity", "fail", "have 0.4 cores, 4 GiB, 110 Pods left: too little `cpu`").await;
     with_cpu(api, "2").await;
     let container =
         json!({"name": "a", "image": "registry.test/a:1", "resources": {"requests": {"cpu": "1600m"}}});
@@ -443,8 +485,16 @@ async fn with_less_room(pair: &Pair) {
         "spec": {"nodeName": "mirror-1", "containers": [container]},
     });
     api.create(&pod).await;
-    pair.comes_out("capacity", "fail", "have 0.4 cores and 4 GiB left").await;
+    pair.comes_out("capacity", "fail", "have 0.4 cores, 4 GiB, 109 Pods left: too little `cpu`").await;
     // No kubelet would say that it has ended.
     api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&pod))).await;
-    pair.comes_out("capacity", "pass", "have 2 cores and 4 GiB left").await;
+    // What an earlier copy has made is made way for.
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true});
+    let mut copy = pod.clone();
+    copy["metadata"] = json!({"name": "there", "namespace": "shop", "ownerReferences": [owner]});
+    api.create(&copy).await;
+    pair.comes_out("capacity", "pass", "have 2 cores, 4 GiB, 110 Pods left").await;
+    api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&copy))).await;
+    pair.comes_out("capacity", "pass", "have 2 cores, 4 GiB, 110 Pods left").await;
 }
