@@ -359,7 +359,9 @@ mod tests {
         let elsewhere = agent("3", &[("nodeSelector", json!({"name": "c"}))]);
         assert_eq!(of(&moved[..1], &elsewhere, &[up()], &[]).verdict, Verdict::Pass, "it goes to no node");
         let mut choosy = moved.clone();
-        choosy.iter_mut().for_each(|pod| pod["spec"]["nodeSelector"] = json!({"name": "a"}));
+        for pod in &mut choosy {
+            pod["spec"]["nodeSelector"] = json!({"name": "a"});
+        }
         let two = [up(), node("b", "True", &json!([]))];
         assert_eq!(of(&moved, &[], &two, &[]).verdict, Verdict::Pass);
         assert_eq!(of(&choosy, &[], &two, &[]).verdict, Verdict::Fail, "both go to `a`");

@@ -291,7 +291,7 @@ mod tests {
         );
         assert_eq!(of(true, None).verdict, Verdict::Fail);
         let outside = Called { url: Some("https://policy.example.com/check".into()), ..called(None, true) };
-        let judged = webhooks(&[outside.clone()], &BTreeMap::new());
+        let judged = webhooks(std::slice::from_ref(&outside), &BTreeMap::new());
         assert_eq!(judged.verdict, Verdict::Warn, "nobody has tried it");
         assert!(
             judged.seen.starts_with("0 must answer for what is copied, and can; 1 more must answer at a URL")

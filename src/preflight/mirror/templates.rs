@@ -174,16 +174,17 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
         named.entry((namespace.to_string(), secret.to_string())).or_default().insert(who.to_string());
     };
     for template in pulling.templates {
-        let names = template.list("/imagePullSecrets").map(|secret| text(secret, "/name"));
-        names
-            .filter(|secret| !secret.is_empty())
-            .for_each(|secret| name(&template.namespace, secret, &template.of));
+        for secret in template.list("/imagePullSecrets").map(|secret| text(secret, "/name")) {
+            if !secret.is_empty() {
+                name(&template.namespace, secret, &template.of);
+            }
+        }
     }
     for account in pulling.accounts {
         let (namespace, who) = (text(account, "/metadata/namespace"), subject(account));
-        named_by(account)
-            .into_iter()
-            .for_each(|secret| name(namespace, secret, &format!("ServiceAccount {who}")));
+        for secret in named_by(account) {
+            name(namespace, secret, &format!("ServiceAccount {who}"));
+        }
     }
     let missing = named.iter().filter(|(secret, _)| !pulling.secrets.contains(secret));
     let missing: Vec<String> = missing
