@@ -47,10 +47,8 @@ impl Key {
             "hmac-sha256" => TsigAlgorithm::HmacSha256,
             "hmac-sha384" => TsigAlgorithm::HmacSha384,
             "hmac-sha512" => TsigAlgorithm::HmacSha512,
-            other => {
-                let only = "only hmac-sha256, hmac-sha384 and hmac-sha512 are known";
-                return Err(bad(&format!("its algorithm is `{other}`: {only}")));
-            }
+            // What stands here may be the secret, in the wrong place.
+            _ => return Err(bad("its algorithm is none of hmac-sha256, hmac-sha384 and hmac-sha512")),
         };
         let secret = secret.ok_or_else(|| bad("it has no `secret`"))?;
         let secret = BASE64.decode(secret.as_bytes()).map_err(|_| bad("its secret is no base64"))?;
@@ -117,7 +115,8 @@ mod tests {
         let reason = |text: &str| Key::parse(text).unwrap_err().to_string();
         assert!(reason("").contains("it does not begin with"));
         assert!(reason("key k { secret \"c2VjcmV0\"; };").contains("no `algorithm`"));
-        assert!(reason("key k { algorithm hmac-md5; secret \"c2VjcmV0\"; };").contains("`hmac-md5`"));
+        assert!(reason("key k { algorithm hmac-md5; secret \"c2VjcmV0\"; };").contains("is none of"));
+        assert!(!reason("key k { secret hmac-sha256; algorithm aHVzaA==; };").contains("aHVzaA"));
         assert!(reason(&WRITTEN.repeat(2)).contains("several"));
         let broken = reason("key k { algorithm hmac-sha256; secret \"hush!\"; };");
         assert!(broken.contains("no base64") && !broken.contains("hush"), "{broken}");

@@ -6,7 +6,7 @@ use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::{Kind, NameserverError, Record, canonical};
 
-/// Returns a name on the wire.
+/// Returns a name on the wire. An asterisk within a label, as ExternalDNS has it before a wildcard, is a character as any.
 pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
     let wrong = |reason: String| NameserverError::Name { name: text.to_string(), reason };
     let mut name = Name::from_ascii(text).map_err(|error| wrong(error.to_string()))?;

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
-use hickory_proto::rr::{self, RecordType, TSigVerifier};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{self, RData, RecordType, TSigVerifier};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -95,26 +96,35 @@ impl Server {
         }
     }
 
-    /// Asks whether the server would change a zone for us, at a name that has records of this kind. It changes nothing: what is
-    /// asked for cannot come to be (`message::never`). An error of refusal if it would not.
-    ///
-    /// Two questions, as servers look at them in different orders: an update of nothing, which shows whether our key is known and may
-    /// update the zone at all; and an update of that name whose prerequisites fail, which BIND refuses beforehand where its
-    /// `update-policy` does not allow that name (from 9.18.11 on; RFC 2136 has it look at prerequisites first).
-    pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
-        let what = format!("an update of `{zone}`");
-        let zone = name_of(zone)?;
-        let answer = self.exchange(message::nothing(zone.clone()), true).await?;
-        if answer.metadata.response_code != ResponseCode::NoError {
-            return Err(self.refused(&what, &answer));
+    /// Asks whether the server knows us as somebody who may update a zone, by an update of nothing. It says nothing of single names.
+    pub async fn knows_us(&self, zone: &str) -> Result<()> {
+        let answer = self.exchange(message::nothing(name_of(zone)?), true).await?;
+        match answer.metadata.response_code {
+            ResponseCode::NoError => Ok(()),
+            _ => Err(self.refused(&format!("an update of `{zone}`"), &answer)),
         }
+    }
+
+    /// Tells whether the server looks at what an update would do before it looks at its prerequisites, as BIND does from 9.18.11 on:
+    /// then [`Self::would_change`] says something. RFC 2136 has it the other way about.
+    pub async fn looks_ahead(&self, zone: &str) -> Result<bool> {
+        // No zone but the root has this name, and a record of another zone is refused by who sees it (section 3.4.1.3).
+        let outside = rr::Record::from_rdata(name_of("invalid")?, 0, RData::A(A::new(192, 0, 2, 1)));
+        let answer = self.exchange(message::never(&name_of(zone)?, outside), true).await?;
+        Ok(answer.metadata.response_code == ResponseCode::NotZone)
+    }
+
+    /// Asks whether the server would change the records of a kind at a name for us; a name without such records is not asked
+    /// about. It changes nothing: what is asked for cannot come to be (`message::never`). An error of refusal if it would not; where the server
+    /// does not look ahead ([`Self::looks_ahead`]) there is none.
+    pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
         let asked = message::question(name_of(name)?, type_of(kind), false);
         let found = self.exchange(asked, false).await?;
         let is_it = |record: &&rr::Record| record.record_type() == type_of(kind);
         let Some(there) = found.answers.into_iter().find(|record| is_it(&record)) else { return Ok(()) };
-        let answer = self.exchange(message::never(&zone, there), true).await?;
+        let answer = self.exchange(message::never(&name_of(zone)?, there), true).await?;
         match answer.metadata.response_code {
-            // Which of the two it looked at first.
+            // Which of the two prerequisites it looked at first.
             ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),
             _ => Err(self.refused(&format!("an update of {kind} of `{name}`"), &answer)),
         }

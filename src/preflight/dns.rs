@@ -25,6 +25,10 @@ pub struct Entry {
     pub records: Vec<Record>,
     /// Whether there is no such name, and a wildcard answers for it.
     pub is_wild: bool,
+    /// The zone below this one that it is of, if there is one.
+    pub below: Option<String>,
+    /// Whether it is served over TLS.
+    pub has_tls: bool,
 }
 
 impl Entry {
@@ -71,15 +75,26 @@ pub fn authority(servers: &[(String, Result<Answer, NameserverError>)]) -> Judge
     })
 }
 
-/// Judges whether the zone would be changed for us. `by_key`: the name of the key that signed, if any; `hosted`: who keeps the zone, if
-/// that is a service with an API of its own.
-pub fn updates(outcome: &Result<(), NameserverError>, by_key: Option<&str>, hosted: Option<&str>) -> Judged {
+/// Judges whether the zone would be changed for us. `looked_ahead`: whether the server tells for single names; `by_key`: the name of the key
+/// that signed, if any; `hosted`: who keeps the zone, if that is a service with an API of its own.
+pub fn updates(
+    outcome: &Result<(), NameserverError>,
+    looked_ahead: bool,
+    by_key: Option<&str>,
+    hosted: Option<&str>,
+) -> Judged {
     match (outcome, by_key) {
         (Err(error), _) if hosted.is_some() => Judged::unknown(
             format!("the zone is kept by {}, whose API is not tried: {error}", hosted.unwrap_or_default()),
-            "try its own tool with the credentials of the change, as `aws route53 list-resource-record-sets --hosted-zone-id ID --max-items 1`",
+            "try it with the credentials and the tool that are to make the change, on a name that nobody uses",
         ),
-        (Ok(()), Some(key)) => Judged::pass(format!("the key `{key}` may change the zone")),
+        (Ok(()), _) if !looked_ahead => Judged::warn(
+            "the server looks at prerequisites first, and does not tell whether we may change these names",
+            "try it on a name that nobody uses: `nsupdate -k FILE`, add a TXT record and delete it",
+        ),
+        (Ok(()), Some(key)) => {
+            Judged::pass(format!("the key `{key}` may change every name that is to be changed"))
+        }
         (Ok(()), None) => Judged::warn(
             "an update that nobody has signed would be made: by its address alone we may change the zone, and so may others",
             "have updates signed (`update-policy { grant KEY zonesub ANY; };` in BIND), and give the key: `--tsig-key-file`",
@@ -151,6 +166,17 @@ pub fn twins(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Ju
     Judged::pass(format!("a resolver finds the same zone, with its primary `{}`", found.primary))
 }
 
+/// Judges the comparison, `Judged` by [`twins`], where the zone was found through the same resolver: it was compared with itself.
+pub fn by_itself(judged: Judged) -> Judged {
+    if judged.verdict != super::Verdict::Pass {
+        return judged;
+    }
+    Judged::warn(
+        format!("{}; but by it our own was found", judged.seen),
+        "name the server that takes the zone's updates: `--server`",
+    )
+}
+
 /// Judges the names themselves.
 pub fn names(zone: &str, entries: &[Entry]) -> Judged {
     if entries.is_empty() {
@@ -161,6 +187,14 @@ pub fn names(zone: &str, entries: &[Entry]) -> Judged {
     }
     let told =
         |is_it: &dyn Fn(&&Entry) -> bool| entries.iter().filter(is_it).map(Entry::words).collect::<Vec<_>>();
+    let of = |entry: &Entry| entry.below.as_ref().map(|zone| format!("{} is of `{zone}`", entry.words()));
+    let elsewhere: Vec<String> = entries.iter().filter_map(of).collect();
+    if !elsewhere.is_empty() {
+        return Judged::fail(
+            format!("of a zone of their own: {}", first_few(&elsewhere)),
+            "look at each zone by itself: `--zone`, `--name`",
+        );
+    }
     let missing = told(&|entry| entry.records.is_empty());
     if !missing.is_empty() {
         return Judged::fail(
@@ -256,11 +290,11 @@ pub fn targets(entries: &[Entry], mirror: &[Exposed]) -> Judged {
     Judged::pass(format!("the mirror has an address for all {}", entries.len()))
 }
 
-/// What a server presented for a name: the names in its certificate and the days that it holds, or why there is none.
+/// What a server presented for a name: the names in its certificate and the days that it still holds, rounded down, or why there is none.
 pub type Presented = Result<(Vec<String>, i64), String>;
 
-/// Judges the certificates that the mirror presents, by name and address.
-pub fn certificates(presented: &[(String, String, Presented)]) -> Judged {
+/// Judges the certificates that the mirror presents, by name and address; `plain`: how many names are not known to be served over TLS.
+pub fn certificates(presented: &[(String, String, Presented)], plain: usize) -> Judged {
     let (mut bad, mut soon) = (Vec::new(), Vec::new());
     for (name, at, presented) in presented {
         match presented {
@@ -287,8 +321,12 @@ pub fn certificates(presented: &[(String, String, Presented)]) -> Judged {
         );
     }
     match presented.len() {
-        0 => Judged::pass("no name is served over TLS"),
-        count => Judged::pass(format!("the mirror presents one that holds, {count} times")),
+        0 => Judged::pass(format!(
+            "no object says that one of the {plain} is served over TLS: none was looked at"
+        )),
+        count => Judged::pass(format!(
+            "the mirror presents one that holds, {count} times; {plain} names are not said to be served over TLS"
+        )),
     }
 }
 

@@ -6,7 +6,14 @@ fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
 }
 
 fn entry(name: &str, records: Vec<Record>) -> Entry {
-    Entry { name: name.into(), by: vec!["Ingress `shop/web`".into()], records, is_wild: false }
+    Entry {
+        name: name.into(),
+        by: vec!["Ingress `shop/web`".into()],
+        records,
+        is_wild: false,
+        below: None,
+        has_tls: true,
+    }
 }
 
 fn www() -> Entry {
@@ -46,13 +53,14 @@ fn every_server_speaks_for_the_zone() {
 
 #[test]
 fn who_may_change_the_zone_is_known_by_a_key() {
-    assert_eq!(updates(&Ok(()), Some("mirror"), None).verdict, Verdict::Pass);
-    assert_eq!(updates(&Ok(()), None, None).verdict, Verdict::Warn);
-    assert!(updates(&Err(refused("REFUSED")), None, None).todo.contains("--tsig-key-file"));
-    let unknown = updates(&Err(refused("NOTAUTH BADKEY")), Some("mirror"), None);
+    assert_eq!(updates(&Ok(()), true, Some("mirror"), None).verdict, Verdict::Pass);
+    assert_eq!(updates(&Ok(()), true, None, None).verdict, Verdict::Warn);
+    assert_eq!(updates(&Ok(()), false, Some("mirror"), None).verdict, Verdict::Warn, "nobody has told");
+    assert!(updates(&Err(refused("REFUSED")), true, None, None).todo.contains("--tsig-key-file"));
+    let unknown = updates(&Err(refused("NOTAUTH BADKEY")), true, Some("mirror"), None);
     assert!(unknown.verdict == Verdict::Fail && unknown.todo.contains("no key of this name"), "{unknown:?}");
     let servers = BTreeSet::from(["ns-1.awsdns-09.org".to_string()]);
-    let hosted = updates(&Err(refused("NOTIMP")), None, hosted(&servers));
+    let hosted = updates(&Err(refused("NOTIMP")), false, None, hosted(&servers));
     assert!(hosted.verdict == Verdict::Unknown && hosted.seen.contains("Amazon Route 53"), "{hosted:?}");
 }
 
@@ -64,6 +72,7 @@ fn resolvers_see_the_same_zone() {
     };
     let ours = seen("ns1", &["ns1", "ns2"]);
     assert_eq!(twins("example.com", &ours, &ours, &[]).verdict, Verdict::Pass);
+    assert_eq!(by_itself(twins("example.com", &ours, &ours, &[])).verdict, Verdict::Warn);
     assert_eq!(twins("example.com", &ours, &ours, &["`www`".into()]).verdict, Verdict::Warn);
     assert_eq!(twins("example.com", &ours, &seen("ns9", &["ns1", "ns2"]), &[]).verdict, Verdict::Fail);
     assert_eq!(twins("example.com", &ours, &seen("ns1", &["ns1"]), &[]).verdict, Verdict::Fail);
@@ -76,6 +85,8 @@ fn names_are_in_the_zone_themselves() {
     assert_eq!(names("example.com", &[]).verdict, Verdict::Fail);
     let missing = names("example.com", &[www(), entry("api.example.com", Vec::new())]);
     assert_eq!(missing.seen, "not in the zone: `api.example.com` (Ingress `shop/web`)");
+    let below = Entry { below: Some("dev.example.com".into()), ..www() };
+    assert!(names("example.com", &[below]).seen.ends_with("is of `dev.example.com`"));
     let wild = Entry { is_wild: true, ..www() };
     assert_eq!(names("example.com", &[wild]).verdict, Verdict::Warn);
 }
@@ -116,7 +127,7 @@ fn the_mirror_answers_for_every_name() {
 #[test]
 fn a_certificate_is_for_the_name_and_holds() {
     let judged =
-        |presented: Presented| certificates(&[("www.example.com".into(), "192.0.2.9".into(), presented)]);
+        |presented: Presented| certificates(&[("www.example.com".into(), "192.0.2.9".into(), presented)], 0);
     let names = |name: &str| vec![name.to_string()];
     assert_eq!(judged(Ok((names("*.example.com"), 60))).verdict, Verdict::Pass);
     assert_eq!(judged(Ok((names("*.example.com"), 3))).verdict, Verdict::Warn);
@@ -126,5 +137,5 @@ fn a_certificate_is_for_the_name_and_holds() {
         "`www.example.com` at 192.0.2.9: it is for `ingress.local`"
     );
     assert_eq!(judged(Err("connection refused".into())).verdict, Verdict::Fail);
-    assert_eq!(certificates(&[]).verdict, Verdict::Pass);
+    assert_eq!(certificates(&[], 1).verdict, Verdict::Pass);
 }

@@ -80,17 +80,28 @@ fn of_ingress(ingress: &Value, annotations: &BTreeSet<String>) -> Vec<Exposed> {
 
 fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> {
     let own = text(route, "/metadata/namespace");
-    let (mut at, mut has_tls) = (BTreeSet::new(), false);
+    let (mut at, mut has_tls, mut listened) = (BTreeSet::new(), false, BTreeSet::new());
     for parent in list(route, "/spec/parentRefs") {
         let namespace = parent.get("namespace").and_then(Value::as_str).unwrap_or(own);
         let Some(gateway) = gateways.get(&format!("`{namespace}/{}`", text(parent, "/name"))) else {
             continue;
         };
         at.extend(list(gateway, "/status/addresses").map(|one| canonical(text(one, "/value"))));
-        has_tls |= list(gateway, "/spec/listeners").any(|one| text(one, "/protocol") == "HTTPS");
+        let section = text(parent, "/sectionName");
+        let is_meant = |one: &&Value| section.is_empty() || text(one, "/name") == section;
+        for listener in list(gateway, "/spec/listeners").filter(is_meant) {
+            has_tls |= text(listener, "/protocol") == "HTTPS";
+            listened.insert(canonical(text(listener, "/hostname")));
+        }
     }
     let by = format!("HTTPRoute {}", subject(route));
-    let names = list(route, "/spec/hostnames").filter_map(Value::as_str).map(canonical);
+    let mut names: BTreeSet<String> =
+        list(route, "/spec/hostnames").filter_map(Value::as_str).map(canonical).collect();
+    // A route that names no host has those of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
+    if names.is_empty() {
+        names = listened;
+    }
+    let names = names.into_iter().filter(|name| !name.is_empty());
     names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone() }).collect()
 }
 
@@ -146,9 +157,14 @@ mod tests {
             "spec": {"hostnames": ["api.example.com"], "parentRefs": [{"name": "edge", "namespace": "infra"}]},
         });
         let gateway = json!({
-            "metadata": {"namespace": "infra", "name": "edge"}, "spec": {"listeners": [{"protocol": "HTTPS"}]},
+            "metadata": {"namespace": "infra", "name": "edge"}, "spec": {"listeners": [{"protocol": "HTTPS", "hostname": "by-listener.example.com"}]},
             "status": {"addresses": [{"value": "192.0.2.8"}]},
         });
+        let mut without = route.clone();
+        without["spec"]["hostnames"] = json!(null);
+        let listened =
+            Objects { routes: vec![without], gateways: vec![gateway.clone()], ..Objects::default() };
+        assert_eq!(exposed(&listened, &BTreeSet::new())[0].name, "by-listener.example.com");
         let objects = Objects {
             ingresses: vec![ingress],
             services: vec![service],

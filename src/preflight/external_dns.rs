@@ -20,14 +20,16 @@ pub struct Controller {
     pub subject: String,
     /// Whether it has Pods.
     pub runs: bool,
-    /// The owner that it writes into its records.
-    pub owner: String,
+    /// The owner that it writes into its records; `None` where that is not written in the Deployment itself.
+    pub owner: Option<String>,
+    /// Where it says whose a name is; `txt` is in the zone.
+    pub registry: String,
     /// `sync` deletes what has no object any more; `upsert-only` and `create-only` delete nothing.
     pub policy: String,
     /// Who serves the zone, as in `rfc2136` or `aws`.
     pub provider: String,
-    /// Before and after the names of its own records.
-    affixes: (String, String),
+    /// Before and after the names of its own records, and what it has there for an asterisk.
+    affixes: (String, String, String),
     annotations: Option<String>,
 }
 
@@ -45,13 +47,15 @@ impl Controller {
         };
         let container = containers.iter().find(is_it)?;
         let told = |name: &str, default: &str| flag(container, name).unwrap_or_else(|| default.to_string());
+        let is_plain = |owner: &String| !owner.is_empty() && !owner.contains("$(");
         Some(Self {
             subject: subject(deployment),
             runs: deployment.pointer("/spec/replicas").and_then(Value::as_u64) != Some(0),
-            owner: told("txt-owner-id", "default"),
+            owner: Some(told("txt-owner-id", "default")).filter(is_plain),
+            registry: told("registry", "txt"),
             policy: told("policy", "sync"),
             provider: told("provider", "unknown"),
-            affixes: (told("txt-prefix", ""), told("txt-suffix", "")),
+            affixes: (told("txt-prefix", ""), told("txt-suffix", ""), told("txt-wildcard-replacement", "*")),
             annotations: flag(container, "annotation-prefix"),
         })
     }
@@ -84,12 +88,13 @@ pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
 /// The names of the records by which ExternalDNS says that it has records of a kind at a name: with the affixes of these controllers,
 /// and without any; with the kind before the name, and without it, as before v0.18.
 pub fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
-    let plain = (String::new(), String::new());
+    let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
     let kind = kind.to_string().to_lowercase();
     let (label, rest) = name.split_once('.').unwrap_or((name, ""));
     let mut found = BTreeSet::new();
-    for (prefix, suffix) in affixes {
+    for (prefix, suffix, asterisk) in affixes {
+        let label = if label == "*" { asterisk } else { label };
         let filled = |affix: &str| affix.replace("%{record_type}", &kind);
         let has_kind = format!("{prefix}{suffix}").contains("%{record_type}");
         let labels = if has_kind {
@@ -117,27 +122,28 @@ pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
     let told = |one: &Controller| {
-        format!(
-            "{} (owner `{}`, policy `{}`, provider `{}`)",
-            one.subject, one.owner, one.policy, one.provider
-        )
+        let owner = one.owner.as_deref().unwrap_or("not told");
+        format!("{} (owner `{owner}`, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
     };
-    for one in &own {
+    for one in own.iter().filter(|one| one.owner.is_some()) {
         if let Some(other) = mirror.iter().find(|other| other.owner == one.owner) {
             return Judged::fail(
                 format!(
-                    "{} here and {} on the mirror have the owner `{}`: each deletes what the other makes",
-                    one.subject, other.subject, one.owner
+                    "{} here and {} on the mirror are one owner: each changes what the other makes",
+                    told(one),
+                    told(other)
                 ),
                 "give the one on the mirror another `--txt-owner-id`, or scale it to 0 until the names are to be its own",
             );
         }
     }
-    let deleting: Vec<String> = own.iter().filter(|one| one.policy == "sync").map(told).collect();
-    if !deleting.is_empty() {
+    // Of an owner's records, `create-only` alone leaves those that are there as they are (`plan/policy.go`).
+    let keeping: Vec<String> = own.iter().filter(|one| one.policy != "create-only").map(told).collect();
+    if !keeping.is_empty() {
         return Judged::warn(
-            format!("keeps names as this cluster says, and deletes them: {}", first_few(&deleting)),
-            "scale it to 0 before the names are changed, or it changes them back: `kubectl scale deployment NAME --replicas 0`",
+            format!("keeps names as this cluster says: {}", first_few(&keeping)),
+            "scale it to 0 before the names are changed, or it changes them back, and with the policy `sync` deletes what this cluster \
+             does not name: `kubectl scale deployment NAME --replicas 0`",
         );
     }
     match own.as_slice() {
@@ -148,19 +154,31 @@ pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
 
 /// Judges whose the names are. `found`: names, and the owners that their records name; `own`: ExternalDNS in this cluster.
 pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judged {
-    let ours: BTreeSet<&str> = own.iter().map(|one| one.owner.as_str()).collect();
+    if let Some(one) = own.iter().find(|one| one.registry != "txt") {
+        return Judged::unknown(
+            format!(
+                "{} does not say in the zone whose a name is (`--registry={}`)",
+                one.subject, one.registry
+            ),
+            "look there",
+        );
+    }
+    let ours: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).collect();
     let (mut foreign, mut owned) = (Vec::new(), 0_usize);
     for (name, owners) in found {
-        let others: Vec<String> = owners
-            .iter()
-            .filter(|owner| !ours.contains(owner.as_str()))
-            .map(|owner| format!("`{owner}`"))
-            .collect();
+        let others = owners.iter().filter(|owner| !ours.contains(owner.as_str()));
+        let others: Vec<String> = others.map(|owner| format!("`{owner}`")).collect();
         if !others.is_empty() {
             foreign.push(format!("`{name}` is {}'s", others.join(" and ")));
         } else if !owners.is_empty() {
             owned = owned.saturating_add(1);
         }
+    }
+    if let (Some(one), false) = (own.iter().find(|one| one.owner.is_none()), foreign.is_empty()) {
+        return Judged::unknown(
+            format!("{}, which may be {}: its Deployment does not tell", first_few(&foreign), one.subject),
+            "look for `--txt-owner-id` in what its environment comes from",
+        );
     }
     if !foreign.is_empty() {
         return Judged::fail(
@@ -200,11 +218,15 @@ mod tests {
     #[test]
     fn a_controller_is_known_by_its_flags() {
         let found = controller("blue", &["--policy", "upsert-only", "--provider=rfc2136"]);
-        assert_eq!((found.owner.as_str(), found.policy.as_str()), ("blue", "upsert-only"));
+        assert_eq!((found.owner.as_deref(), found.policy.as_str()), (Some("blue"), "upsert-only"));
         assert_eq!((found.provider.as_str(), found.subject.as_str()), ("rfc2136", "`dns/external-dns`"));
         let env = json!([{"name": "EXTERNAL_DNS_TXT_OWNER_ID", "value": "green"}]);
         let by_env = Controller::of(&deployment(0, &json!({"image": "x/y:1", "env": env}))).unwrap();
-        assert_eq!((by_env.owner.as_str(), by_env.runs, by_env.policy.as_str()), ("green", false, "sync"));
+        assert_eq!(
+            (by_env.owner.as_deref(), by_env.runs, by_env.policy.as_str()),
+            (Some("green"), false, "sync")
+        );
+        assert_eq!(controller("$(CLUSTER)", &[]).owner, None, "told elsewhere");
         assert_eq!(Controller::of(&deployment(1, &json!({"image": "nginx"}))), None);
         let prefixed = controller("blue", &["--annotation-prefix=dns.example.com/"]);
         assert!(annotations(&[prefixed]).contains("dns.example.com/hostname"));
@@ -222,14 +244,21 @@ mod tests {
             Some("blue")
         );
         assert_eq!(owner("v=spf1 -all"), None);
+        let replaced = [controller("blue", &["--txt-wildcard-replacement=any"])];
+        assert!(ownership_names("*.example.com", Kind::A, &replaced).contains("a-any.example.com"));
+        assert!(ownership_names("*.example.com", Kind::A, &[]).contains("a-*.example.com"));
     }
 
     #[test]
     fn two_of_one_name_undo_each_other() {
-        let (blue, green) = (controller("blue", &["--policy=upsert-only"]), controller("green", &[]));
+        let (blue, green) = (controller("blue", &["--policy=create-only"]), controller("green", &[]));
         let (blue, green) = ([blue], [green]);
         assert_eq!(running(&blue, &green).verdict, Verdict::Pass);
         assert_eq!(running(&green, &[]).verdict, Verdict::Warn);
+        let upsert = [controller("blue", &["--policy=upsert-only"])];
+        assert_eq!(running(&upsert, &[]).verdict, Verdict::Warn, "it changes back what it has made");
+        let untold = [controller("$(CLUSTER)", &["--policy=create-only"])];
+        assert_eq!(running(&untold, &untold).verdict, Verdict::Pass, "they may be two");
         assert_eq!(running(&blue, &blue).verdict, Verdict::Fail);
         assert_eq!(running(&[], &blue).verdict, Verdict::Pass);
     }
@@ -243,6 +272,9 @@ mod tests {
         };
         assert_eq!(owners(&of(&["blue"]), &own).seen, "all 1 are kept by this cluster's ExternalDNS");
         assert_eq!(owners(&of(&[]), &own).verdict, Verdict::Pass);
+        let elsewhere = [controller("blue", &["--registry=dynamodb"])];
+        assert_eq!(owners(&of(&[]), &elsewhere).verdict, Verdict::Unknown);
+        assert_eq!(owners(&of(&["red"]), &[controller("$(X)", &[])]).verdict, Verdict::Unknown);
         let both = owners(&of(&["blue", "green"]), &own);
         assert_eq!(both.verdict, Verdict::Fail);
         assert!(both.seen.ends_with("`www.example.com` is `green`'s"), "{both:?}");

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 
@@ -22,6 +23,12 @@ use crate::preflight::{Check, DNS, Judged, Verdict};
 
 /// Where name servers answer (RFC 1035, section 4.2).
 const PORT: u16 = 53;
+
+/// Seconds of a day.
+const DAY: i64 = 24 * 60 * 60;
+
+/// Questions at once: each takes a connection, of which a server of BIND has 150 for everybody (`tcp-clients`).
+const AT_ONCE: usize = 8;
 
 /// Where names are served over TLS.
 const TLS_PORT: u16 = 443;
@@ -43,7 +50,7 @@ struct Looking<'a> {
     zone: String,
     key: Option<Key>,
     read: Reading,
-    mirror: Option<Reading>,
+    mirror: Read<Option<Reading>>,
     resolver: Read<Server>,
     primary: OnceCell<Read<Server>>,
     records: OnceCell<Result<Vec<Record>, NameserverError>>,
@@ -55,14 +62,20 @@ struct Looking<'a> {
 /// Carries the checks out.
 pub(super) async fn look(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
     let key = args.tsig_key_file.as_deref().map(read_key).transpose()?;
+    let zone = canonical(&args.zone);
+    if let Some(name) = args.name.iter().find(|name| !is_in(&zone, &canonical(name))) {
+        return Err(Failure::usage(format!("`{name}` is not in the zone `{zone}`"))
+            .hint("give the zone that it is in: `--zone`"));
+    }
     let of_mirror = async || match args.mirror.named(&args.kube) {
         Some(kube) => Some(Reading::of_api(&kube, "the API of the mirror").await),
         None => None,
     };
     let (read, mirror) = tokio::join!(Reading::of_api(&args.kube, "the API"), of_mirror());
+    let mirror = another(&read, mirror).await;
     let looking = Looking {
         args,
-        zone: canonical(&args.zone),
+        zone,
         key,
         read,
         mirror,
@@ -74,6 +87,19 @@ pub(super) async fn look(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
         exposed: OnceCell::new(),
     };
     Ok(carry_out(DNS, &args.asked, async |name| looking.judge(name).await).await)
+}
+
+/// The mirror, unless it is the cluster itself.
+async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>> {
+    let Some(mirror) = mirror else { return Ok(None) };
+    let (Ok(this), Ok(other)) = (own.cluster(), mirror.cluster()) else { return Ok(Some(mirror)) };
+    match (this.identity().await, other.identity().await) {
+        (Ok(this), Ok(other)) if this == other => Err(Judged::fail(
+            "the mirror that is named is this cluster itself",
+            "give the kubeconfig or the context of the other: `--mirror-kubeconfig`, `--mirror-context`",
+        )),
+        _ => Ok(Some(mirror)),
+    }
 }
 
 fn read_key(path: &Path) -> Result<Key, Failure> {
@@ -106,6 +132,13 @@ fn address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)))
 }
 
+/// A host with or without a port.
+fn with_port(text: &str) -> (String, u16) {
+    let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = split.unwrap_or((text, PORT));
+    (canonical(host), port)
+}
+
 fn unanswered(error: &NameserverError) -> Judged {
     Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
 }
@@ -121,11 +154,12 @@ impl Looking<'_> {
             "ttls" => Ok(dns::ttls(self.entries().await?)),
             "zone-share" => {
                 let records = self.records().await?.as_ref().map_err(unanswered)?;
-                let names = records.iter().map(|record| record.name.as_str()).collect();
-                Ok(dns::share(self.entries().await?, &names))
+                // What ExternalDNS says of its names is none.
+                let names = records.iter().filter(|record| external_dns::owner(&record.data).is_none());
+                Ok(dns::share(self.entries().await?, &names.map(|record| record.name.as_str()).collect()))
             }
             "external-dns" => {
-                let of_mirror = match &self.mirror {
+                let of_mirror = match self.mirror.as_ref().map_err(Clone::clone)? {
                     Some(mirror) => controllers(mirror).await?,
                     None => Vec::new(),
                 };
@@ -146,20 +180,21 @@ impl Looking<'_> {
     /// The server that takes updates: as it is named, or the primary of the zone as a resolver knows it.
     async fn primary(&self) -> Read<&Server> {
         let find = async || {
-            let host = match &self.args.server {
+            let (host, port) = match self.args.server.as_deref() {
                 Some(named) => match address(named) {
                     Some(at) => return Ok(Server::new(at, self.key.clone())),
-                    None => canonical(named),
+                    None => with_port(named),
                 },
                 None => {
-                    self.start(self.resolver()?, true).await?.0.map(|soa| soa.primary).unwrap_or_default()
+                    let start = self.start(self.resolver()?, true).await?.0;
+                    (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
                 }
             };
             if host.is_empty() {
                 let seen = format!("a resolver finds no zone `{}`", self.zone);
                 return Err(Judged::fail(seen, "name the server that takes its updates: `--server`"));
             }
-            Ok(Server::new(SocketAddr::new(self.find(&host).await?, PORT), self.key.clone()))
+            Ok(Server::new(SocketAddr::new(self.find(&host).await?, port), self.key.clone()))
         };
         self.primary.get_or_init(find).await.as_ref().map_err(Clone::clone)
     }
@@ -172,7 +207,10 @@ impl Looking<'_> {
                 return Ok(found);
             }
         }
-        Err(Judged::unknown(format!("`{host}` has no address"), "name the server by its address: `--server`"))
+        Err(Judged::fail(
+            format!("a resolver finds no address of the name server `{host}`"),
+            "mend its record, or name the server that takes updates by its address: `--server`",
+        ))
     }
 
     /// What a server, or a resolver, says of the zone's start and servers.
@@ -201,26 +239,40 @@ impl Looking<'_> {
     }
 
     async fn updates(&self) -> Read<Judged> {
-        let primary = self.primary().await?;
-        // A name that is to be changed, or where none is known the zone's own.
-        let known = self
-            .entries()
-            .await
-            .ok()
-            .and_then(|entries| entries.first())
-            .and_then(|entry| entry.records.first());
-        let (name, kind) =
-            known.map_or((self.zone.as_str(), Kind::Ns), |record| (record.name.as_str(), record.kind));
-        let outcome = primary.would_change(&self.zone, name, kind).await;
+        let outcome = self.may_update().await?;
         let servers = match &outcome {
-            Ok(()) => BTreeSet::new(),
+            Ok(_) => BTreeSet::new(),
             Err(_) => match self.start(self.resolver()?, true).await {
                 Ok((_, servers)) => servers,
                 Err(_) => BTreeSet::new(),
             },
         };
+        let looked_ahead = outcome.as_ref().copied().unwrap_or_default();
         let by_key = self.key.as_ref().map(Key::name);
-        Ok(dns::updates(&outcome, by_key.as_deref(), dns::hosted(&servers)))
+        Ok(dns::updates(&outcome.map(|_| ()), looked_ahead, by_key.as_deref(), dns::hosted(&servers)))
+    }
+
+    /// Tries to update every name that is to be changed; whether the server tells of single names.
+    async fn may_update(&self) -> Read<Result<bool, NameserverError>> {
+        let (primary, zone) = (self.primary().await?, self.zone.as_str());
+        if let Err(error) = primary.knows_us(zone).await {
+            return Ok(Err(error));
+        }
+        let looks_ahead = match primary.looks_ahead(zone).await {
+            Ok(looks_ahead) => looks_ahead,
+            Err(error) => return Ok(Err(error)),
+        };
+        let tried = self.sets().await?.into_iter();
+        let tried = tried.map(async |(name, kind)| primary.would_change(zone, name, kind).await);
+        let tried: Vec<_> = stream::iter(tried).buffered(AT_ONCE).collect().await;
+        Ok(tried.into_iter().collect::<Result<(), _>>().map(|()| looks_ahead))
+    }
+
+    /// The records that are to be changed, by name and kind.
+    async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
+        let entries = self.entries().await?.iter().filter(|entry| entry.below.is_none());
+        let of = |entry: &'_ Entry| entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>();
+        Ok(entries.flat_map(|entry| of(entry).into_iter().map(|kind| (entry.name.as_str(), kind))).collect())
     }
 
     async fn records(&self) -> Read<&Result<Vec<Record>, NameserverError>> {
@@ -232,20 +284,19 @@ impl Looking<'_> {
         let (primary, resolver) = (self.primary().await?, self.resolver()?);
         let ours = self.start(primary, false).await?;
         let theirs = self.start(resolver, true).await?;
-        let mut differing = Vec::new();
-        for entry in self.entries().await? {
-            for kind in entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>() {
-                let told = |answer: Answer| -> BTreeSet<String> {
-                    answer.of(kind).into_iter().map(str::to_string).collect()
-                };
-                let own = primary.ask(&entry.name, kind).await.map_err(|error| unanswered(&error))?;
-                let found = resolver.resolve(&entry.name, kind).await.map_err(|error| unanswered(&error))?;
-                if told(own) != told(found) {
-                    differing.push(format!("{kind} of `{}`", entry.name));
-                }
-            }
-        }
-        Ok(dns::twins(&self.zone, &ours, &theirs, &differing))
+        let compared = self.sets().await?.into_iter().map(async |(name, kind)| {
+            let told = |answer: Answer| -> BTreeSet<String> {
+                answer.of(kind).into_iter().map(str::to_string).collect()
+            };
+            let (own, found) = tokio::try_join!(primary.ask(name, kind), resolver.resolve(name, kind))?;
+            Ok((told(own) != told(found)).then(|| format!("{kind} of `{name}`")))
+        });
+        let compared: Vec<Result<_, NameserverError>> =
+            stream::iter(compared).buffered(AT_ONCE).collect().await;
+        let differing: Result<Vec<_>, _> = compared.into_iter().filter_map(Result::transpose).collect();
+        let differing = differing.map_err(|error| unanswered(&error))?;
+        let judged = dns::twins(&self.zone, &ours, &theirs, &differing);
+        Ok(if self.args.server.is_none() { dns::by_itself(judged) } else { judged })
     }
 
     async fn controllers(&self) -> Read<&Vec<Controller>> {
@@ -256,47 +307,105 @@ impl Looking<'_> {
     /// The names that are to lead elsewhere: those that are given, or those that the cluster's objects have in the zone.
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
-            let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
             for name in &self.args.name {
-                names.insert(canonical(name), vec!["--name".to_string()]);
+                names.insert(canonical(name), (vec!["--name".to_string()], false));
             }
-            if names.is_empty() {
-                let annotations = external_dns::annotations(self.controllers().await?);
-                for one in exposed(&objects(&self.read).await?, &annotations) {
-                    if is_in(&self.zone, &one.name) {
-                        names.entry(one.name).or_default().push(one.by);
-                    }
+            let is_chosen = |name: &str| self.args.name.is_empty() && is_in(&self.zone, name);
+            let annotations = external_dns::annotations(self.controllers().await?);
+            for one in exposed(&objects(&self.read).await?, &annotations) {
+                if is_chosen(&one.name) {
+                    names.entry(one.name.clone()).or_default().0.push(one.by);
+                }
+                if let Some((_, has_tls)) = names.get_mut(&one.name) {
+                    *has_tls |= one.has_tls;
                 }
             }
-            let primary = self.primary().await?;
-            let asked = names.into_iter().map(async |(name, by)| entry(primary, name, by).await);
-            join_all(asked).await.into_iter().collect()
+            let asked =
+                names.into_iter().map(async |(name, (by, has_tls))| self.entry(name, by, has_tls).await);
+            stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await.into_iter().collect()
         };
         self.entries.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
+    /// A name as its zone has it.
+    async fn entry(&self, name: String, by: Vec<String>, has_tls: bool) -> Read<Entry> {
+        let primary = self.primary().await?;
+        let below = self.below(&name).await?;
+        let mut records = Vec::new();
+        for kind in LEADING {
+            let answer = primary.ask(&name, kind).await.map_err(|error| unanswered(&error))?;
+            records.extend(answer.records_of(kind).filter(|record| record.name == name).cloned());
+        }
+        let is_wild = match self.records().await? {
+            Ok(zone) => !zone.iter().any(|record| record.name == name) && !records.is_empty(),
+            Err(_) => self.answers_for_nobody(&name, &records).await?,
+        };
+        Ok(Entry { name, by, records, is_wild, below, has_tls })
+    }
+
+    /// The zone between this one and a name, if there is one: its name has servers of its own.
+    async fn below(&self, name: &str) -> Read<Option<String>> {
+        let (primary, mut path, mut rest) = (self.primary().await?, Vec::new(), name);
+        while rest != self.zone {
+            path.push(rest);
+            rest = rest.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        }
+        for at in path.into_iter().rev() {
+            let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
+            // Of a zone that is served elsewhere the answer is where to ask.
+            let is_elsewhere = answer.exists && !answer.is_authoritative;
+            if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
+                return Ok(Some(at.to_string()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a sibling of a name, which nobody has made, has the same records: then a wildcard may answer for both.
+    async fn answers_for_nobody(&self, name: &str, records: &[Record]) -> Read<bool> {
+        let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        if !is_in(&self.zone, parent) {
+            return Ok(false);
+        }
+        let (primary, sibling) = (self.primary().await?, format!("netsurgeon-preflight-nobody.{parent}"));
+        for record in records {
+            let other = primary.ask(&sibling, record.kind).await.map_err(|error| unanswered(&error))?;
+            if other.of(record.kind).contains(&record.data.as_str()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     async fn owners(&self) -> Read<Judged> {
         let (primary, own) = (self.primary().await?, self.controllers().await?);
-        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for entry in self.entries().await? {
-            let owners = found.entry(entry.name.clone()).or_default();
-            let names: BTreeSet<String> = entry
-                .records
-                .iter()
-                .flat_map(|record| external_dns::ownership_names(&entry.name, record.kind, own))
-                .collect();
-            for name in names {
-                let answer = primary.ask(&name, Kind::Txt).await.map_err(|error| unanswered(&error))?;
-                owners.extend(
-                    answer.of(Kind::Txt).into_iter().filter_map(external_dns::owner).map(str::to_string),
-                );
-            }
+        let entries = self.entries().await?;
+        let mut found: BTreeMap<String, BTreeSet<String>> =
+            entries.iter().map(|entry| (entry.name.clone(), BTreeSet::new())).collect();
+        // Of whatever kind: an alias of Route 53 is an A record, and was a CNAME's name once.
+        let asked = entries.iter().flat_map(|entry| {
+            let names =
+                LEADING.iter().flat_map(|kind| external_dns::ownership_names(&entry.name, *kind, own));
+            let names: BTreeSet<String> = names.filter(|name| is_in(&self.zone, name)).collect();
+            names.into_iter().map(|name| (entry.name.clone(), name))
+        });
+        let asked = asked.map(async |(of, name)| {
+            let answer = primary.ask(&name, Kind::Txt).await;
+            answer.map(|answer| (of, name, answer))
+        });
+        for answer in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
+            let (of, name, answer) = answer.map_err(|error| unanswered(&error))?;
+            // A CNAME leads to what is said of another name.
+            let texts = answer.records_of(Kind::Txt).filter(|record| record.name == name);
+            let owners = texts.filter_map(|record| external_dns::owner(&record.data)).map(str::to_string);
+            found.entry(of).or_default().extend(owners);
         }
         Ok(external_dns::owners(&found, own))
     }
 
     fn mirror(&self) -> Read<&Reading> {
-        self.mirror.as_ref().ok_or_else(|| {
+        self.mirror.as_ref().map_err(Clone::clone)?.as_ref().ok_or_else(|| {
             Judged::unknown(
                 "no mirror is named",
                 "say where it is: `--mirror-kubeconfig`, `--mirror-context`; or leave what looks at it out: `--skip targets,served-certificates`",
@@ -313,24 +422,29 @@ impl Looking<'_> {
         self.exposed.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// What the mirror presents for each name that it serves over TLS, at each of its addresses.
+    /// What the mirror presents for each name that it, or this cluster, serves over TLS, at each of its addresses.
     async fn certificates(&self) -> Read<Judged> {
-        let mut asked: BTreeSet<(String, String)> = BTreeSet::new();
+        let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
         for entry in self.entries().await? {
-            let serving = self.on_the_mirror().await?.iter();
-            let serving = serving.filter(|one| one.has_tls && dns::serves(one, entry));
-            asked.extend(serving.flat_map(|one| &one.at).map(|at| (entry.name.clone(), at.clone())));
+            let serving = self.on_the_mirror().await?.iter().filter(|one| dns::serves(one, entry));
+            let serving: Vec<&Exposed> = serving.filter(|one| one.has_tls || entry.has_tls).collect();
+            if serving.is_empty() {
+                plain = plain.saturating_add(1);
+            }
+            let at = serving.into_iter().flat_map(|one| &one.at);
+            asked.extend(at.map(|at| (entry.name.clone(), at.clone())));
         }
         let presented = asked.into_iter().map(async |(name, at)| {
             let presented = present(&name, &at).await;
             (name, at, presented)
         });
-        Ok(dns::certificates(&join_all(presented).await))
+        let presented: Vec<_> = stream::iter(presented).buffered(AT_ONCE).collect().await;
+        Ok(dns::certificates(&presented, plain))
     }
 
     async fn rights(&self) -> Read<Judged> {
         let own = self.read.rights(RIGHTS, "this").await?;
-        match &self.mirror {
+        match self.mirror.as_ref().map_err(Clone::clone)? {
             Some(mirror) if own.verdict == Verdict::Pass => {
                 let mut judged = mirror.rights(RIGHTS, "this").await?;
                 judged.seen = format!("on the mirror: {}; here {}", judged.seen, own.seen);
@@ -356,33 +470,21 @@ async fn objects(read: &Reading) -> Read<Objects> {
     })
 }
 
-/// A name as its zone has it. A sibling that nobody has made shows whether a wildcard answers.
-async fn entry(primary: &Server, name: String, by: Vec<String>) -> Read<Entry> {
-    let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
-    let sibling = format!("netsurgeon-preflight-nobody.{parent}");
-    let (mut records, mut is_wild) = (Vec::new(), false);
-    for kind in LEADING {
-        let answer = primary.ask(&name, kind).await.map_err(|error| unanswered(&error))?;
-        let own: Vec<Record> =
-            answer.records_of(kind).filter(|record| record.name == name).cloned().collect();
-        if !own.is_empty() {
-            let other = primary.ask(&sibling, kind).await.map_err(|error| unanswered(&error))?;
-            is_wild |= other.of(kind) == answer.of(kind) && !other.records.is_empty();
-        }
-        records.extend(own);
-    }
-    Ok(Entry { name, by, records, is_wild })
-}
-
 /// What a server at an address, or at a load balancer of this name, presents to who asks for a name.
 async fn present(name: &str, at: &str) -> Presented {
     let at = match at.parse::<IpAddr>() {
         Ok(address) => SocketAddr::new(address, TLS_PORT).to_string(),
         Err(_) => format!("{at}:{TLS_PORT}"),
     };
-    let chain = served(&at, Some(name)).await?;
+    // Nobody asks for an asterisk, but for a name that it stands for.
+    let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
+    let chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await?;
     let first = chain.into_iter().next().ok_or("it presents no certificate")?;
     let certificate = Certificate::from_der(first)?;
-    let days = certificate.left(OffsetDateTime::now_utc()).whole_days();
+    let now = OffsetDateTime::now_utc();
+    if now < certificate.not_before {
+        return Err(format!("it holds from {} on", certificate.not_before));
+    }
+    let days = certificate.left(now).whole_seconds().div_euclid(DAY);
     Ok((certificate.dns_names, days))
 }

@@ -38,7 +38,11 @@ a-www 60 IN TXT \"heritage=external-dns,external-dns/owner=blue,external-dns/res
 slow 3600 IN A 192.0.2.10\n\
 *.wild 60 IN A 192.0.2.10\n\
 a-theirs 60 IN TXT \"heritage=external-dns,external-dns/owner=red,external-dns/resource=ingress/x/y\"\n\
-theirs 60 IN A 192.0.2.11\n";
+theirs 60 IN A 192.0.2.11\n\
+dev 60 IN NS ns9.example.org.\n\
+one 60 IN A 192.0.2.12\n\
+two 60 IN A 192.0.2.12\n\
+three 60 IN A 192.0.2.12\n";
 
 fn zone_file(primary: &str, names: &str) -> String {
     format!(
@@ -111,7 +115,10 @@ impl Stage {
 
     /// What is said of the zone, the key and the resolver where nothing else is meant.
     fn words(&self) -> String {
-        format!("--zone {ZONE} --resolver {RESOLVER} --tsig-key-file {} {}", self.key(0), self.to_mirror())
+        {
+            let zone = format!("--zone {ZONE} --server {PRIMARY} --resolver {RESOLVER}");
+            format!("{zone} --tsig-key-file {} {}", self.key(0), self.to_mirror())
+        }
     }
 
     fn to_mirror(&self) -> String {
@@ -156,7 +163,7 @@ async fn names_can_lead_to_the_mirror_or_it_says_what_is_in_the_way() {
     let (code, checks) = stage.look(&format!("--strict {}", stage.words()));
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.is_empty(), "{bad:?}");
-    stage.comes_out("zone-transfer", "pass", "12 records of 10 names").await;
+    stage.comes_out("zone-transfer", "pass", "16 records of 14 names").await;
     assert_eq!(stage.mirror.etcd.keys("/registry/ingress/").await, before);
     let shown = run("", command(&stage.cluster, &format!("preflight dns {}", stage.words()))).expect(0);
     println!("{}{}", shown.out, shown.err);
@@ -218,7 +225,7 @@ async fn with_names(stage: &Stage) {
     stage.comes_out("targets", "pass", "an address for all 2").await;
     stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
     stage.comes_out("owners", "fail", "`www.example.test` is `blue`'s").await;
-    stage.cluster.api.create(&external_dns("blue", 1, "upsert-only")).await;
+    stage.cluster.api.create(&external_dns("blue", 1, "create-only")).await;
     stage.comes_out("owners", "pass", "1 are kept by this cluster's ExternalDNS, 1 by none").await;
 }
 
@@ -263,8 +270,8 @@ async fn with_other_keys(stage: &Stage) {
     stage.comes_out_with("zone-updates", &by(2), "fail", "NOTAUTH BADKEY").await;
     stage.comes_out_with("zone-updates", &by(1), "fail", "REFUSED to an update of ").await;
     let theirs = format!("{} --name theirs.{ZONE}", by(1));
-    stage.comes_out_with("zone-updates", &theirs, "pass", "the key `other` may change the zone").await;
-    stage.comes_out("zone-updates", "pass", "the key `mover` may change the zone").await;
+    stage.comes_out_with("zone-updates", &theirs, "pass", "the key `other` may change every name").await;
+    stage.comes_out("zone-updates", "pass", "the key `mover` may change every name").await;
     // Where the server says another secret than ours, by a key file of the same name.
     let forged = stage.cluster.write("forged.key", &key_file(("mover", "Zm9yZ2Vk")));
     let forged = with(&format!("--tsig-key-file {}", forged.display()));
@@ -290,9 +297,15 @@ async fn with_other_names(stage: &Stage) {
         .comes_out_with("targets", &named("slow.example.test"), "fail", "nothing on the mirror serves")
         .await;
     stage.comes_out_with("owners", &named("theirs.example.test"), "fail", "is `red`'s").await;
+    stage.comes_out_with("names", &named("www.dev.example.test"), "fail", "is of `dev.example.test`").await;
+    let unsigned = format!("--zone {ZONE} --server {PRIMARY} --name a.wild.example.test");
+    stage.comes_out_with("names", &unsigned, "warn", "a wildcard: `a.wild.example.test`").await;
+    let words = format!("preflight dns --zone {ZONE} --name www.example.org");
+    let refused = run(&words, command(&stage.cluster, &words)).expect(2);
+    assert!(refused.err.contains("`www.example.org` is not in the zone"), "{}", refused.err);
     let many = "www.example.test,shop.example.test,slow.example.test,theirs.example.test";
     stage
-        .comes_out_with("zone-share", &named(many), "warn", "4 of the zone's 10 names, more than 30 %")
+        .comes_out_with("zone-share", &named(many), "warn", "4 of the zone's 12 names, more than 30 %")
         .await;
     // Gateway API, where it is served.
     let group = "gateway.networking.k8s.io";
@@ -315,6 +328,8 @@ async fn with_other_resolvers(stage: &Stage) {
     };
     stage.comes_out_with("twin-zones", &with(TWIN), "fail", "its primary is `inside.example.test`").await;
     stage.comes_out_with("twin-zones", &with(RESOLVER), "pass", "with its primary `ns1.example.test`").await;
+    let itself = format!("--zone {ZONE} --resolver {RESOLVER}");
+    stage.comes_out_with("twin-zones", &itself, "warn", "but by it our own was found").await;
     let nobody = with("127.0.0.99");
     stage.comes_out_with("twin-zones", &nobody, "unknown", "127.0.0.99:53 cannot be reached").await;
 }
@@ -323,9 +338,15 @@ async fn with_external_dns(stage: &Stage) {
     let path = object_path(&external_dns("blue", 1, "sync"));
     stage.cluster.api.delete(&path).await;
     stage.cluster.api.create(&external_dns("blue", 1, "sync")).await;
-    stage.comes_out("external-dns", "warn", "deletes them: `kube-system/external-dns` (owner `blue`").await;
+    stage
+        .comes_out(
+            "external-dns",
+            "warn",
+            "as this cluster says: `kube-system/external-dns` (owner `blue`, policy `sync`",
+        )
+        .await;
     stage.mirror.api.create(&external_dns("blue", 1, "upsert-only")).await;
-    stage.comes_out("external-dns", "fail", "have the owner `blue`").await;
+    stage.comes_out("external-dns", "fail", "are one owner").await;
     stage.mirror.api.delete(&path).await;
     stage.cluster.api.merge(&path, &json!({"spec": {"replicas": 0}})).await;
     stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
@@ -337,6 +358,8 @@ async fn with_external_dns(stage: &Stage) {
 async fn with_an_unready_mirror(stage: &Stage) {
     let alone = format!("--zone {ZONE} --resolver {RESOLVER}");
     stage.comes_out_with("targets", &alone, "unknown", "no mirror is named").await;
+    let itself = format!("{alone} --mirror-kubeconfig {}", stage.cluster.kubeconfig().display());
+    stage.comes_out_with("targets", &itself, "fail", "is this cluster itself").await;
     let gone = format!("{alone} --mirror-kubeconfig /nowhere/admin.conf");
     stage.comes_out_with("targets", &gone, "fail", "the API of the mirror cannot be used").await;
 }
@@ -397,7 +420,7 @@ async fn with_servers_that_are_gone(stage: &mut Stage) {
     stage.zone.secondary.start_again().await;
     stage.comes_out("zone-servers", "pass", "all 2 answer for the zone, and agree").await;
     stage.zone.primary.stop();
-    let named = format!("--server {PRIMARY} {}", stage.words());
-    stage.comes_out_with("zone-updates", &named, "fail", "127.0.0.53:53 cannot be reached").await;
-    stage.comes_out("zone-updates", "unknown", "answers SERVFAIL").await;
+    stage.comes_out("zone-updates", "fail", "127.0.0.53:53 cannot be reached").await;
+    let by_resolver = format!("--zone {ZONE} --resolver {RESOLVER}");
+    stage.comes_out_with("zone-updates", &by_resolver, "unknown", "answers SERVFAIL").await;
 }
