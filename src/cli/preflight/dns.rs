@@ -180,15 +180,14 @@ impl Looking<'_> {
     /// The server that takes updates: as it is named, or the primary of the zone as a resolver knows it.
     async fn primary(&self) -> Read<&Server> {
         let find = async || {
-            let (host, port) = match self.args.server.as_deref() {
-                Some(named) => match address(named) {
-                    Some(at) => return Ok(Server::new(at, self.key.clone())),
-                    None => with_port(named),
-                },
-                None => {
-                    let start = self.start(self.resolver()?, true).await?.0;
-                    (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
+            let (host, port) = if let Some(named) = self.args.server.as_deref() {
+                if let Some(at) = address(named) {
+                    return Ok(Server::new(at, self.key.clone()));
                 }
+                with_port(named)
+            } else {
+                let start = self.start(self.resolver()?, true).await?.0;
+                (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
             };
             if host.is_empty() {
                 let seen = format!("a resolver finds no zone `{}`", self.zone);
