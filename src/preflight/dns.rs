@@ -325,7 +325,7 @@ pub fn certificates(presented: &[(String, String, Presented)], plain: usize) -> 
             "no object says that one of the {plain} is served over TLS: none was looked at"
         )),
         count => Judged::pass(format!(
-            "the mirror presents one that holds, {count} times; {plain} names are not said to be served over TLS"
+            "all {count} that the mirror presents hold; names not said to be served over TLS: {plain}"
         )),
     }
 }

@@ -236,7 +236,7 @@ async fn with_a_certificate(stage: &Stage) -> Answering {
     stage.comes_out("served-certificates", "fail", "it is for `default-backend.local`").await;
     drop(other);
     let right = Answering::start("www.example.test");
-    stage.comes_out("served-certificates", "pass", "presents one that holds, 1 times").await;
+    stage.comes_out("served-certificates", "pass", "all 1 that the mirror presents hold").await;
     right
 }
 
