@@ -6,12 +6,20 @@ use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::{Kind, NameserverError, Record, canonical};
 
-/// Returns a name on the wire. An asterisk within a label, as ExternalDNS has it before a wildcard, is a character as any.
+/// Returns a name on the wire. An asterisk within a label, as ExternalDNS has it before a wildcard, is a character as any
+/// (RFC 2181, section 11).
 pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
-    let wrong = |reason: String| NameserverError::Name { name: text.to_string(), reason };
-    let mut name = Name::from_ascii(text).map_err(|error| wrong(error.to_string()))?;
-    name.set_fqdn(true);
-    Ok(name)
+    let text = text.trim_end_matches('.');
+    if text.is_empty() {
+        return Ok(Name::root());
+    }
+    Name::from_labels(text.split('.').map(str::as_bytes))
+        .map_err(|error| NameserverError::Name { name: text.to_string(), reason: error.to_string() })
+}
+
+/// Returns a name as [`Record::name`] has it.
+fn text_of(name: &Name) -> String {
+    canonical(&name.to_ascii()).replace("\\*", "*")
 }
 
 /// A question; `recursive`: to a resolver, which is to look further.
@@ -82,15 +90,15 @@ pub(super) fn record(record: &rr::Record) -> Record {
         RecordType::TXT => Kind::Txt,
         other => Kind::Other(other.into()),
     };
-    Record { name: canonical(&record.name.to_ascii()), kind, ttl: record.ttl, data: data(&record.data) }
+    Record { name: text_of(&record.name), kind, ttl: record.ttl, data: data(&record.data) }
 }
 
 fn data(data: &RData) -> String {
     match data {
-        RData::CNAME(name) => canonical(&name.to_ascii()),
-        RData::NS(name) => canonical(&name.to_ascii()),
+        RData::CNAME(name) => text_of(name),
+        RData::NS(name) => text_of(name),
         RData::SOA(soa) => {
-            let (primary, who) = (canonical(&soa.mname.to_ascii()), canonical(&soa.rname.to_ascii()));
+            let (primary, who) = (text_of(&soa.mname), text_of(&soa.rname));
             let times = format!("{} {} {} {}", soa.refresh, soa.retry, soa.expire, soa.minimum);
             format!("{primary} {who} {} {times}", soa.serial)
         }
@@ -141,6 +149,9 @@ mod tests {
         assert_eq!(read.name, "a-web.example.com");
         assert_eq!((read.kind, read.ttl), (Kind::Txt, 300));
         assert_eq!(read.data, "heritage=external-dns,external-dns/owner=a");
+        let asterisk =
+            rr::Record::from_rdata(name_of("a-*.example.com.").unwrap(), 60, RData::A(A::new(192, 0, 2, 1)));
+        assert_eq!(record(&asterisk).name, "a-*.example.com");
         assert!(name_of("a..b").is_err());
     }
 }

@@ -111,6 +111,11 @@ impl Soa {
     }
 }
 
+/// Whether a text is a domain name, so that it can be asked for (RFC 1035, section 2.3.4: labels of 63, 255 in all).
+pub fn is_name(text: &str) -> bool {
+    message::name_of(text).is_ok()
+}
+
 /// Returns a name as [`Record::name`] has it.
 pub fn canonical(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
@@ -129,5 +134,6 @@ mod tests {
         record.kind = Kind::Ns;
         assert_eq!(Soa::of(&record), None);
         assert_eq!(canonical("WWW.Example.com."), "www.example.com");
+        assert!(is_name("*.example.com") && !is_name("a..example.com") && !is_name(&"a".repeat(64)));
     }
 }

@@ -27,7 +27,7 @@ pub fn gitops(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     }
     Judged::warn(
         format!("manifests are applied by {}", found.join(", ")),
-        "suspend it for the time of the move (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or lock it out: \
+        "suspend it meanwhile (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or lock it out: \
          `netsurgeon lock`, docs/lock.md",
     )
 }

@@ -15,7 +15,7 @@ use crate::certs::Certificate;
 use crate::cli::failure::Failure;
 use crate::cluster::served;
 use crate::host::resolver::nameservers;
-use crate::nameserver::{Answer, Key, Kind, NameserverError, Record, Server, Soa, canonical};
+use crate::nameserver::{Answer, Key, Kind, NameserverError, Record, Server, Soa, canonical, is_name};
 use crate::preflight::dns::{self, Entry, Presented, Seen};
 use crate::preflight::exposed::{Exposed, Objects, exposed, is_in};
 use crate::preflight::external_dns::{self, Controller};
@@ -330,6 +330,9 @@ impl Looking<'_> {
     /// A name as its zone has it.
     async fn entry(&self, name: String, by: Vec<String>, has_tls: bool) -> Read<Entry> {
         let primary = self.primary().await?;
+        if !is_name(&name) {
+            return Ok(Entry { name, by, records: Vec::new(), is_wild: false, below: None, has_tls });
+        }
         let below = self.below(&name).await?;
         let mut records = Vec::new();
         for kind in LEADING {
@@ -386,7 +389,8 @@ impl Looking<'_> {
         let asked = entries.iter().flat_map(|entry| {
             let names =
                 LEADING.iter().flat_map(|kind| external_dns::ownership_names(&entry.name, *kind, own));
-            let names: BTreeSet<String> = names.filter(|name| is_in(&self.zone, name)).collect();
+            let names: BTreeSet<String> =
+                names.filter(|name| is_in(&self.zone, name) && is_name(name)).collect();
             names.into_iter().map(|name| (entry.name.clone(), name))
         });
         let asked = asked.map(async |(of, name)| {

@@ -39,6 +39,7 @@ slow 3600 IN A 192.0.2.10\n\
 *.wild 60 IN A 192.0.2.10\n\
 a-theirs 60 IN TXT \"heritage=external-dns,external-dns/owner=red,external-dns/resource=ingress/x/y\"\n\
 theirs 60 IN A 192.0.2.11\n\
+a-*.wild 60 IN TXT \"heritage=external-dns,external-dns/owner=red\"\n\
 dev 60 IN NS ns9.example.org.\n\
 one 60 IN A 192.0.2.12\n\
 two 60 IN A 192.0.2.12\n\
@@ -163,7 +164,7 @@ async fn names_can_lead_to_the_mirror_or_it_says_what_is_in_the_way() {
     let (code, checks) = stage.look(&format!("--strict {}", stage.words()));
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.is_empty(), "{bad:?}");
-    stage.comes_out("zone-transfer", "pass", "16 records of 14 names").await;
+    stage.comes_out("zone-transfer", "pass", "17 records of 15 names").await;
     assert_eq!(stage.mirror.etcd.keys("/registry/ingress/").await, before);
     let shown = run("", command(&stage.cluster, &format!("preflight dns {}", stage.words()))).expect(0);
     println!("{}{}", shown.out, shown.err);
@@ -303,6 +304,9 @@ async fn with_other_names(stage: &Stage) {
     let words = format!("preflight dns --zone {ZONE} --name www.example.org");
     let refused = run(&words, command(&stage.cluster, &words)).expect(2);
     assert!(refused.err.contains("`www.example.org` is not in the zone"), "{}", refused.err);
+    stage
+        .comes_out_with("owners", &named("*.wild.example.test"), "fail", "`*.wild.example.test` is `red`'s")
+        .await;
     let many = "www.example.test,shop.example.test,slow.example.test,theirs.example.test";
     stage
         .comes_out_with("zone-share", &named(many), "warn", "4 of the zone's 12 names, more than 30 %")
@@ -319,6 +323,14 @@ async fn with_other_names(stage: &Stage) {
     stage.cluster.api.create(&route).await;
     stage.comes_out("names", "fail", "`api.example.test` (HTTPRoute `default/api`)").await;
     stage.cluster.api.delete(&object_path(&route)).await;
+    // No name at all: API servers do not look at annotations.
+    let service = "/api/v1/namespaces/default/services/shop";
+    let with =
+        |names: &str| json!({"metadata": {"annotations": {"external-dns.kubernetes.io/hostname": names}}});
+    stage.cluster.api.merge(service, &with("shop.example.test,a..example.test")).await;
+    stage.comes_out("names", "fail", "not in the zone: `a..example.test` (Service `default/shop`)").await;
+    stage.comes_out("ttls", "pass", "the longest is 60 s").await;
+    stage.cluster.api.merge(service, &with("shop.example.test")).await;
     stage.comes_out("names", "pass", "2 in the zone: 1 A, 1 CNAME").await;
 }
 
