@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{subject, text};
+use super::{list, subject, text};
 use crate::nameserver::canonical;
 
 /// A name that an object has from outside.
@@ -56,17 +56,14 @@ pub fn exposed(objects: &Objects, annotations: &BTreeSet<String>) -> Vec<Exposed
     found
 }
 
-fn list<'v>(object: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
-    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
-}
-
 fn of_ingress(ingress: &Value, annotations: &BTreeSet<String>) -> Vec<Exposed> {
     let with_tls: BTreeSet<String> = list(ingress, "/spec/tls")
+        .iter()
         .flat_map(|tls| list(tls, "/hosts"))
         .filter_map(Value::as_str)
         .map(canonical)
         .collect();
-    let hosts = list(ingress, "/spec/rules").map(|rule| canonical(text(rule, "/host")));
+    let hosts = list(ingress, "/spec/rules").iter().map(|rule| canonical(text(rule, "/host")));
     let names: BTreeSet<String> =
         hosts.filter(|host| !host.is_empty()).chain(annotated(ingress, annotations)).collect();
     let at = addresses(ingress, "/status/loadBalancer/ingress");
@@ -86,17 +83,17 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
         let Some(gateway) = gateways.get(&format!("`{namespace}/{}`", text(parent, "/name"))) else {
             continue;
         };
-        at.extend(list(gateway, "/status/addresses").map(|one| canonical(text(one, "/value"))));
+        at.extend(list(gateway, "/status/addresses").iter().map(|one| canonical(text(one, "/value"))));
         let section = text(parent, "/sectionName");
         let is_meant = |one: &&Value| section.is_empty() || text(one, "/name") == section;
-        for listener in list(gateway, "/spec/listeners").filter(is_meant) {
+        for listener in list(gateway, "/spec/listeners").iter().filter(is_meant) {
             has_tls |= text(listener, "/protocol") == "HTTPS";
             listened.insert(canonical(text(listener, "/hostname")));
         }
     }
     let by = format!("HTTPRoute {}", subject(route));
     let mut names: BTreeSet<String> =
-        list(route, "/spec/hostnames").filter_map(Value::as_str).map(canonical).collect();
+        list(route, "/spec/hostnames").iter().filter_map(Value::as_str).map(canonical).collect();
     // A route that names no host has those of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
     if names.is_empty() {
         names = listened;
@@ -119,7 +116,7 @@ fn addresses(object: &Value, path: &str) -> BTreeSet<String> {
         let ip = text(entry, "/ip");
         canonical(if ip.is_empty() { text(entry, "/hostname") } else { ip })
     };
-    list(object, path).map(one).filter(|at| !at.is_empty()).collect()
+    list(object, path).iter().map(one).filter(|at| !at.is_empty()).collect()
 }
 
 /// Whether a name, which may begin with `*.`, stands for another (RFC 6125, section 6.4.3: one label).

@@ -292,6 +292,11 @@ pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Returns the members of a list within an object, as at `/spec/rules`; none where there is no list.
+pub fn list<'v>(object: &'v Value, path: &str) -> &'v [Value] {
+    object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// Returns namespace and name of an object, in words.
 pub fn subject(object: &Value) -> String {
     format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))

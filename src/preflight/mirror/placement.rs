@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::selectors::{Labels, labels};
-use super::super::{Judged, first_few, text};
+use super::super::{Judged, first_few, list, text};
 use super::templates::Template;
 
 /// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
@@ -53,10 +53,6 @@ pub fn takes(node: &Value, spec: &Value) -> bool {
 
 fn is_closed(node: &Value) -> bool {
     node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true)
-}
-
-fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
-    value.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The taint of a node that keeps a Pod with these tolerations away, if there is one (`ToleratesTaint`,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::selectors::Labels;
-use super::super::{Judged, first_few, is_alive, subject, text};
+use super::super::{Judged, first_few, is_alive, list, subject, text};
 use super::is_made_anew;
 
 /// A template of Pods.
@@ -68,7 +68,7 @@ fn is_over(job: &Value) -> bool {
 impl Template {
     /// The list at a path of its spec.
     pub fn list(&self, path: &str) -> impl Iterator<Item = &Value> {
-        self.spec.pointer(path).and_then(Value::as_array).into_iter().flatten()
+        list(&self.spec, path).iter()
     }
 }
 
