@@ -10,6 +10,7 @@ mod renumber;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -21,6 +22,7 @@ use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::ip::ServiceCidr;
+use crate::preflight::cni::host_ports::newcomers;
 use crate::preflight::{CNI, Check, DNS, MIRROR, Named, RENUMBER, Verdict, any, junit};
 
 /// Whether a cluster is ready: pass, warn or fail, why, and what to do
@@ -115,12 +117,16 @@ struct DnsArgs {
 Examples:
   netsurgeon preflight cni                                    # on a control-plane host
   netsurgeon preflight cni --pod-cidr 10.100.0.0/16           # the new network has a range of its own
+  netsurgeon preflight cni --to cilium --pod-cidr 10.100.0.0/16 --strict
   netsurgeon preflight cni --skip etcd-members,images         # from elsewhere: etcd is not reached
   netsurgeon preflight cni -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
 struct CniArgs {
     /// A range that the new network gives to Pods; repeat it for the other family
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
+    /// The CNI that is to come: whether the ports are free that its agents and tunnels want
+    #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(newcomers()))]
+    to: Option<String>,
     #[command(flatten)]
     asked: AskedArgs,
     #[command(flatten)]

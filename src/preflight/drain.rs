@@ -114,13 +114,13 @@ fn blocks(budget: &Value, pods: &[&Value]) -> Option<String> {
 }
 
 /// The status of a condition of a Node or a Pod.
-fn condition<'v>(object: &'v Value, of: &str) -> Option<&'v str> {
+pub fn condition<'v>(object: &'v Value, of: &str) -> Option<&'v str> {
     let list = object.pointer("/status/conditions").and_then(Value::as_array)?;
     list.iter().find(|one| text(one, "/type") == of).map(|one| text(one, "/status"))
 }
 
 /// Whether a drain would have it go: those of DaemonSets and static Pods stay.
-fn is_drained(pod: &Value) -> bool {
+pub fn is_drained(pod: &Value) -> bool {
     is_alive(pod) && !matches!(controller(pod), Some("DaemonSet" | "Node"))
 }
 

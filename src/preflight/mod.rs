@@ -16,7 +16,9 @@ pub mod junit;
 pub mod mirror;
 pub mod nodes;
 pub mod pinned;
+pub mod placing;
 pub mod quantity;
+pub mod room;
 pub mod selectors;
 pub mod stored;
 pub mod webhooks;
@@ -119,8 +121,15 @@ pub const CNI: &[Named] = &[
     named("csrs", "a node that joins waits until its certificate is approved"),
     named("network", "a network that is not whole cannot be told from one that the change has broken"),
     named("pod-ranges", "during the change both networks are there, and each address must be in one of them"),
+    named("mtu", "packets that are too large for what is beneath are lost, and only large answers hang"),
+    named(
+        "agent-ports",
+        "an agent that does not get its port does not start, and two tunnels on one mix their packets",
+    ),
+    named("host-ports", "a port of a node leads to a Pod only where the CNI maps it"),
     named("network-policies", "a policy that the new network does not know protects nobody"),
     named("budgets", "a drain waits for ever for a Pod that may not go"),
+    named("drain-room", "a Pod that finds no room elsewhere is away until its node is back"),
     named("bare-pods", "a Pod that nobody makes anew is gone with its node"),
     named("local-storage", "what is kept on a node is lost, or out of reach, when it is drained"),
     named("single-pods", "what runs once is away while its Pod moves"),

@@ -5,13 +5,15 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::CniArgs;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
 use crate::cli::controlplane::{API_SERVER, CONTROLLER_MANAGER};
-use crate::cluster::Node;
+use crate::cluster::{Collection, Node, ObjectRef};
 use crate::ip::ServiceCidr;
-use crate::preflight::cni::{OWN_POLICIES, Taken};
+use crate::preflight::cni::settings::{self, Settings};
+use crate::preflight::cni::{OWN_POLICIES, Taken, emptied, host_ports};
 use crate::preflight::selectors::{Labels, labels};
 use crate::preflight::webhooks::{Admitted, Called, Written, called};
 use crate::preflight::{CNI, Check, Judged, cni, drain, subject, text};
@@ -41,11 +43,18 @@ const RIGHTS: &[(&[&str], (&str, &str))] = &[
 struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
+    to: Option<&'a str>,
+    settings: OnceCell<Read<Settings>>,
 }
 
 /// Carries the checks out.
 pub(super) async fn look(args: &CniArgs) -> Vec<Check> {
-    let looking = Looking { read: Reading::begin(&args.etcd, &args.kube).await, pod_cidr: &args.pod_cidr };
+    let looking = Looking {
+        read: Reading::begin(&args.etcd, &args.kube).await,
+        pod_cidr: &args.pod_cidr,
+        to: args.to.as_deref(),
+        settings: OnceCell::new(),
+    };
     carry_out(CNI, &args.asked, async |name| looking.judge(name).await).await
 }
 
@@ -60,11 +69,15 @@ impl Looking<'_> {
             }
             "network" => Ok(cni::present(&list("apps/v1", "DaemonSet").await?)),
             "pod-ranges" => self.ranges().await,
+            "mtu" => Ok(settings::mtu(self.settings().await?)),
+            "agent-ports" => Ok(host_ports::wanted(self.to, self.settings().await?, self.read.pods().await?)),
+            "host-ports" => Ok(host_ports::mapped(self.read.pods().await?)),
             "network-policies" => self.policies().await,
             "budgets" => {
                 let found = list("policy/v1", "PodDisruptionBudget").await?;
                 Ok(drain::budgets(&found, self.read.pods().await?))
             }
+            "drain-room" => Ok(emptied::judge(self.read.nodes().await?, self.read.pods().await?)),
             "bare-pods" => Ok(drain::bare(self.read.pods().await?)),
             "local-storage" => {
                 Ok(drain::local(self.read.pods().await?, &list("v1", "PersistentVolume").await?))
@@ -88,6 +101,7 @@ impl Looking<'_> {
     /// The ranges and addresses of Pods and Services, and those of nodes, against the new one.
     async fn ranges(&self) -> Read<Judged> {
         let mut taken = self.flags().await?;
+        taken.extend(self.settings().await?.pools.iter().cloned());
         for node in self.read.nodes().await? {
             let whose = format!("Pods of node `{}`", text(node, "/metadata/name"));
             taken.extend(parsed(node, "/spec/podCIDRs").map(|range| (whose.clone(), range)));
@@ -113,6 +127,27 @@ impl Looking<'_> {
             addresses.extend(found.map(|address| (format!("Pod {}", subject(pod)), address)));
         }
         Ok(cni::ranges(self.pod_cidr, &taken, &addresses, &own_routes()?))
+    }
+
+    /// What CNIs keep in objects of their own.
+    async fn settings(&self) -> Read<&Settings> {
+        let read = async || {
+            let mut objects = Vec::new();
+            for (namespace, name) in settings::CONFIG_MAPS {
+                let object =
+                    ObjectRef { collection: Collection::new("v1", "ConfigMap", Some(namespace)), name };
+                let found = self.read.cluster()?.get(&object).await.map_err(unread)?;
+                objects.extend(found.map(|object| ("ConfigMap", object)));
+            }
+            for (api_version, kind) in settings::KINDS {
+                let found = self.read.list_if_served(api_version, kind).await?.unwrap_or_default();
+                objects.extend(found.into_iter().map(|object| (kind, object)));
+            }
+            let agents = self.read.list("apps/v1", "DaemonSet").await?;
+            objects.extend(agents.into_iter().map(|object| ("DaemonSet", object)));
+            Ok(settings::read(&objects))
+        };
+        self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// The ranges that are told to API servers and controller managers, as their Pods have them.

@@ -3,110 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::super::quantity::Quantity;
+use super::super::drain::condition;
+use super::super::placing::{takes, unbound};
+use super::super::room::{CLOSE, Room, requested};
 use super::super::{Judged, first_few, is_alive, text};
-use super::placement::takes;
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
-
-/// From this share on, in percent, there is no room for a node that fails or a rollout that takes more for a while.
-const CLOSE: i128 = 80;
-
-/// Amounts by resource, as `cpu`, `pods` and `nvidia.com/gpu`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Room(BTreeMap<String, Quantity>);
-
-impl Room {
-    fn at(value: Option<&Value>) -> Self {
-        let list = value.and_then(Value::as_object).into_iter().flatten();
-        let read = |(name, amount): (&String, &Value)| {
-            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_string);
-            Some((name.clone(), Quantity::parse(&text)?))
-        };
-        Self(list.filter_map(read).collect())
-    }
-
-    fn pods(count: usize) -> Self {
-        let one = Quantity::parse("1").unwrap_or_default();
-        Self(BTreeMap::from([("pods".to_string(), one.times(count))]))
-    }
-
-    fn of(&self, name: &str) -> Quantity {
-        self.0.get(name).copied().unwrap_or_default()
-    }
-
-    fn both(mut self, other: &Self, of: impl Fn(Quantity, Quantity) -> Quantity) -> Self {
-        for (name, amount) in &other.0 {
-            let own = self.0.entry(name.clone()).or_default();
-            *own = of(*own, *amount);
-        }
-        self
-    }
-
-    fn plus(self, other: &Self) -> Self {
-        self.both(other, Quantity::plus)
-    }
-
-    /// With another's amounts of what it has none of.
-    fn or(mut self, other: Self) -> Self {
-        for (name, amount) in other.0 {
-            self.0.entry(name).or_insert(amount);
-        }
-        self
-    }
-
-    /// What there is more of than in another, by name.
-    fn more_than(&self, other: &Self) -> Vec<String> {
-        let more = self.0.iter().filter(|(name, amount)| **amount > other.of(name));
-        more.map(|(name, _)| format!("`{name}`")).collect()
-    }
-
-    /// In words: CPU, memory and Pods, and of what else is asked for.
-    fn told(&self, asked: &Self) -> String {
-        let mut parts = vec![
-            format!("{} cores", self.of("cpu").cores()),
-            self.of("memory").bytes(),
-            format!("{} Pods", self.of("pods").cores()),
-        ];
-        let others = asked.0.iter().filter(|(name, amount)| {
-            **amount > Quantity::default() && !matches!(name.as_str(), "cpu" | "memory" | "pods")
-        });
-        parts.extend(others.map(|(name, _)| {
-            let amount = self.of(name);
-            let is_bytes = name == "ephemeral-storage" || name.starts_with("hugepages-");
-            format!("{} `{name}`", if is_bytes { amount.bytes() } else { amount.cores() })
-        }));
-        parts.join(", ")
-    }
-}
-
-/// What a Pod requests (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3): the sum of its containers, or what it
-/// needs while it is initialised if that is more; what the Pod itself says in place of that; its overhead; and itself as one of the Pods
-/// that a node takes. A limit is the request where none is said (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): an API server has
-/// written that down in Pods, and not in templates.
-fn requested(spec: &Value) -> Room {
-    let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let at = |name: &str, of: &Value| Room::at(of.pointer(&format!("/resources/{name}")));
-    let of = |container: &Value| at("requests", container).or(at("limits", container));
-    let add = |sum: Room, container: &Value| sum.plus(&of(container));
-    let running = list("containers").iter().fold(Room::default(), add);
-    let (mut beside, mut most) = (Room::default(), Room::default());
-    for container in list("initContainers") {
-        let now = add(beside.clone(), container);
-        if text(container, "/restartPolicy") == "Always" {
-            beside = now.clone();
-        }
-        most = most.both(&now, Ord::max);
-    }
-    let sum = running.plus(&beside).both(&most, Ord::max);
-    let said = |name: &str| {
-        let mut room = at(name, spec);
-        room.0.retain(|name, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
-        room
-    };
-    said("requests").or(sum).or(said("limits")).plus(&Room::at(spec.get("overhead"))).plus(&Room::pods(1))
-}
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
@@ -136,12 +39,13 @@ pub fn judge(compared: &Compared<'_>) -> Judged {
     let moved: Vec<&Value> =
         compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.get("spec")).collect();
     let sets: Vec<&Template> = compared.templates.iter().filter(|one| one.kind == "DaemonSet").collect();
-    let (ready, taken) = (compared.nodes.iter().filter(|node| is_ready(node)), taken(compared));
+    let (ready, taken) =
+        (compared.nodes.iter().filter(|node| condition(node, "Ready") == Some("True")), taken(compared));
     let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
     let wishes: Vec<Value> = if moved.is_empty() {
-        sets.iter().map(|one| wish(&one.spec)).collect()
+        sets.iter().map(|one| unbound(&one.spec)).collect()
     } else {
-        let wishes = moved.iter().map(|spec| wish(spec)).map(|wish| (wish.to_string(), wish));
+        let wishes = moved.iter().map(|spec| unbound(spec)).map(|wish| (wish.to_string(), wish));
         wishes.collect::<BTreeMap<_, _>>().into_values().collect()
     };
     let is_open = |place: &&Place<'_>| wishes.iter().any(|wish| takes(place.node, wish));
@@ -168,12 +72,6 @@ pub fn judge(compared: &Compared<'_>) -> Judged {
     told(&wanted, &left, open.len())
 }
 
-/// What decides where a Pod may go, but for the node that it has been given.
-fn wish(spec: &Value) -> Value {
-    let of = |name: &str| spec.get(name).cloned().unwrap_or_default();
-    json!({"nodeSelector": of("nodeSelector"), "affinity": of("affinity"), "tolerations": of("tolerations")})
-}
-
 /// What is requested on each node of the mirror. What a copy has made earlier is left out: it is among what is wanted.
 fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
     let is_copy = |pod: &Value| {
@@ -195,7 +93,7 @@ fn place<'a>(node: &'a Value, sets: &[&Template], taken: &BTreeMap<&str, Room>) 
     let on_it = sets.iter().filter(|one| takes(node, &one.spec));
     Place {
         node,
-        left: Room::at(node.pointer("/status/allocatable")).both(taken, Quantity::without),
+        left: Room::at(node.pointer("/status/allocatable")).without(taken),
         of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&one.spec))),
     }
 }
@@ -221,19 +119,13 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
             "add nodes to the mirror, or mirror fewer namespaces: what has no room stays Pending",
         );
     }
-    let shares = wanted.0.iter().filter_map(|(name, amount)| Some((amount.percent_of(left.of(name))?, name)));
-    match shares.max() {
+    match wanted.closest(left) {
         Some((share, name)) if share > CLOSE => Judged::warn(
             format!("{seen}: {share} % of its `{name}`"),
             "add nodes to the mirror: there must be room for a rollout, and for a node that fails",
         ),
         _ => Judged::pass(seen),
     }
-}
-
-fn is_ready(node: &Value) -> bool {
-    let list = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    list.into_iter().any(|one| text(one, "/type") == "Ready" && text(one, "/status") == "True")
 }
 
 #[cfg(test)]
@@ -246,30 +138,6 @@ mod tests {
 
     fn container(cpu: &str, memory: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
-    }
-
-    fn room(cpu: &str, memory: &str) -> Room {
-        Room::at(Some(&json!({"cpu": cpu, "memory": memory, "pods": 1})))
-    }
-
-    #[test]
-    fn a_pod_requests_what_it_needs_at_most() {
-        let mut sidecar = container("50m", "10Mi");
-        sidecar["restartPolicy"] = json!("Always");
-        let spec = json!({
-            "containers": [container("100m", "64Mi"), container("1", "0")],
-            "initContainers": [container("2", "1Mi"), sidecar, container("100m", "1Gi")],
-            "overhead": {"cpu": "10m", "memory": "1Mi"},
-        });
-        assert_eq!(requested(&spec), room("2.01", "1035Mi"));
-        let mut said = spec;
-        said["resources"] = json!({"requests": {"cpu": "3"}, "limits": {"memory": "8Gi"}});
-        assert_eq!(requested(&said), room("3.01", "1035Mi"), "the Pod itself says its CPU");
-        assert_eq!(requested(&json!({"containers": [{}]})), Room::pods(1));
-        let limited = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
-        assert_eq!(requested(&json!({"containers": [{"resources": limited}]})), room("1", "1Gi"));
-        let whole = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
-        assert_eq!(requested(&json!({"containers": [{}], "resources": whole})), room("2", "1Gi"));
     }
 
     /// A Pod of the shop that somebody has made, on the node `a`.

@@ -63,6 +63,9 @@ async fn a_network_can_be_changed_or_it_says_what_is_in_the_way() {
     with_ill_nodes(&cluster).await;
     with_a_request(&cluster).await;
     with_other_ranges(&cluster);
+    with_settings(&cluster).await;
+    with_ports(&cluster).await;
+    with_little_room(&cluster).await;
     with_policies(&cluster).await;
     with_workloads(&cluster).await;
     with_webhooks(&cluster).await;
@@ -152,6 +155,123 @@ fn with_other_ranges(cluster: &Cluster) {
     taken(&format!("{}/32", cluster.nodes[1].address()), "(node `node-2`)");
     let stays = only(cluster, "pod-ranges", "");
     assert!(stays["verdict"] == "pass" && stays["seen"].as_str().unwrap().contains(&own), "{stays}");
+}
+
+/// What Flannel and Calico keep in objects of their own: pools that no Node says, an MTU, and the port of a tunnel.
+async fn with_settings(cluster: &Cluster) {
+    let api = &cluster.api;
+    let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "vxlan"}});
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-flannel-cfg", "namespace": "kube-system"},
+        "data": {"net-conf.json": conf.to_string()},
+    });
+    api.create(&config_map).await;
+    let seen = |check: &str, words: &str, verdict: &str, reason: &str| {
+        let found = only(cluster, check, words);
+        let says = found["seen"].as_str().unwrap_or_default().contains(reason);
+        assert!(found["verdict"] == verdict && says, "{verdict}, {reason}: {found}");
+    };
+    let whose = "`10.40.0.0/16` overlaps `10.32.0.0/12` (Pods: ConfigMap `kube-flannel-cfg`)";
+    seen("pod-ranges", "--pod-cidr 10.40.0.0/16", "fail", whose);
+    seen("agent-ports", "", "pass", "it is not said which CNI is to come (`--to`");
+    seen("agent-ports", "--to cilium", "fail", "8472/UDP is that of Flannel's tunnel");
+    seen("agent-ports", "--to calico", "pass", "5473/TCP (Typha)");
+    seen("mtu", "", "pass", "nobody has set one");
+    let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}});
+    api.merge(&object_path(&config_map), &json!({"data": {"net-conf.json": conf.to_string()}})).await;
+    seen("mtu", "", "warn", "1400 (`Backend.MTU` of ConfigMap `kube-flannel-cfg`)");
+    seen("agent-ports", "--to cilium", "pass", "4240/TCP and ICMP");
+    seen("agent-ports", "--to calico", "fail", "4789/UDP is that of Flannel's tunnel");
+    define(api, "crd.projectcalico.org", "v1", ("IPPool", "ippools"), "Cluster").await;
+    api.create(&json!({
+        "apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool", "metadata": {"name": "blue"},
+        "spec": {"cidr": "10.48.0.0/16", "vxlanMode": "Never"},
+    }))
+    .await;
+    seen("pod-ranges", "--pod-cidr 10.48.3.0/24", "fail", "(Pods: Calico's IPPool `blue`)");
+    let nobodys = run("", command(cluster, "preflight cni --to weave")).expect(2);
+    assert!(nobodys.err.contains("[possible values: cilium, calico, flannel, antrea]"), "{}", nobodys.err);
+}
+
+/// A Pod that goes at once when it is deleted, since no kubelet says that it has.
+fn pod(name: &str, more: &Value) -> Value {
+    let mut spec: Value = json!({"terminationGracePeriodSeconds": 0});
+    spec["containers"] = json!([serde_json::from_str::<Value>(CONTAINER).expect("JSON")]);
+    for (key, value) in more.as_object().expect("an object") {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+/// A Pod with a port of its node, and one in its node's network.
+async fn with_ports(cluster: &Cluster) {
+    let with = |port: u16, more: &Value| {
+        let mut made = pod("server", more);
+        made["spec"]["containers"][0]["ports"] = json!([{"containerPort": port, "hostPort": port}]);
+        made
+    };
+    comes_out(cluster, "host-ports", "pass", "no Pod has a port").await;
+    let mapped = with(8080, &json!({}));
+    cluster.api.create(&mapped).await;
+    comes_out(cluster, "host-ports", "warn", "`default/server` (8080/TCP)").await;
+    cluster.api.delete(&object_path(&mapped)).await;
+    comes_out(cluster, "host-ports", "pass", "no Pod has a port").await;
+    let on_the_host = with(4244, &json!({"hostNetwork": true}));
+    cluster.api.create(&on_the_host).await;
+    let found = only(cluster, "agent-ports", "--to cilium");
+    assert!(
+        found["verdict"] == "fail"
+            && found["seen"].as_str().unwrap().contains("4244/TCP is that of `default/server`"),
+        "{found}"
+    );
+    assert_eq!(only(cluster, "host-ports", "")["verdict"], "pass", "nothing is mapped");
+    cluster.api.delete(&object_path(&on_the_host)).await;
+}
+
+/// Two nodes of four cores, and Pods that fill them more or less.
+async fn with_little_room(cluster: &Cluster) {
+    let api = &cluster.api;
+    for node in ["node-1", "node-2"] {
+        let room = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
+        let status = json!({"status": {"capacity": room, "allocatable": room}});
+        api.merge(&format!("/api/v1/nodes/{node}/status"), &status).await;
+        // Made with a Node, until a controller finds it ready (`TaintNodesByCondition`).
+        api.merge(&format!("/api/v1/nodes/{node}"), &json!({"spec": {"taints": null}})).await;
+    }
+    let deployment = |name: &str, node: &str, cpu: &str, selector: &Value| {
+        let mut spec = pod(name, &json!({"nodeName": node, "nodeSelector": selector}))["spec"].take();
+        spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        let labels = json!({"app": name});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        })
+    };
+    let goes = async |made: &Value| {
+        api.delete(&object_path(made)).await;
+        wait_until("its Pods are gone", DEADLINE, async || {
+            let left = api
+                .list(&format!("{PODS}?labelSelector=app%3D{}", made["metadata"]["name"].as_str().unwrap()))
+                .await;
+            if left.is_empty() { Ok(()) } else { Err(left.len().to_string()) }
+        })
+        .await;
+    };
+    let (large, other) =
+        (deployment("large", "node-1", "3", &json!({})), deployment("other", "node-2", "2", &json!({})));
+    api.create(&large).await;
+    comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
+    api.create(&other).await;
+    comes_out(cluster, "drain-room", "fail", "`node-1` (1 Pods: `default/large-").await;
+    goes(&other).await;
+    comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
+    goes(&large).await;
+    api.merge("/api/v1/nodes/node-1", &json!({"metadata": {"labels": {"role": "edge"}}})).await;
+    let choosy = deployment("edge", "node-1", "1", &json!({"role": "edge"}));
+    api.create(&choosy).await;
+    comes_out(cluster, "drain-room", "warn", "no other node takes `default/edge-").await;
+    goes(&choosy).await;
+    comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
 }
 
 async fn with_policies(cluster: &Cluster) {

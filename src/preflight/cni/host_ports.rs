@@ -1,0 +1,232 @@
+//! Ports of nodes that Pods have, and those that a CNI's agents want.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::super::{Judged, first_few, is_alive, list, subject, text};
+use super::settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
+
+/// The ports of its node that a Pod has, and the protocol of each. An API server writes down those of a Pod in its node's network as well
+/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3), where containers say them.
+pub fn ports(pod: &Value) -> BTreeSet<(u64, String)> {
+    let containers =
+        ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|path| list(pod, path));
+    let found = containers.flat_map(|container| list(container, "/ports")).filter_map(|one| {
+        let port = one.get("hostPort")?.as_u64().filter(|port| *port > 0)?;
+        let protocol = match text(one, "/protocol") {
+            "" => "TCP",
+            told => told,
+        };
+        Some((port, protocol.to_string()))
+    });
+    found.collect()
+}
+
+fn is_on_the_host(pod: &Value) -> bool {
+    pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true)
+}
+
+/// Pods to which a port of their node is mapped: a CNI does that, if it is told to.
+pub fn mapped(pods: &[Value]) -> Judged {
+    let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
+    let found: Vec<String> = found
+        .filter_map(|pod| {
+            let ports: Vec<String> =
+                ports(pod).iter().map(|(port, protocol)| format!("{port}/{protocol}")).collect();
+            (!ports.is_empty()).then(|| format!("{} ({})", subject(pod), ports.join(", ")))
+        })
+        .collect();
+    if found.is_empty() {
+        return Judged::pass("no Pod has a port of its node mapped to it");
+    }
+    Judged::warn(
+        format!("{} Pods have ports of their node mapped to them: {}", found.len(), first_few(&found)),
+        "see that the new CNI maps them: by the plugin `portmap` in its configuration (Calico's and Flannel's manifests have it), or Cilium's \
+         replacement of kube-proxy",
+    )
+}
+
+/// A CNI that may come, and what its agents want of each node.
+struct Newcomer {
+    name: &'static str,
+    whose: &'static str,
+    /// Names of containers in its own Pods.
+    containers: &'static [&'static str],
+    /// The UDP port of its tunnel, as it is unless it is told another.
+    tunnel: u16,
+    /// TCP ports that its Pods in the nodes' network listen on, and UDP ones.
+    own: (&'static [u16], &'static [u16]),
+    /// What must be let through from node to node.
+    between: &'static str,
+    /// Where another port for the tunnel is said.
+    said_in: &'static str,
+}
+
+/// Sources: Cilium, `Documentation/operations/system_requirements.rst`; Calico, the network requirements in its documentation, and the
+/// ports for health in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`); Flannel,
+/// `Documentation/backends.md`; Antrea, `docs/network-requirements.md`.
+const NEWCOMERS: [Newcomer; 4] = [
+    Newcomer {
+        name: "cilium",
+        whose: "Cilium",
+        containers: &["cilium-agent", "cilium-operator", "cilium-envoy"],
+        tunnel: VXLAN_OF_LINUX,
+        own: (&[4240, 4244, 4250, 9878, 9879, 9890, 9891, 9901, 9962, 9963, 9964], &[]),
+        between: "4240/TCP and ICMP (its health checks) and the port of its tunnel, 8472/UDP if it is not told another",
+        said_in: "`tunnelPort` of its Helm chart, as 8473",
+    },
+    Newcomer {
+        name: "calico",
+        whose: "Calico",
+        containers: &["calico-node", "calico-typha"],
+        tunnel: VXLAN,
+        own: (&[179, 5473, 9098, 9099], &[]),
+        between: "5473/TCP (Typha), and what its pools say: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
+        said_in: "`vxlanPort` of its FelixConfiguration",
+    },
+    Newcomer {
+        name: "flannel",
+        whose: "Flannel",
+        containers: &["kube-flannel"],
+        tunnel: VXLAN_OF_LINUX,
+        own: (&[], &[]),
+        between: "8472/UDP (VXLAN)",
+        said_in: "`Backend.Port` of its `net-conf.json`",
+    },
+    Newcomer {
+        name: "antrea",
+        whose: "Antrea",
+        containers: &["antrea-agent", "antrea-controller"],
+        tunnel: GENEVE,
+        own: (&[10349, 10350, 10351], &[10351]),
+        between: "10349-10351/TCP, 10351/UDP, and 6081/UDP (Geneve)",
+        said_in: "`tunnelPort` of `antrea-agent.conf`",
+    },
+];
+
+/// Names of the CNIs whose ports are known.
+pub fn newcomers() -> impl Iterator<Item = &'static str> {
+    NEWCOMERS.iter().map(|one| one.name)
+}
+
+/// Judges whether somebody has a port on the nodes that a CNI wants that is to come (one of [`newcomers`]).
+pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Value]) -> Judged {
+    let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
+        let known: Vec<&str> = newcomers().collect();
+        return Judged::pass(format!(
+            "it is not said which CNI is to come (`--to`, one of {})",
+            known.join(", ")
+        ));
+    };
+    let tunnels =
+        settings.tunnels.iter().filter(|(whose, port)| *whose != newcomer.whose && *port == newcomer.tunnel);
+    let mut met: Vec<String> =
+        tunnels.map(|(whose, port)| format!("{port}/UDP is that of {whose}'s tunnel")).collect();
+    let is_shared = !met.is_empty();
+    let own = newcomer.ports();
+    let others = pods.iter().filter(|pod| is_alive(pod) && !newcomer.has(pod));
+    let of_pods: BTreeSet<String> = others
+        .flat_map(|pod| {
+            let both: Vec<_> = ports(pod).intersection(&own).cloned().collect();
+            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is that of {}", subject(pod)))
+        })
+        .collect();
+    met.extend(of_pods);
+    if met.is_empty() {
+        return Judged::pass(format!(
+            "nobody is known to have one of {}'s; from node to node must be let through (firewalls and security groups are not seen from \
+             here): {}",
+            newcomer.whose, newcomer.between
+        ));
+    }
+    let other = format!("give {}'s tunnel another port ({})", newcomer.whose, newcomer.said_in);
+    let move_away = "move what has the port to another, or tell the new CNI another";
+    Judged::fail(
+        format!("{} wants ports that others have: {}", newcomer.whose, first_few(&met)),
+        if is_shared {
+            format!("{other}: on one port each network takes the other's packets; {move_away}")
+        } else {
+            move_away.to_string()
+        },
+    )
+}
+
+impl Newcomer {
+    /// Whether a Pod is one of its own.
+    fn has(&self, pod: &Value) -> bool {
+        list(pod, "/spec/containers").iter().any(|one| self.containers.contains(&text(one, "/name")))
+    }
+
+    fn ports(&self) -> BTreeSet<(u64, String)> {
+        let of = |ports: &[u16], protocol: &str| -> Vec<(u64, String)> {
+            ports.iter().map(|port| (u64::from(*port), protocol.to_string())).collect()
+        };
+        let (tcp, udp) = (of(self.own.0, "TCP"), of(self.own.1, "UDP"));
+        tcp.into_iter().chain(udp).chain(of(&[self.tunnel], "UDP")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Value {
+        let ports = json!([{"containerPort": port, "hostPort": port, "protocol": protocol}]);
+        json!({
+            "metadata": {"namespace": "shop", "name": container},
+            "spec": {"hostNetwork": on_the_host, "containers": [{"name": container, "ports": ports}]},
+            "status": {"phase": "Running"},
+        })
+    }
+
+    #[test]
+    fn a_port_that_is_mapped_is_told() {
+        assert_eq!(mapped(&[pod("agent", true, 80, "TCP")]).verdict, Verdict::Pass, "the node's own network");
+        let judged = mapped(&[pod("web", false, 80, "TCP"), pod("dns", false, 53, "UDP")]);
+        assert_eq!(judged.verdict, Verdict::Warn);
+        assert_eq!(
+            judged.seen,
+            "2 Pods have ports of their node mapped to them: `shop/web` (80/TCP), `shop/dns` (53/UDP)"
+        );
+        let mut ended = pod("job", false, 80, "TCP");
+        ended["status"]["phase"] = json!("Succeeded");
+        assert_eq!(mapped(&[ended]).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn a_port_has_one_owner() {
+        let nobody = Settings::default();
+        assert_eq!(wanted(None, &nobody, &[]).verdict, Verdict::Pass);
+        for name in newcomers() {
+            let judged = wanted(Some(name), &nobody, &[pod("web", true, 443, "TCP")]);
+            assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.seen);
+        }
+        let taken = wanted(Some("cilium"), &nobody, &[pod("web", true, 4244, "TCP")]);
+        assert_eq!(taken.verdict, Verdict::Fail);
+        assert_eq!(taken.seen, "Cilium wants ports that others have: 4244/TCP is that of `shop/web`");
+        assert_eq!(wanted(Some("cilium"), &nobody, &[pod("web", true, 4244, "UDP")]).verdict, Verdict::Pass);
+        assert_eq!(
+            wanted(Some("cilium"), &nobody, &[pod("cilium-agent", true, 4244, "TCP")]).verdict,
+            Verdict::Pass
+        );
+    }
+
+    #[test]
+    fn tunnels_have_a_port_each() {
+        let of = |whose, port| Settings { tunnels: vec![(whose, port)], ..Settings::default() };
+        let shared = wanted(Some("cilium"), &of("Flannel", 8472), &[]);
+        assert_eq!(shared.seen, "Cilium wants ports that others have: 8472/UDP is that of Flannel's tunnel");
+        assert!(shared.todo.contains("`tunnelPort` of its Helm chart, as 8473"), "{}", shared.todo);
+        assert_eq!(wanted(Some("calico"), &of("Flannel", 8472), &[]).verdict, Verdict::Pass);
+        assert_eq!(wanted(Some("calico"), &of("Antrea", 4789), &[]).verdict, Verdict::Fail);
+        assert_eq!(
+            wanted(Some("cilium"), &of("Cilium", 8472), &[]).verdict,
+            Verdict::Pass,
+            "it is there already"
+        );
+    }
+}
