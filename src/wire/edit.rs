@@ -46,6 +46,13 @@ pub enum FieldChange {
         /// Bits to clear.
         clear: Vec<u64>,
     },
+    /// Bits of a bitmap that shall be clear, whether they are set or not.
+    Free {
+        /// Number of items in the bitmap's range.
+        capacity: u64,
+        /// The bits.
+        bits: Vec<u64>,
+    },
     /// A text that is YAML: of the value at a path of keys (or of an item of the list there), the part between commas that
     /// is `before` shall be `after`, every other character as it is. Where `after` is there already and `before` is not,
     /// there is nothing to do.
@@ -104,7 +111,7 @@ impl FieldEdit {
             FieldChange::Part { path, before, after } => {
                 FieldChange::Part { path: path.clone(), before: after.clone(), after: before.clone() }
             }
-            FieldChange::Set(_) => return None,
+            FieldChange::Set(_) | FieldChange::Free { .. } => return None,
         };
         Some(Self { field: self.field.clone(), change })
     }
@@ -188,6 +195,13 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
                 for bit in bits {
                     change_bit(&mut bitmap, &edit.field, *bit, allocated)?;
                 }
+            }
+            Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
+        }
+        FieldChange::Free { capacity, bits } => {
+            let mut bitmap = read_bitmap(value, &edit.field, *capacity)?;
+            for bit in bits.iter().filter(|bit| bitmap.is_set(**bit)).copied().collect::<Vec<u64>>() {
+                change_bit(&mut bitmap, &edit.field, bit, false)?;
             }
             Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
         }

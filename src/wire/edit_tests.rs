@@ -129,6 +129,10 @@ fn bits_are_set_once_and_cleared_once() {
     assert!(apply(&once, &[bits(vec![400], vec![])]).is_err());
     let back = apply(&once, &[bits(vec![], vec![9])]).unwrap();
     assert_eq!(read(&back, &Field::data()).unwrap(), Value::Bytes(vec![1]));
+    assert!(apply(&back, &[bits(vec![], vec![9])]).is_err());
+    let free = FieldEdit { field: Field::data(), change: FieldChange::Free { capacity: 254, bits: vec![9] } };
+    assert_eq!(apply(&once, std::slice::from_ref(&free)).unwrap(), back);
+    assert_eq!(apply(&back, &[free]).unwrap(), back, "it is free already");
 }
 
 proptest! {

@@ -3,16 +3,17 @@
 
 use std::borrow::Cow;
 
+use netsurgeon::ip::{Item, Items};
 use netsurgeon::operation::{OperationError, State};
 use netsurgeon::renumber::{Hold, Move};
 use netsurgeon::store::Key;
-use netsurgeon::survey::Layout;
+use netsurgeon::survey::{Era, Layout};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, Settings, keys};
-use crate::saboteur::Saboteur;
+use crate::saboteur::{Fault, Saboteur};
 
 fn field(path: &[(u32, &'static str)], entry: Option<&str>) -> Field {
     let mut path: Vec<Segment> =
@@ -212,4 +213,53 @@ async fn a_service_made_anew_is_not_the_one_that_was_planned() {
         let report = bench.unwind(&store).await.expect("a rollback");
         assert_eq!(report.stuck, [], "{}", bench.name);
     }
+}
+
+/// An API server that is left alone while it makes a Service may take it for not made, and give its address back although the
+/// Service is there: the temporary address of a shadow is free before it is freed.
+#[tokio::test]
+async fn an_address_that_an_api_server_gave_back_too_early_hinders_nothing() {
+    let mut tried = Vec::new();
+    for bench in Bench::all_ways().await {
+        let work = &bench.plan.work;
+        // Under dual write the bitmap has the new range when sweeps are made.
+        let is_meant = |m: &&Move| m.shadow.is_some() && (work.era != Era::DualWrite || m.sweep > 0);
+        let Some(candidate) = work.moves.iter().find(is_meant) else { continue };
+        let shadow = candidate.shadow.as_ref().expect("it has one");
+        let temporary = shadow.temporary[0];
+        let store = between(&bench, &format!("{}/{}", candidate.namespace, shadow.hold_name)).await;
+        if work.era != Era::Objects {
+            let items = Items::Addresses(work.to);
+            let bit = items.bit(Item::Address(temporary)).expect("it is of the range");
+            let key = Layout::default().range(&work.bitmap.as_ref().expect("a bitmap").name);
+            let clear = FieldChange::Bits { capacity: items.capacity(), set: Vec::new(), clear: vec![bit] };
+            change(&store, &key, &[FieldEdit { field: Field::data(), change: clear }]).await;
+        }
+        if work.era != Era::Bitmap {
+            store.delete(&Layout::default().ip_address(temporary)).await;
+        }
+        bench.run(&store, bench.no_return()).await.expect("a run");
+        bench.unwind(&store).await.expect("a rollback");
+        bench.assert_as_at_the_start(&store, "given back too early").await;
+        tried.push(work.era);
+    }
+    assert!([Era::Bitmap, Era::DualWrite, Era::Objects].iter().all(|era| tried.contains(era)), "{tried:?}");
+}
+
+/// A store in which a run was cut off when a shadow was made, and before its temporary address was freed.
+async fn between(bench: &Bench, shadow: &str) -> Saboteur {
+    let freed = if bench.plan.work.era == Era::Bitmap { "give-address" } else { "free-temporary" };
+    for commit in 1.. {
+        let store = bench.fresh().await;
+        store.arm(Fault::Stop(commit));
+        bench.run(&store, bench.no_return()).await.expect_err("it comes to the shadow before its end");
+        let states = bench.states(&store).await;
+        let state = |kind: &str| states.get(&format!("{kind}/{shadow}")).copied().flatten();
+        assert_eq!(state(freed), None, "{}: a commit between the two is missed", bench.name);
+        if state("make-shadow") == Some(State::Done) {
+            store.arm(Fault::None);
+            return store;
+        }
+    }
+    unreachable!("some commit is the last one")
 }

@@ -185,8 +185,19 @@ impl Compiler<'_> {
     }
 
     pub(in crate::renumber) fn bits(&self, set: Vec<u64>, clear: Vec<u64>) -> Vec<KeyEdit> {
-        let bits = FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear };
-        let edits = vec![FieldEdit { field: Field::data(), change: bits }];
+        self.on_bitmap(FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear })
+    }
+
+    /// Frees the bit of a temporary address, which may be free: an API server that is left alone while it makes a Service takes
+    /// that for failed, and gives the address back (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.32.2), when
+    /// etcd may have the Service by then.
+    pub(super) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
+        let (capacity, bits) = (self.bitmap_capacity(), vec![self.bit(temporary)]);
+        self.on_bitmap(FieldChange::Free { capacity, bits })
+    }
+
+    fn on_bitmap(&self, change: FieldChange) -> Vec<KeyEdit> {
+        let edits = vec![FieldEdit { field: Field::data(), change }];
         let require = vec![Condition::Holds(Field::range(), text(&self.work.to.to_string()))];
         vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }

@@ -89,7 +89,7 @@ impl Compiler<'_> {
         };
         let (mut forward, mut backward) = (vec![edit(edits)], vec![edit(back)]);
         if self.work.era == Era::Bitmap {
-            forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
+            forward.extend(self.free_bit(temporary));
             backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
         }
         shadow_step(candidate, "give-address", name, both(forward, backward))
@@ -109,7 +109,7 @@ impl Compiler<'_> {
             let value = self.new_ip_address(temporary, candidate, name, ALLOCATOR);
             let mut backward = vec![create(key, value, AHEAD_SECONDS)];
             if has_bit {
-                forward.extend(self.bits(Vec::new(), vec![self.bit(temporary)]));
+                forward.extend(self.free_bit(temporary));
                 backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
             }
             shadow_step(candidate, "free-temporary", name, both(forward, backward))
