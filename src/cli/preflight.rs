@@ -6,6 +6,7 @@ mod hardening;
 mod mirror;
 mod reading;
 mod renumber;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use crate::ip::ServiceCidr;
 use crate::preflight::cni::settings::{self, Settings};
 use crate::preflight::cni::{OWN_POLICIES, Taken, emptied, host_ports};
 use crate::preflight::selectors::{Labels, labels};
-use crate::preflight::webhooks::{Admitted, Called, Written, called};
+use crate::preflight::webhooks::{Admitted, Called, Written};
 use crate::preflight::{CNI, Check, Judged, cni, drain, subject, text};
 
 /// Where CNIs run, by their own manifests and kubeadm's add-ons.
@@ -44,6 +44,7 @@ struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
     to: Option<&'a str>,
+    daemon_sets: OnceCell<Read<Vec<Value>>>,
     settings: OnceCell<Read<Settings>>,
 }
 
@@ -53,6 +54,7 @@ pub(super) async fn look(args: &CniArgs) -> Vec<Check> {
         read: Reading::begin(&args.etcd, &args.kube).await,
         pod_cidr: &args.pod_cidr,
         to: args.to.as_deref(),
+        daemon_sets: OnceCell::new(),
         settings: OnceCell::new(),
     };
     carry_out(CNI, &args.asked, async |name| looking.judge(name).await).await
@@ -67,7 +69,7 @@ impl Looking<'_> {
                 let found = list("certificates.k8s.io/v1", "CertificateSigningRequest").await?;
                 Ok(drain::requests(&found))
             }
-            "network" => Ok(cni::present(&list("apps/v1", "DaemonSet").await?)),
+            "network" => Ok(cni::present(self.daemon_sets().await?)),
             "pod-ranges" => self.ranges().await,
             "mtu" => Ok(settings::mtu(self.settings().await?)),
             "agent-ports" => Ok(host_ports::wanted(self.to, self.settings().await?, self.read.pods().await?)),
@@ -129,6 +131,11 @@ impl Looking<'_> {
         Ok(cni::ranges(self.pod_cidr, &taken, &addresses, &own_routes()?))
     }
 
+    async fn daemon_sets(&self) -> Read<&Vec<Value>> {
+        let read = async || self.read.list("apps/v1", "DaemonSet").await;
+        self.daemon_sets.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
     /// What CNIs keep in objects of their own.
     async fn settings(&self) -> Read<&Settings> {
         let read = async || {
@@ -143,8 +150,7 @@ impl Looking<'_> {
                 let found = self.read.list_if_served(api_version, kind).await?.unwrap_or_default();
                 objects.extend(found.into_iter().map(|object| (kind, object)));
             }
-            let agents = self.read.list("apps/v1", "DaemonSet").await?;
-            objects.extend(agents.into_iter().map(|object| ("DaemonSet", object)));
+            objects.extend(self.daemon_sets().await?.iter().map(|object| ("DaemonSet", object.clone())));
             Ok(settings::read(&objects))
         };
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
@@ -189,36 +195,9 @@ impl Looking<'_> {
         // The one to come has no Pods yet, and perhaps no namespace.
         let own: Vec<Written> =
             HOMES.iter().filter_map(|home| admitted(&json!({"metadata": {"namespace": home}}))).collect();
-        let (mut of_own, mut of_all) = (Vec::new(), Vec::new());
-        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-            let found = self.read.list("admissionregistration.k8s.io/v1", kind).await?;
-            of_own.extend(called(kind, &found, &own));
-            of_all.extend(called(kind, &found, &all));
-        }
+        let (of_own, of_all) = (self.read.called(&own).await?, self.read.called(&all).await?);
         let both: Vec<Called> = of_own.iter().chain(&of_all).cloned().collect();
-        let on_the_host = self.on_the_host(&both).await?;
-        Ok(cni::webhooks(&of_own, &of_all, &on_the_host))
-    }
-
-    /// The Services of webhooks all of whose endpoints are addresses of nodes.
-    async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<(String, String)>> {
-        let cluster = self.read.cluster()?;
-        let nodes = self.read.nodes().await?.iter().map(Node::of);
-        let of_nodes: BTreeSet<String> =
-            nodes.flat_map(|node| node.internal_ips).map(|address| address.to_string()).collect();
-        let mut found = BTreeSet::new();
-        let needed = webhooks.iter().filter(|webhook| webhook.is_needed());
-        let services: BTreeSet<(String, String)> = needed.filter_map(|one| one.service.clone()).collect();
-        for (namespace, name) in services {
-            let slices = cluster.slices(&namespace, &name).await.map_err(unread)?;
-            let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array()).flatten();
-            let addresses = endpoints.filter_map(|one| one.get("addresses")?.as_array()).flatten();
-            let mut addresses = addresses.filter_map(Value::as_str).peekable();
-            if addresses.peek().is_some() && addresses.all(|address| of_nodes.contains(address)) {
-                found.insert((namespace, name));
-            }
-        }
-        Ok(found)
+        Ok(cni::webhooks(&of_own, &of_all, &self.read.on_the_host(&both).await?))
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use super::MirrorArgs;
 use super::reading::{AT_ONCE, Read, Reading, carry_out, unread};
 use crate::cli::failure::Failure;
-use crate::cluster::{Cluster, ClusterError, Collection, ObjectRef, ServedKind, ServedKinds};
+use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds};
 use crate::preflight::mirror::capacity::{self, Compared};
 use crate::preflight::mirror::classes::{self, Classes, Users};
 use crate::preflight::mirror::issuers::{self, Asking, Issuers};
@@ -21,7 +21,7 @@ use crate::preflight::mirror::{
     self, COPIED, Copied, Identity, OWN_NAMESPACES, fixed, is_made_anew, placement,
 };
 use crate::preflight::selectors::labels;
-use crate::preflight::webhooks::{Admitted, Written, called, ready};
+use crate::preflight::webhooks::{Admitted, Written};
 use crate::preflight::{Check, Judged, MIRROR, subject, text};
 
 const CERT_MANAGER: &str = "cert-manager.io/v1";
@@ -359,21 +359,8 @@ impl Looking {
         let pods = self.templates().await?.iter().filter_map(pod);
         let written: Vec<Written> =
             copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
-        let mut webhooks = Vec::new();
-        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-            let found = self.mirror.list("admissionregistration.k8s.io/v1", kind).await?;
-            webhooks.extend(called(kind, &found, &written));
-        }
-        let (cluster, mut backends) = (self.mirror.cluster()?, BTreeMap::new());
-        let services = webhooks.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone());
-        for (namespace, name) in services.collect::<BTreeSet<_>>() {
-            let object = ObjectRef::new("v1", "Service", Some(&namespace), &name);
-            let count = match cluster.get(&object).await.map_err(unread)? {
-                None => None,
-                Some(_) => Some(ready(&cluster.slices(&namespace, &name).await.map_err(unread)?)),
-            };
-            backends.insert((namespace, name), count);
-        }
+        let webhooks = self.mirror.called(&written).await?;
+        let backends = self.mirror.backends(&webhooks).await?;
         Ok(mirror::webhooks(&webhooks, &backends))
     }
 

@@ -10,7 +10,7 @@ use crate::cli::preflight::reading::{Read, unread};
 use crate::cluster::{ClusterError, MANAGED_BY, ObjectRef, sentinel};
 use crate::operation::Plan;
 use crate::preflight::selectors::labels;
-use crate::preflight::webhooks::{self, Admitted, Written, called, ready};
+use crate::preflight::webhooks::{self, Admitted, Written};
 use crate::preflight::{Judged, around, pinned};
 use crate::renumber::hold::Hold;
 use crate::renumber::plan::flag as recorded_flag;
@@ -62,26 +62,8 @@ impl Looking {
 
     /// Webhooks, and how many endpoints of their Services are ready.
     pub(super) async fn webhooks(&self) -> Read<Judged> {
-        let (cluster, written) = (self.read.cluster()?, self.written().await?);
-        let mut found = Vec::new();
-        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-            found.extend(called(
-                kind,
-                &self.read.list("admissionregistration.k8s.io/v1", kind).await?,
-                &written,
-            ));
-        }
-        let mut backends = BTreeMap::new();
-        for (namespace, name) in
-            found.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone())
-        {
-            let object = ObjectRef::new("v1", "Service", Some(&namespace), &name);
-            let ready = match cluster.get(&object).await.map_err(unread)? {
-                None => None,
-                Some(_) => Some(ready(&cluster.slices(&namespace, &name).await.map_err(unread)?)),
-            };
-            backends.insert((namespace, name), ready);
-        }
+        let found = self.read.called(&self.written().await?).await?;
+        let backends = self.read.backends(&found).await?;
         let old = self.left(self.survey().await?);
         Ok(webhooks::judge(&found, &backends, &old))
     }
