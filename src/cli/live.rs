@@ -33,7 +33,7 @@ use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, Reach};
 use crate::operation::{
-    self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, Report, Stop,
+    self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, REMOVING, Report, Stop,
     StopSwitch, Summary, SystemAmbient,
 };
 use crate::renumber::live::LINGER;
@@ -160,6 +160,8 @@ pub struct Ongoing {
     pub journal: Journal,
     /// How it stands.
     pub summary: Summary,
+    /// Whether its journal goes once it is done.
+    pub journal_goes: bool,
 }
 
 impl Session {
@@ -311,6 +313,8 @@ impl Session {
             (Way::Forward(None), Ok(Arrival::There(_))) => "done",
         };
         ongoing.summary.status = status.to_string();
+        // In one write with its end: whoever is interrupted in between leaves what the next `retire` takes away.
+        let status = if status == "done" && ongoing.journal_goes { REMOVING } else { status };
         let now = SystemAmbient.now();
         Ok(ongoing.journal.set_status(self.store.as_ref(), status, now, &[lock.guard()]).await?)
     }
@@ -327,9 +331,18 @@ impl Ongoing {
 pub async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_open = |listed: &operation::Listed| {
-        listed.summary.kind == KIND && !matches!(listed.summary.status.as_str(), "done" | "rolled-back")
+        let status = listed.summary.status.as_str();
+        listed.summary.kind == KIND && !matches!(status, "done" | "rolled-back" | REMOVING)
     };
     Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
+}
+
+/// Returns the renumberings of a cluster that are done, and whose journals somebody was interrupted in removing.
+pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
+    let listed = Journal::list(store, Some(cluster)).await?;
+    let is_left =
+        |listed: &operation::Listed| listed.summary.kind == KIND && listed.summary.status == REMOVING;
+    Ok(listed.into_iter().filter(is_left).map(|listed| listed.operation).collect())
 }
 
 /// Opens a renumbering by its id, or the one of the cluster that has not come to an end; `at` is the revision at
@@ -363,7 +376,7 @@ pub async fn open_operation(
     for amendment in journal.amendments(store).await? {
         plan.work.add_sweep(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
-    Ok(Ongoing { operation, plan, journal, summary })
+    Ok(Ongoing { operation, plan, journal, summary, journal_goes: false })
 }
 
 /// Gives the lock back, however it went with what it was taken for.

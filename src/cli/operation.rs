@@ -11,7 +11,7 @@ use super::renumber::{ApiLessArgs, EvidenceArgs, RetireArgs, RollbackArgs, retir
 use super::report::{self, ReportArgs};
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
-use crate::operation::{Journal, Lock, Report, State, StepId, Work};
+use crate::operation::{Journal, Lock, REMOVING, Report, State, StepId, Work};
 use crate::survey::Survey;
 
 /// List, show, report, resume and undo operations
@@ -292,7 +292,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
             .hint("`netsurgeon operation list` lists those that there are"));
     };
     let status = &listed.summary.status;
-    if !matches!(status.as_str(), "done" | "rolled-back" | "removing") {
+    if !matches!(status.as_str(), "done" | "rolled-back" | REMOVING) {
         return Err(Failure::refused(format!(
             "operation `{id}` is {status}: its journal is the way on, and back"
         ))

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::keep::commit;
-pub use self::keep::{Listed, Progress};
+pub use self::keep::{Listed, Progress, REMOVING};
 pub use self::returning::Returning;
 use self::summary::RUNNING;
 pub use self::summary::Summary;

@@ -34,7 +34,7 @@ mod swap;
 
 pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Progress, Record, Returning, State, Summary};
+pub use journal::{Journal, Listed, Progress, REMOVING, Record, Returning, State, Summary};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};

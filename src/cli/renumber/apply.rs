@@ -134,7 +134,7 @@ async fn begin(
     let journal = Journal::begin_plan(session.store.as_ref(), &plan, lock.claim(), &[lock.guard()]).await?;
     let operation = lock.claim().operation.clone();
     context.output.progress(&format!("operation {operation}"));
-    let mut ongoing = Ongoing { operation, plan, journal, summary: Summary::default() };
+    let mut ongoing = Ongoing { operation, plan, journal, summary: Summary::default(), journal_goes: false };
     // Taken above, or declined in so many words.
     let live = args.live.confirming("snapshot");
     let report = session.move_all(context, &live, &mut ongoing, lock).await?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::evidence::EvidenceArgs;
 use super::flows::{users_of, words};
 use crate::cli::failure::{Failure, Kind};
-use crate::cli::live::{LiveArgs, Ongoing, Session, Way, release};
+use crate::cli::live::{LiveArgs, Ongoing, Session, Way, half_removed, release};
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
@@ -95,7 +95,11 @@ fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Fa
 /// Runs `retire`.
 pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Failure> {
     let session = Session::open(&args.live).await?;
+    if let Some(outcome) = go_on_removing(context, args, &session).await? {
+        return Ok(outcome);
+    }
     let mut ongoing = session.find(args.operation.as_deref()).await?;
+    ongoing.journal_goes = !args.keep_journal;
     let lock = session.lock(&args.live, &ongoing.operation, "retire the old addresses").await?;
     let ended = end(context, args, &session, &mut ongoing, &lock).await;
     let report = release(lock, ended).await?;
@@ -107,6 +111,37 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     ));
     context.output.note(&afterlife(&ongoing.plan.work));
     Ok(Outcome::Done)
+}
+
+/// Takes away what is left of journals whose removal was interrupted: everything else was done by then. `None` if there is another
+/// renumbering to retire.
+async fn go_on_removing(
+    context: &Context,
+    args: &RetireArgs,
+    session: &Session,
+) -> Result<Option<Outcome>, Failure> {
+    let (store, mut last) = (session.store.as_ref(), None);
+    for operation in half_removed(store, &session.id).await? {
+        if args.operation.as_ref().is_some_and(|wanted| *wanted != operation) {
+            continue;
+        }
+        let lock = session.lock(&args.live, &operation, "remove its journal").await?;
+        let removed = Journal::remove_all(store, &session.id, &operation, &[lock.guard()]).await;
+        release(lock, removed.map_err(Failure::from)).await?;
+        context
+            .output
+            .progress(&format!("`{operation}` was retired before; what was left of its journal is removed"));
+        last = Some(operation);
+    }
+    let Some(operation) = last else { return Ok(None) };
+    if args.operation.is_none() && !session.unfinished().await?.is_empty() {
+        return Ok(None);
+    }
+    if context.output.is_structured() {
+        let ended = Ended { version: 1, operation: &operation, status: "done", steps: 0, stuck: Vec::new() };
+        context.output.data(&ended, |_| Ok(String::new()))?;
+    }
+    Ok(Some(Outcome::Done))
 }
 
 /// Words what no rule ends: kube-proxy does not delete what the kernel tracks of an address that no Service has any more

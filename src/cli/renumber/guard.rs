@@ -23,7 +23,7 @@ use crate::cli::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome};
 use crate::cluster::Cluster;
-use crate::operation::{Journal, Lock, Mend, Mended, SystemAmbient, mend};
+use crate::operation::{Journal, Lock, Mend, Mended, REMOVING, SystemAmbient, mend};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::store::WriteStore;
@@ -376,5 +376,5 @@ impl Guarding<'_> {
 }
 
 fn is_over(ongoing: &Ongoing) -> bool {
-    matches!(ongoing.summary.status.as_str(), "done" | "rolled-back" | "removing")
+    matches!(ongoing.summary.status.as_str(), "done" | "rolled-back" | REMOVING)
 }

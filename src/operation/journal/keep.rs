@@ -30,6 +30,9 @@ pub struct Listed {
     pub summary: Summary,
 }
 
+/// The status of an operation that has ended, and whose journal goes.
+pub const REMOVING: &str = "removing";
+
 /// How many steps of an operation are in which state. Steps that were never begun have no record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress(BTreeMap<State, usize>);
@@ -133,7 +136,7 @@ impl Journal {
         let journal = Self::at(cluster, operation);
         let summary = journal.summary_key();
         if let Some((found, _)) = Self::read_at::<Summary>(store, &summary).await? {
-            journal.set_status(store, "removing", found.ended.unwrap_or(found.started), guards).await?;
+            journal.set_status(store, REMOVING, found.ended.unwrap_or(found.started), guards).await?;
         }
         let mut removed: usize = 0;
         for _ in 0..MOST_ROUNDS {
