@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::{KubeProxy, ProxyMode};
-use super::serving::{ENDING, NEW_RANGE, command};
+use super::serving::{ENDING, NEW_RANGE, command, run};
 
 const OLD_RANGE: &str = "10.96.0.0/16";
 /// How long the first process may live that is killed at a random instant, at most; each that goes on with the same
@@ -210,8 +210,9 @@ impl Killer {
                     }
                     // A lock outlives whoever is killed before its operation exists, and a ServiceCIDR of an
                     // operation that was rolled back goes when the controllers have looked.
-                    let passes =
-                        ["is locked by", "is being deleted"].iter().any(|words| said.contains(words));
+                    // On a busy machine a lease of two seconds may end without our doing, which is as good as a kill.
+                    let passes = ["is locked by", "is being deleted", "the lock was lost"];
+                    let passes = passes.iter().any(|words| said.contains(words));
                     assert!(passes && begun.elapsed() < DEADLINE, "{words}: exit status {code}: {said}");
                 }
             }
@@ -329,6 +330,35 @@ async fn killed(era: Era, when: When, enough: usize) {
         if keys.is_empty() { Ok(()) } else { Err(format!("{keys:?}")) }
     })
     .await;
+}
+
+/// Whoever was interrupted while a journal was removed is not left with half of it: the next `retire` goes on with that.
+#[tokio::test]
+async fn what_is_left_of_a_journal_goes_with_the_next_retire() {
+    let mut lab = Lab::start(Era::Objects).await;
+    let mut nobody = Killer { when: When::Never, kills: 0 };
+    nobody.forward(&mut lab).await;
+    lab.flag(NEW_RANGE).await;
+    nobody.through(&lab, 0, go_on).await;
+    nobody.through(&lab, 0, |operation| format!("{} --keep-journal", retire(operation))).await;
+    let retired = lab.standing().await;
+    let operation = lab.operation().await.expect("its journal was kept");
+    let again = run("", command(&lab.cluster, &retire(None))).expect(1);
+    assert!(again.err.contains("no renumbering of this cluster is under way"), "{}", again.err);
+
+    let etcd = &lab.cluster.etcd;
+    let keys = etcd.keys("/netsurgeon/").await;
+    let summary = keys.iter().find(|key| key.ends_with("/operation")).expect("a summary");
+    let mut says: Value = serde_json::from_slice(&etcd.get(summary).await.expect("a value")).expect("JSON");
+    says["status"] = json!("removing");
+    etcd.put(summary, says.to_string().as_bytes()).await;
+    for key in keys.iter().filter(|key| *key != summary).take(20) {
+        etcd.delete(key).await;
+    }
+    let gone = run("", command(&lab.cluster, &format!("{} -o json", retire(None)))).expect(0);
+    assert_eq!((&gone.json()["operation"], &gone.json()["status"]), (&json!(operation), &json!("done")));
+    assert_eq!(lab.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
+    assert_eq!(lab.standing().await, retired);
 }
 
 /// Shadow Services are named after the uid of the Service that they stand in for: 16 characters.

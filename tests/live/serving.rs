@@ -4,6 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,6 +50,7 @@ pub struct Watched {
     child: Child,
     pub out: Lines,
     pub err: Lines,
+    listeners: Vec<JoinHandle<()>>,
 }
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
@@ -58,14 +60,18 @@ impl Watched {
     pub fn start(mut command: Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
-        let out = collect(child.stdout.take().expect("a pipe"));
-        let err = collect(child.stderr.take().expect("a pipe"));
-        Self { child, out, err }
+        let (out, of_out) = collect(child.stdout.take().expect("a pipe"));
+        let (err, of_err) = collect(child.stderr.take().expect("a pipe"));
+        Self { child, out, err, listeners: vec![of_out, of_err] }
     }
 
-    /// The exit status, once it has ended.
+    /// The exit status, once it has ended; all that it has said was heard by then.
     pub fn ended(&mut self) -> Option<i32> {
-        self.child.try_wait().expect("a child").map(|status| status.code().unwrap_or(-1))
+        let status = self.child.try_wait().expect("a child")?;
+        for listener in self.listeners.drain(..) {
+            listener.join().expect("a listener");
+        }
+        Some(status.code().unwrap_or(-1))
     }
 
     /// Sends it a signal.
@@ -109,16 +115,16 @@ pub fn lines_of(lines: &Lines) -> Vec<String> {
     lines.lock().expect("nobody panics").clone()
 }
 
-fn collect(pipe: impl Read + Send + 'static) -> Lines {
+fn collect(pipe: impl Read + Send + 'static) -> (Lines, JoinHandle<()>) {
     let lines = Lines::default();
     let collected = lines.clone();
-    std::thread::spawn(move || {
+    let listener = std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             println!("| {line}");
             collected.lock().expect("nobody panics").push(line);
         }
     });
-    lines
+    (lines, listener)
 }
 
 /// The program with words as its arguments, beside the API servers and with nothing else in its environment.
