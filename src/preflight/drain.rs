@@ -124,6 +124,11 @@ pub fn is_drained(pod: &Value) -> bool {
     is_alive(pod) && !matches!(controller(pod), Some("DaemonSet" | "Node"))
 }
 
+/// Whether somebody makes it anew once it is gone.
+pub fn is_made_anew(pod: &Value) -> bool {
+    controller(pod).is_some()
+}
+
 /// The kind of the controller that would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
 fn controller(pod: &Value) -> Option<&str> {
     if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some() {

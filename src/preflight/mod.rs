@@ -244,6 +244,11 @@ impl Judged {
         Self { verdict: Verdict::Fail, seen: seen.into(), todo: todo.into() }
     }
 
+    /// There is nothing to look at.
+    pub fn skipped(seen: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skipped, seen: seen.into(), todo: String::new() }
+    }
+
     /// It could not be seen.
     pub fn unknown(seen: impl Into<String>, todo: impl Into<String>) -> Self {
         Self { verdict: Verdict::Unknown, seen: seen.into(), todo: todo.into() }
@@ -278,8 +283,7 @@ impl Check {
 
     /// Returns the check as one that nobody carried out.
     pub fn skipped(named: &Named) -> Self {
-        let seen = "not looked at".to_string();
-        Self::of(named, Judged { verdict: Verdict::Skipped, seen, todo: String::new() })
+        Self::of(named, Judged::skipped("not looked at"))
     }
 }
 

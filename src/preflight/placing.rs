@@ -13,10 +13,14 @@ pub fn takes(node: &Value, spec: &Value) -> bool {
     !is_closed(node) && untolerated(list(spec, "/tolerations"), node).is_none() && is_wanted(spec, node)
 }
 
-/// What decides where a Pod may go, but for the node that it has been given.
+/// What decides which nodes take a Pod, but for the node that it has been given.
 pub fn unbound(spec: &Value) -> Value {
     let of = |name: &str| spec.get(name).cloned().unwrap_or_default();
-    json!({"nodeSelector": of("nodeSelector"), "affinity": of("affinity"), "tolerations": of("tolerations")})
+    let required = spec.pointer(AFFINITY).map(|required| {
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+        json!({"nodeAffinity": affinity})
+    });
+    json!({"nodeSelector": of("nodeSelector"), "tolerations": of("tolerations"), "affinity": required})
 }
 
 /// Whether a node is cordoned.

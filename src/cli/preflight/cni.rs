@@ -146,12 +146,15 @@ impl Looking<'_> {
                 let found = self.read.cluster()?.get(&object).await.map_err(unread)?;
                 objects.extend(found.map(|object| ("ConfigMap", object)));
             }
-            for (api_version, kind) in settings::KINDS {
-                let found = self.read.list_if_served(api_version, kind).await?.unwrap_or_default();
-                objects.extend(found.into_iter().map(|object| (kind, object)));
+            for (versions, kind) in settings::KINDS {
+                for version in versions {
+                    let Some(found) = self.read.list_if_served(version, kind).await? else { continue };
+                    objects.extend(found.into_iter().map(|object| (kind, object)));
+                    break;
+                }
             }
-            objects.extend(self.daemon_sets().await?.iter().map(|object| ("DaemonSet", object.clone())));
-            Ok(settings::read(&objects))
+            let (agents, nodes) = (self.daemon_sets().await?, self.read.nodes().await?);
+            Ok(settings::read(&objects, agents, nodes, self.to.and_then(host_ports::whose)))
         };
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }

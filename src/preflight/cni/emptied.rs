@@ -1,137 +1,179 @@
 //! Whether what one node has finds room on the others, as it must while that node is drained.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::super::drain::{condition, is_drained};
+use super::super::drain::{condition, is_drained, is_made_anew};
 use super::super::placing::{takes, unbound};
 use super::super::room::{Room, requested};
-use super::super::selectors::{labels, selects};
-use super::super::{Judged, first_few, is_alive, list, subject, text};
+use super::super::{Judged, first_few, is_alive, subject, text};
+use super::apart::Rules;
 use super::host_ports::ports;
 
 /// Nodes that leave Pods behind, of which no more are looked for.
 const MANY: usize = 20;
-const ANTI_AFFINITY: &str = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
 /// A node, and the Pods that are alive on it.
-struct Place<'a> {
-    node: &'a Value,
+pub(super) struct Place<'a> {
+    pub(super) node: &'a Value,
     left: Room,
-    pods: Vec<&'a Value>,
+    pub(super) pods: Vec<&'a Value>,
 }
-
-/// Nodes by the value of a label.
-type Domains<'a> = BTreeMap<&'a str, Vec<usize>>;
 
 /// All nodes, and who may go where.
 struct Places<'a> {
     all: Vec<Place<'a>>,
-    /// Those that are ready, the emptiest first.
-    open: Vec<usize>,
-    /// Which nodes take Pods of one wish.
-    taken_by: BTreeMap<String, Vec<bool>>,
-    /// The nodes of each domain, by the label that some anti-affinity names.
-    domains: BTreeMap<&'a str, Domains<'a>>,
+    /// Which of the ready nodes take Pods of one wish, the emptiest first.
+    taken_by: BTreeMap<String, Vec<usize>>,
+    rules: Rules<'a>,
 }
 
-/// Why a Pod finds no place.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Why a Pod finds no place, the least first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
-    /// There is too little of these, by name.
-    Crowded(Vec<String>),
     /// No other node takes it.
     Homeless,
+    /// Others of its kind are where it could go, or somebody who has its port: it is away, and they go on.
+    Apart,
+    /// There is too little of these, by name.
+    Crowded(Vec<String>),
 }
 
 /// Judges whether, whichever node is drained, the others take its Pods: by what these request, and by node selectors, required affinity to
-/// nodes, taints, required anti-affinity and ports of the node. Pods go, the largest first, to the emptiest node that takes them.
+/// nodes, taints, required anti-affinity and ports of the node. Pods go, the most particular first, then the largest, to the first node
+/// with room of those that take them; these are tried in the order of how empty they are. Pods of negative priority make room.
 pub fn judge(nodes: &[Value], pods: &[Value]) -> Judged {
     let places = Places::of(nodes, pods);
-    if let [only] = places.all.as_slice() {
-        return Judged::warn(
-            format!("`{}` is the only node", text(only.node, "/metadata/name")),
-            "add a node before the change: everything is away while the only one is drained",
-        );
-    }
-    let (mut crowded, mut homeless) = (Vec::new(), BTreeSet::new());
-    for drained in 0..places.all.len() {
-        let behind = places.left_behind(drained);
-        let told = behind.iter().filter_map(|(pod, why)| match why {
-            Why::Crowded(of) => Some(format!("{} wants more {}", subject(pod), of.join(", "))),
-            Why::Homeless => None,
-        });
-        let told: Vec<String> = told.collect();
-        if let (Some(first), Some(place)) = (told.first(), places.all.get(drained)) {
-            crowded.push(format!("`{}` ({} Pods: {first})", text(place.node, "/metadata/name"), told.len()));
+    match places.all.as_slice() {
+        [] => return Judged::fail("there are no Nodes", "is this the right cluster?"),
+        [only] => {
+            return Judged::warn(
+                format!("`{}` is the only node", text(only.node, "/metadata/name")),
+                "add a node before the change: everything is away while the only one is drained",
+            );
         }
-        let alone = behind.iter().filter(|(_, why)| *why == Why::Homeless);
-        homeless.extend(alone.map(|(pod, _)| subject(pod)));
-        if crowded.len() >= MANY {
+        _ => {}
+    }
+    let mut found = Found::default();
+    for (drained, place) in places.all.iter().enumerate() {
+        found.add(place, &places.left_behind(drained, place));
+        if found.crowded.len() >= MANY {
             break;
         }
     }
-    told(places.all.len(), &crowded, homeless)
+    let waits = pods.iter().filter(|pod| is_guest(pod) && text(pod, "/spec/nodeName").is_empty());
+    found.told(places.all.len(), &waits.map(subject).collect::<Vec<String>>())
 }
 
-fn told(nodes: usize, crowded: &[String], homeless: BTreeSet<String>) -> Judged {
-    if !crowded.is_empty() {
-        return Judged::fail(
-            format!("drained, these leave Pods without room on the others: {}", first_few(crowded)),
-            "add a node for the time of the change (or double the nodes, and take the old ones away afterwards), or scale down what can wait",
-        );
+/// What draining each node has come to.
+#[derive(Default)]
+struct Found {
+    /// Nodes whose Pods have no room elsewhere, and one of those.
+    crowded: Vec<String>,
+    homeless: BTreeSet<String>,
+    apart: usize,
+}
+
+impl Found {
+    fn add(&mut self, place: &Place<'_>, behind: &[(&Value, Why)]) {
+        let told = behind.iter().filter_map(|(pod, why)| match why {
+            Why::Crowded(of) => Some(format!("{}, which wants more {}", subject(pod), of.join(", "))),
+            _ => None,
+        });
+        let told: Vec<String> = told.collect();
+        if let Some(first) = told.first() {
+            let others = match told.len().saturating_sub(1) {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            self.crowded.push(format!("`{}` ({first}{others})", text(place.node, "/metadata/name")));
+        }
+        let of = |wanted: Why| behind.iter().filter(move |(_, why)| *why == wanted);
+        self.homeless.extend(of(Why::Homeless).map(|(pod, _)| subject(pod)));
+        self.apart = self.apart.saturating_add(of(Why::Apart).count());
     }
-    if !homeless.is_empty() {
-        let homeless: Vec<String> = homeless.into_iter().collect();
-        return Judged::warn(
-            format!("no other node takes {}", first_few(&homeless)),
-            "they are away until their node is back: label another node as theirs, or add one of that kind",
-        );
+
+    fn told(self, nodes: usize, waiting: &[String]) -> Judged {
+        let least =
+            if self.crowded.len() >= MANY { format!("at least {MANY} nodes, ") } else { String::new() };
+        if !self.crowded.is_empty() {
+            return Judged::fail(
+                format!(
+                    "drained, these leave Pods without room on the others: {least}{}",
+                    first_few(&self.crowded)
+                ),
+                "add a node for the time of the change (or double the nodes, and take the old ones away afterwards), or scale down what \
+                 can wait",
+            );
+        }
+        if !self.homeless.is_empty() {
+            let homeless: Vec<String> = self.homeless.into_iter().collect();
+            return Judged::warn(
+                format!("no other ready node takes {}", first_few(&homeless)),
+                "they are away until their node is back: see what they ask of a node (`nodeSelector`, affinity, tolerations), and add a \
+                 node of that kind for the time of the change if they must not be",
+            );
+        }
+        if !waiting.is_empty() {
+            return Judged::warn(
+                format!("{} Pods wait for a node already: {}", waiting.len(), first_few(waiting)),
+                "see why (`kubectl describe pod`): what has no room now has none while a node is drained",
+            );
+        }
+        let apart = match self.apart {
+            0 => String::new(),
+            count => format!("; {count} Pods keep away from their own kind, and come back with their node"),
+        };
+        Judged::pass(format!(
+            "whichever of {nodes} nodes is drained, the others have room for its Pods{apart}"
+        ))
     }
-    Judged::pass(format!("whichever of {nodes} nodes is drained, the others have room for its Pods"))
+}
+
+/// Whether a drain has it go and somebody makes it anew, and it does not make room for others by itself.
+fn is_guest(pod: &Value) -> bool {
+    is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
+}
+
+/// What has less than no priority waits until there is room, as what cluster autoscalers are told to keep free.
+fn makes_room(pod: &Value) -> bool {
+    pod.pointer("/spec/priority").and_then(Value::as_i64).is_some_and(|priority| priority < 0)
 }
 
 impl<'a> Places<'a> {
     fn of(nodes: &'a [Value], pods: &'a [Value]) -> Self {
         let mut on: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| is_alive(pod)) {
+        for pod in pods.iter().filter(|pod| is_alive(pod) && !makes_room(pod)) {
             on.entry(text(pod, "/spec/nodeName")).or_default().push(pod);
         }
-        let all: Vec<Place<'a>> = nodes
-            .iter()
-            .map(|node| {
-                let pods = on.remove(text(node, "/metadata/name")).unwrap_or_default();
-                let taken = pods.iter().filter_map(|pod| pod.get("spec")).map(requested);
-                let taken = taken.fold(Room::default(), |sum, wanted| sum.plus(&wanted));
-                let given = Room::at(node.pointer("/status/allocatable"));
-                Place { node, left: given.without(&taken), pods }
-            })
-            .collect();
-        let mut open: Vec<usize> = Vec::new();
-        for (index, place) in all.iter().enumerate() {
-            if condition(place.node, "Ready") == Some("True") {
-                open.push(index);
-            }
-        }
-        open.sort_by_key(|index| all.get(*index).map(|place| std::cmp::Reverse(place.emptiness())));
-        let (taken_by, domains) = (taken_by(&all), domains(&all));
-        Self { all, open, taken_by, domains }
+        let place = |node: &'a Value| {
+            let pods = on.remove(text(node, "/metadata/name")).unwrap_or_default();
+            let taken = pods.iter().filter_map(|pod| pod.get("spec")).map(requested);
+            let taken = taken.fold(Room::default(), |sum, wanted| sum.plus(&wanted));
+            let given = Room::at(node.pointer("/status/allocatable"));
+            Place { node, left: given.without(&taken), pods }
+        };
+        let all: Vec<Place<'a>> = nodes.iter().map(place).collect();
+        let (taken_by, rules) = (taken_by(&all), Rules::of(&all));
+        Self { all, taken_by, rules }
     }
 
     /// The Pods of a node that find no place elsewhere once it is drained, and why.
-    fn left_behind(&self, drained: usize) -> Vec<(&'a Value, Why)> {
-        let Some(place) = self.all.get(drained) else { return Vec::new() };
-        let mut guests: Vec<(&Value, Room)> = place
-            .pods
-            .iter()
-            .filter(|pod| is_drained(pod))
-            .filter_map(|pod| Some((*pod, requested(pod.get("spec")?))))
+    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Value, Why)> {
+        let guests = place.pods.iter().filter(|pod| is_guest(pod));
+        let mut guests: Vec<(&Value, Room, &[usize])> = guests
+            .filter_map(|pod| {
+                let spec = pod.get("spec")?;
+                let takers = self.taken_by.get(&unbound(spec).to_string()).map(Vec::as_slice);
+                Some((*pod, requested(spec), takers.unwrap_or_default()))
+            })
             .collect();
-        guests.sort_by_key(|(_, wanted)| std::cmp::Reverse(wanted.size()));
+        guests.sort_by_key(|(_, wanted, takers)| (takers.len(), Reverse(wanted.size())));
         let (mut come, mut behind) = (BTreeMap::<usize, Room>::new(), Vec::new());
-        for (pod, wanted) in guests {
-            match self.find(pod, &wanted, drained, &come) {
+        for (pod, wanted, takers) in guests {
+            match self.find((pod, &wanted), takers, drained, &come) {
                 Ok(index) => {
                     let before = come.remove(&index).unwrap_or_default();
                     come.insert(index, before.plus(&wanted));
@@ -145,43 +187,32 @@ impl<'a> Places<'a> {
     /// Where a Pod goes; `come`: what others of its node have taken up by then.
     fn find(
         &self,
-        pod: &Value,
-        wanted: &Room,
+        (pod, wanted): (&Value, &Room),
+        takers: &[usize],
         drained: usize,
         come: &BTreeMap<usize, Room>,
     ) -> Result<usize, Why> {
-        let taken_by = self.taken_by.get(&wish(pod));
-        let own_ports = ports(pod);
+        let (own_ports, apart) = (ports(pod), self.rules.about(pod, drained));
         let mut why = Why::Homeless;
-        for index in self.open.iter().copied().filter(|index| *index != drained) {
-            let takes = taken_by.and_then(|nodes| nodes.get(index).copied()).unwrap_or(false);
-            let Some(place) = self.all.get(index).filter(|_| takes) else { continue };
-            if place.has_one_of(&own_ports) || self.keeps_away(pod, place, drained) {
+        for index in takers.iter().copied().filter(|index| *index != drained) {
+            let Some(place) = self.all.get(index) else { continue };
+            if place.has_one_of(&own_ports) || apart.keeps_away(index) {
+                why = why.max(Why::Apart);
                 continue;
             }
-            let wanted = come.get(&index).map_or_else(|| wanted.clone(), |come| come.clone().plus(wanted));
-            let more = wanted.more_than(&place.left);
+            let more = match come.get(&index) {
+                None => wanted.more_than(&place.left),
+                Some(come) => come.clone().plus(wanted).more_than(&place.left),
+            };
             if more.is_empty() {
                 return Ok(index);
             }
-            // The emptiest comes first: what is missing there is the least.
-            if why == Why::Homeless {
-                why = Why::Crowded(more);
-            }
+            why = match why {
+                Why::Crowded(less) if less.len() <= more.len() => Why::Crowded(less),
+                _ => Why::Crowded(more),
+            };
         }
         Err(why)
-    }
-
-    /// Whether a Pod must not be where others are (`satisfyPodAntiAffinity`,
-    /// `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3). A selector of namespaces is taken for all of them.
-    fn keeps_away(&self, pod: &Value, from: &Place<'_>, drained: usize) -> bool {
-        list(pod, ANTI_AFFINITY).iter().any(|term| {
-            let key = text(term, "/topologyKey");
-            let domain = label(from.node, key).and_then(|value| self.domains.get(key)?.get(value));
-            let near = domain.into_iter().flatten().filter(|index| **index != drained);
-            let mut others = near.filter_map(|index| self.all.get(*index)).flat_map(|place| &place.pods);
-            others.any(|other| is_meant(term, pod, other))
-        })
     }
 }
 
@@ -198,49 +229,21 @@ impl Place<'_> {
     }
 }
 
-/// Whether a term of a Pod's anti-affinity means another Pod. One without a selector means none.
-fn is_meant(term: &Value, pod: &Value, other: &Value) -> bool {
-    let (named, theirs) = (list(term, "/namespaces"), text(other, "/metadata/namespace"));
-    let is_own = named.is_empty() && theirs == text(pod, "/metadata/namespace");
-    let is_near = is_own
-        || named.iter().any(|one| one.as_str() == Some(theirs))
-        || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null());
-    let selector = term.get("labelSelector").filter(|selector| !selector.is_null());
-    is_near && selector.is_some() && selects(selector, &labels(other))
-}
-
-/// What decides where a Pod may go, as one text.
-fn wish(pod: &Value) -> String {
-    pod.get("spec").map(|spec| unbound(spec).to_string()).unwrap_or_default()
-}
-
-fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<bool>> {
+/// The nodes that take the Pods of each wish that may go somewhere.
+fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<usize>> {
+    let is_ready = |place: &Place<'_>| condition(place.node, "Ready") == Some("True");
+    let mut open: Vec<(usize, &Place<'_>)> =
+        all.iter().enumerate().filter(|(_, place)| is_ready(place)).collect();
+    open.sort_by_key(|(_, place)| Reverse(place.emptiness()));
     let mut found = BTreeMap::new();
-    for spec in all.iter().flat_map(|place| &place.pods).filter_map(|pod| pod.get("spec")) {
+    let guests = all.iter().flat_map(|place| &place.pods).filter(|pod| is_guest(pod));
+    for spec in guests.filter_map(|pod| pod.get("spec")) {
         let wish = unbound(spec);
-        let nodes = || all.iter().map(|place| takes(place.node, &wish)).collect();
-        found.entry(wish.to_string()).or_insert_with(nodes);
+        let takers =
+            || open.iter().filter(|(_, place)| takes(place.node, &wish)).map(|(index, _)| *index).collect();
+        found.entry(wish.to_string()).or_insert_with(takers);
     }
     found
-}
-
-fn domains<'a>(all: &[Place<'a>]) -> BTreeMap<&'a str, Domains<'a>> {
-    let terms = all.iter().flat_map(|place| &place.pods).flat_map(|pod| list(pod, ANTI_AFFINITY));
-    let keys: BTreeSet<&'a str> = terms.map(|term| text(term, "/topologyKey")).collect();
-    let of = |key: &'a str| {
-        let mut domains = Domains::new();
-        for (index, place) in all.iter().enumerate() {
-            if let Some(value) = label(place.node, key) {
-                domains.entry(value).or_default().push(index);
-            }
-        }
-        (key, domains)
-    };
-    keys.into_iter().map(of).collect()
-}
-
-fn label<'v>(node: &'v Value, key: &str) -> Option<&'v str> {
-    node.pointer("/metadata/labels")?.get(key)?.as_str()
 }
 
 #[cfg(test)]
@@ -294,7 +297,7 @@ mod tests {
             (judged.verdict, judged.seen.as_str()),
             (
                 Verdict::Fail,
-                "drained, these leave Pods without room on the others: `a1` (1 Pods: `shop/one` wants more `cpu`)"
+                "drained, these leave Pods without room on the others: `a1` (`shop/one`, which wants more `cpu`)"
             )
         );
         // What has come takes up its room: two of two cores each have one node with three.
@@ -328,7 +331,10 @@ mod tests {
         let nodes = [node("a1", "4"), node("a2", "4"), node("b1", "4")];
         let choosy = pod("one", "b1", "1", &json!({"nodeSelector": {"zone": "b"}}));
         let judged = judge(&nodes, std::slice::from_ref(&choosy));
-        assert_eq!((judged.verdict, judged.seen.as_str()), (Verdict::Warn, "no other node takes `shop/one`"));
+        assert_eq!(
+            (judged.verdict, judged.seen.as_str()),
+            (Verdict::Warn, "no other ready node takes `shop/one`")
+        );
         let mut fitting = nodes.clone();
         fitting[0]["metadata"]["labels"]["zone"] = json!("b");
         assert_eq!(judge(&fitting, std::slice::from_ref(&choosy)).verdict, Verdict::Pass);
@@ -347,32 +353,34 @@ mod tests {
         let of = |more: &Value, count: usize| {
             let pods: Vec<Value> =
                 ["a1", "a2", "b1"].iter().take(count).map(|on| pod(on, on, "1", more)).collect();
-            judge(&nodes, &pods).verdict
+            judge(&nodes, &pods).seen
         };
+        let has_room = |seen: &str| seen.ends_with("the others have room for its Pods");
         let by_host = apart("kubernetes.io/hostname", web());
-        assert_eq!(
-            (of(&by_host, 2), of(&by_host, 3)),
-            (Verdict::Pass, Verdict::Warn),
-            "one is free, or none"
+        assert!(has_room(&of(&by_host, 2)), "one node is free");
+        let all = of(&by_host, 3);
+        assert!(
+            all.ends_with("; 3 Pods keep away from their own kind, and come back with their node"),
+            "{all}"
         );
-        assert_eq!(
-            of(&apart("kubernetes.io/hostname", json!({"matchLabels": {"app": "db"}})), 3),
-            Verdict::Pass
-        );
-        assert_eq!(
-            of(&apart("kubernetes.io/hostname", Value::Null), 3),
-            Verdict::Pass,
-            "without a selector none"
-        );
-        assert_eq!(of(&apart("rack", web()), 3), Verdict::Pass, "no node has the label");
+        assert!(has_room(&of(&apart("kubernetes.io/hostname", json!({"matchLabels": {"app": "db"}})), 3)));
+        assert!(has_room(&of(&apart("kubernetes.io/hostname", Value::Null), 3)), "without a selector none");
+        assert!(has_room(&of(&apart("rack", web()), 3)), "no node has the label");
         // One in each zone: that of `b1` can only go to the other zone, where one is.
         let by_zone = apart("zone", web());
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
-        assert_eq!(judge(&nodes, &pods).seen, "no other node takes `shop/two`");
+        let judged = judge(&nodes, &pods).seen;
+        assert!(
+            judged.ends_with("; 1 Pods keep away from their own kind, and come back with their node"),
+            "{judged}"
+        );
         assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);
         let mut elsewhere = pods.clone();
         elsewhere[0]["metadata"]["namespace"] = json!("till");
-        assert_eq!(judge(&nodes, &elsewhere).verdict, Verdict::Pass);
+        assert!(has_room(&judge(&nodes, &elsewhere).seen));
+        // The rule is the other's, and keeps this one away all the same.
+        let other = [pod("one", "a1", "1", &by_zone), plain("two", "b1", "1")];
+        assert!(judge(&nodes, &other).seen.contains("; 1 Pods keep away"), "{:?}", judge(&nodes, &other));
     }
 
     #[test]
@@ -380,7 +388,45 @@ mod tests {
         let nodes = [node("a1", "4"), node("a2", "4")];
         let ports = json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]});
         let pods = [pod("one", "a1", "1", &ports), pod("two", "a2", "1", &ports)];
-        assert_eq!(judge(&nodes, &pods).verdict, Verdict::Warn);
-        assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);
+        assert!(judge(&nodes, &pods).seen.contains("; 2 Pods keep away"), "{:?}", judge(&nodes, &pods));
+        assert!(!judge(&nodes, &pods[..1]).seen.contains("keep away"));
+    }
+
+    #[test]
+    fn the_most_particular_go_first() {
+        let mut nodes = [node("a1", "4"), node("a2", "4"), node("b1", "4")];
+        for node in &mut nodes[..2] {
+            node["metadata"]["labels"]["gpu"] = json!("yes");
+        }
+        let picky = pod("picky", "a1", "1", &json!({"nodeSelector": {"gpu": "yes"}}));
+        // `a2` is the emptiest: were the larger one first, it would take what the other needs.
+        let pods =
+            [plain("large", "a1", "3"), picky, plain("agent", "b1", "1"), plain("beside", "a2", "500m")];
+        assert_eq!(judge(&nodes, &pods).verdict, Verdict::Pass, "{:?}", judge(&nodes, &pods));
+    }
+
+    #[test]
+    fn what_makes_room_is_not_in_the_way() {
+        let nodes = [node("a1", "4"), node("a2", "4")];
+        let mut pods = [plain("one", "a1", "3"), plain("buffer", "a2", "3")];
+        assert_eq!(judge(&nodes, &pods).verdict, Verdict::Fail);
+        pods[1]["spec"]["priority"] = json!(-10);
+        assert_eq!(judge(&nodes, &pods).verdict, Verdict::Pass);
+        let mut bare = [plain("one", "a1", "3"), plain("two", "a2", "3")];
+        for pod in &mut bare {
+            pod["metadata"].as_object_mut().expect("metadata").remove("ownerReferences");
+        }
+        assert_eq!(judge(&nodes, &bare).verdict, Verdict::Pass, "nobody makes them anew");
+    }
+
+    #[test]
+    fn who_waits_already_is_told() {
+        let nodes = [node("a1", "4"), node("a2", "4")];
+        let judged = judge(&nodes, &[plain("one", "", "1")]);
+        assert_eq!(
+            (judged.verdict, judged.seen.as_str()),
+            (Verdict::Warn, "1 Pods wait for a node already: `shop/one`")
+        );
+        assert_eq!(judge(&[], &[]).verdict, Verdict::Fail);
     }
 }

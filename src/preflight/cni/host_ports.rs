@@ -8,10 +8,11 @@ use super::super::{Judged, first_few, is_alive, list, subject, text};
 use super::settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
 
 /// The ports of its node that a Pod has, and the protocol of each. An API server writes down those of a Pod in its node's network as well
-/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3), where containers say them.
+/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3), where containers say them. Of init containers those count that
+/// go on beside the others (`GetHostPorts`, `pkg/scheduler/util/utils.go`).
 pub fn ports(pod: &Value) -> BTreeSet<(u64, String)> {
-    let containers =
-        ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|path| list(pod, path));
+    let stay = list(pod, "/spec/initContainers").iter().filter(|one| text(one, "/restartPolicy") == "Always");
+    let containers = list(pod, "/spec/containers").iter().chain(stay);
     let found = containers.flat_map(|container| list(container, "/ports")).filter_map(|one| {
         let port = one.get("hostPort")?.as_u64().filter(|port| *port > 0)?;
         let protocol = match text(one, "/protocol") {
@@ -57,6 +58,8 @@ struct Newcomer {
     tunnel: u16,
     /// TCP ports that its Pods in the nodes' network listen on, and UDP ones.
     own: (&'static [u16], &'static [u16]),
+    /// TCP ports that they listen on when they are told to.
+    optional: &'static [u16],
     /// What must be let through from node to node.
     between: &'static str,
     /// Where another port for the tunnel is said.
@@ -72,7 +75,8 @@ const NEWCOMERS: [Newcomer; 4] = [
         whose: "Cilium",
         containers: &["cilium-agent", "cilium-operator", "cilium-envoy"],
         tunnel: VXLAN_OF_LINUX,
-        own: (&[4240, 4244, 4250, 9878, 9879, 9890, 9891, 9901, 9962, 9963, 9964], &[]),
+        own: (&[4240, 4244, 9878, 9879, 9890, 9891], &[]),
+        optional: &[4250, 9901, 9962, 9963, 9964],
         between: "4240/TCP and ICMP (its health checks) and the port of its tunnel, 8472/UDP if it is not told another",
         said_in: "`tunnelPort` of its Helm chart, as 8473",
     },
@@ -82,6 +86,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         containers: &["calico-node", "calico-typha"],
         tunnel: VXLAN,
         own: (&[179, 5473, 9098, 9099], &[]),
+        optional: &[9091, 9093],
         between: "5473/TCP (Typha), and what its pools say: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
         said_in: "`vxlanPort` of its FelixConfiguration",
     },
@@ -91,6 +96,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         containers: &["kube-flannel"],
         tunnel: VXLAN_OF_LINUX,
         own: (&[], &[]),
+        optional: &[],
         between: "8472/UDP (VXLAN)",
         said_in: "`Backend.Port` of its `net-conf.json`",
     },
@@ -100,6 +106,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         containers: &["antrea-agent", "antrea-controller"],
         tunnel: GENEVE,
         own: (&[10349, 10350, 10351], &[10351]),
+        optional: &[],
         between: "10349-10351/TCP, 10351/UDP, and 6081/UDP (Geneve)",
         said_in: "`tunnelPort` of `antrea-agent.conf`",
     },
@@ -110,46 +117,61 @@ pub fn newcomers() -> impl Iterator<Item = &'static str> {
     NEWCOMERS.iter().map(|one| one.name)
 }
 
+/// Returns whose one of the [`newcomers`] is, in words.
+pub fn whose(name: &str) -> Option<&'static str> {
+    NEWCOMERS.iter().find(|one| one.name == name).map(|one| one.whose)
+}
+
 /// Judges whether somebody has a port on the nodes that a CNI wants that is to come (one of [`newcomers`]).
 pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Value]) -> Judged {
     let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
         let known: Vec<&str> = newcomers().collect();
-        return Judged::pass(format!(
+        return Judged::skipped(format!(
             "it is not said which CNI is to come (`--to`, one of {})",
             known.join(", ")
         ));
     };
     let tunnels =
         settings.tunnels.iter().filter(|(whose, port)| *whose != newcomer.whose && *port == newcomer.tunnel);
-    let mut met: Vec<String> =
+    let tunnels: Vec<String> =
         tunnels.map(|(whose, port)| format!("{port}/UDP is that of {whose}'s tunnel")).collect();
-    let is_shared = !met.is_empty();
-    let own = newcomer.ports();
-    let others = pods.iter().filter(|pod| is_alive(pod) && !newcomer.has(pod));
-    let of_pods: BTreeSet<String> = others
-        .flat_map(|pod| {
-            let both: Vec<_> = ports(pod).intersection(&own).cloned().collect();
-            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is that of {}", subject(pod)))
-        })
-        .collect();
-    met.extend(of_pods);
-    if met.is_empty() {
-        return Judged::pass(format!(
-            "nobody is known to have one of {}'s; from node to node must be let through (firewalls and security groups are not seen from \
-             here): {}",
-            newcomer.whose, newcomer.between
-        ));
-    }
-    let other = format!("give {}'s tunnel another port ({})", newcomer.whose, newcomer.said_in);
-    let move_away = "move what has the port to another, or tell the new CNI another";
-    Judged::fail(
-        format!("{} wants ports that others have: {}", newcomer.whose, first_few(&met)),
-        if is_shared {
-            format!("{other}: on one port each network takes the other's packets; {move_away}")
+    let [own, optional] = newcomer.ports().map(|ports| newcomer.taken(&ports, pods));
+    let who = newcomer.whose;
+    if !tunnels.is_empty() || !own.is_empty() {
+        let met: Vec<String> = tunnels.iter().cloned().chain(own).collect();
+        let todo = if tunnels.is_empty() {
+            "move what has the port to another, or tell the new CNI another".to_string()
         } else {
-            move_away.to_string()
-        },
-    )
+            let said_in = newcomer.said_in;
+            format!(
+                "give {who}'s tunnel another port ({said_in}): on one port each network takes the other's packets"
+            )
+        };
+        return Judged::fail(format!("{who} wants ports that others have: {}", first_few(&met)), todo);
+    }
+    if !optional.is_empty() {
+        return Judged::warn(
+            format!(
+                "{who} wants ports that others have, if it is told to open them: {}",
+                first_few(&optional)
+            ),
+            "leave metrics and the like of the new CNI off, or tell it other ports",
+        );
+    }
+    if settings.running.is_empty() {
+        return Judged::warn(
+            "the present CNI is not known by its agents, and neither is the port of its tunnel",
+            format!(
+                "find out whether it is {}/UDP; if so, give {who}'s another ({})",
+                newcomer.tunnel, newcomer.said_in
+            ),
+        );
+    }
+    Judged::pass(format!(
+        "nobody is known to have one of {who}'s; from node to node must be let through (firewalls and security groups are not seen from \
+         here): {}",
+        newcomer.between
+    ))
 }
 
 impl Newcomer {
@@ -158,12 +180,24 @@ impl Newcomer {
         list(pod, "/spec/containers").iter().any(|one| self.containers.contains(&text(one, "/name")))
     }
 
-    fn ports(&self) -> BTreeSet<(u64, String)> {
-        let of = |ports: &[u16], protocol: &str| -> Vec<(u64, String)> {
+    /// The ports that it wants, and those that it wants when it is told to.
+    fn ports(&self) -> [BTreeSet<(u64, String)>; 2] {
+        let of = |ports: &[u16], protocol: &str| -> BTreeSet<(u64, String)> {
             ports.iter().map(|port| (u64::from(*port), protocol.to_string())).collect()
         };
-        let (tcp, udp) = (of(self.own.0, "TCP"), of(self.own.1, "UDP"));
-        tcp.into_iter().chain(udp).chain(of(&[self.tunnel], "UDP")).collect()
+        let own =
+            of(self.own.0, "TCP").into_iter().chain(of(self.own.1, "UDP")).chain(of(&[self.tunnel], "UDP"));
+        [own.collect(), of(self.optional, "TCP")]
+    }
+
+    /// Which of them others have, and who.
+    fn taken(&self, wanted: &BTreeSet<(u64, String)>, pods: &[Value]) -> Vec<String> {
+        let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
+        let found = others.flat_map(|pod| {
+            let both: Vec<_> = ports(pod).intersection(wanted).cloned().collect();
+            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is that of {}", subject(pod)))
+        });
+        found.collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
 
@@ -199,8 +233,13 @@ mod tests {
 
     #[test]
     fn a_port_has_one_owner() {
-        let nobody = Settings::default();
-        assert_eq!(wanted(None, &nobody, &[]).verdict, Verdict::Pass);
+        let nobody = Settings { running: ["kindnet"].into(), ..Settings::default() };
+        assert_eq!(wanted(None, &nobody, &[]).verdict, Verdict::Skipped);
+        assert_eq!(
+            wanted(Some("cilium"), &Settings::default(), &[]).verdict,
+            Verdict::Warn,
+            "whose is it now?"
+        );
         for name in newcomers() {
             let judged = wanted(Some(name), &nobody, &[pod("web", true, 443, "TCP")]);
             assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.seen);
@@ -216,8 +255,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_off_by_itself_is_a_warning() {
+        let nobody = Settings { running: ["Flannel"].into(), ..Settings::default() };
+        let judged = wanted(Some("cilium"), &nobody, &[pod("envoy", true, 9901, "TCP")]);
+        assert_eq!(judged.verdict, Verdict::Warn);
+        assert!(
+            judged.seen.ends_with("if it is told to open them: 9901/TCP is that of `shop/envoy`"),
+            "{judged:?}"
+        );
+    }
+
+    #[test]
     fn tunnels_have_a_port_each() {
-        let of = |whose, port| Settings { tunnels: vec![(whose, port)], ..Settings::default() };
+        let of = |whose, port| Settings {
+            tunnels: vec![(whose, port)],
+            running: [whose].into(),
+            ..Settings::default()
+        };
         let shared = wanted(Some("cilium"), &of("Flannel", 8472), &[]);
         assert_eq!(shared.seen, "Cilium wants ports that others have: 8472/UDP is that of Flannel's tunnel");
         assert!(shared.todo.contains("`tunnelPort` of its Helm chart, as 8473"), "{}", shared.todo);

@@ -1,6 +1,7 @@
 //! The network of Pods, before another takes its place: whose it is now, what only it understands, which addresses the new one may
 //! have, and who must answer over it for the new one to come up.
 
+mod apart;
 pub mod emptied;
 pub mod host_ports;
 pub mod settings;

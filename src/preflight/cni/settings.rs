@@ -5,30 +5,33 @@
 //! operator's Installation (`api/v1/installation_types.go`), Antrea's `antrea-agent.conf`, Kube-OVN's Subnet (`pkg/apis/kubeovn/v1`), and
 //! the environment of Weave Net.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::Taken;
+use super::{Taken, agent};
 use crate::preflight::{Judged, first_few, list, text};
 use crate::wire::yaml::Yaml;
 
 /// ConfigMaps of CNIs, by namespace and name, as their own manifests have them.
-pub const CONFIG_MAPS: [(&str, &str); 7] = [
+pub const CONFIG_MAPS: [(&str, &str); 8] = [
     ("kube-system", "cilium-config"),
     ("cilium", "cilium-config"),
     ("kube-flannel", "kube-flannel-cfg"),
     ("kube-system", "kube-flannel-cfg"),
     ("kube-system", "canal-config"),
+    ("kube-system", "rke2-canal-config"),
     ("kube-system", "calico-config"),
     ("kube-system", "antrea-config"),
 ];
 
-/// Other kinds that have something to say, by API version.
-pub const KINDS: [(&str, &str); 5] = [
-    ("crd.projectcalico.org/v1", "IPPool"),
-    ("crd.projectcalico.org/v1", "FelixConfiguration"),
-    ("operator.tigera.io/v1", "Installation"),
-    ("cilium.io/v2alpha1", "CiliumPodIPPool"),
-    ("kubeovn.io/v1", "Subnet"),
+/// Other kinds that have something to say, by the API versions that have it, of which the first one served is read.
+pub const KINDS: [(&[&str], &str); 5] = [
+    (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "IPPool"),
+    (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "FelixConfiguration"),
+    (&["operator.tigera.io/v1"], "Installation"),
+    (&["cilium.io/v2", "cilium.io/v2alpha1"], "CiliumPodIPPool"),
+    (&["kubeovn.io/v1"], "Subnet"),
 ];
 
 /// The Linux kernel's own port for VXLAN, which Flannel and Cilium keep.
@@ -38,9 +41,18 @@ pub(super) const VXLAN: u16 = 4789;
 /// RFC 8926, section 3.3.
 pub(super) const GENEVE: u16 = 6081;
 
+/// What Weave Net takes where it is not told (`prog/weave-kube/launch.sh`, v2.8.1).
+const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
+/// What Amazon's own manifest says, which is as much as not to say it.
+const MTU_OF_AMAZON: u64 = 9001;
+/// What a kubelet's Node is told by Flannel (`pkg/subnet/kube/annotations.go`), that of k3s among them, which has no Pod of it.
+const ANNOTATION_OF_FLANNEL: &str = "/metadata/annotations/flannel.alpha.coreos.com~1backend-type";
+
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
+    /// Whose agents run.
+    pub running: BTreeSet<&'static str>,
     /// Ranges that Pods get, and who says so.
     pub pools: Taken,
     /// MTUs that somebody has set, and where.
@@ -49,43 +61,42 @@ pub struct Settings {
     pub tunnels: Vec<(&'static str, u16)>,
 }
 
-/// Reads objects, each with its kind.
-pub fn read(objects: &[(&str, Value)]) -> Settings {
-    let (mut found, mut calicos) = (Settings::default(), Calico::default());
+/// Reads objects, each with its kind, of the CNIs whose agents run: what others have left behind says nothing. What belongs to one that
+/// is to come is left out (`to`, in words, as `Cilium`).
+pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], to: Option<&str>) -> Settings {
+    let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
+    found.running.retain(|whose| Some(*whose) != to);
+    for object in daemon_sets {
+        found.daemon_set(object);
+    }
+    let mut calicos = Calico::default();
     for (kind, object) in objects {
-        match *kind {
-            "ConfigMap" => found.config_map(object),
-            "DaemonSet" => found.weave(object),
-            "IPPool" => {
-                found.pool(&of("Calico's IPPool", object), text(object, "/spec/cidr"));
-                calicos.has_vxlan |= !matches!(text(object, "/spec/vxlanMode"), "" | "Never");
-            }
-            "FelixConfiguration" => {
-                let port = object.pointer("/spec/vxlanPort").and_then(Value::as_u64);
-                calicos.port = port.and_then(|port| u16::try_from(port).ok()).or(calicos.port);
-                for name in ["vxlanMTU", "ipipMTU", "wireguardMTU"] {
-                    let mtu = object.pointer(&format!("/spec/{name}"));
-                    found.mtu(&of(&format!("`{name}` of FelixConfiguration"), object), mtu);
-                }
-            }
-            "Installation" => {
-                found.mtu(&of("Installation", object), object.pointer("/spec/calicoNetwork/mtu"));
-            }
-            "CiliumPodIPPool" => {
-                let ranges = ["ipv4", "ipv6"]
-                    .into_iter()
-                    .flat_map(|family| list(object, &format!("/spec/{family}/cidrs")));
-                let who = of("CiliumPodIPPool", object);
-                ranges.filter_map(Value::as_str).for_each(|range| found.pool(&who, range));
-            }
-            "Subnet" => found.pool(&of("Kube-OVN's Subnet", object), text(object, "/spec/cidrBlock")),
-            _ => {}
+        if found.is_of_one_that_runs(kind, object) {
+            found.object(kind, object, &mut calicos);
         }
     }
     if calicos.has_vxlan {
         found.tunnels.push(("Calico", calicos.port.unwrap_or(VXLAN)));
     }
+    for whose in ["OVN-Kubernetes", "Kube-OVN"] {
+        found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
+    }
+    // Where another's agent runs, the annotation is what Flannel has left behind.
+    let is_told = nodes.iter().any(|node| text(node, ANNOTATION_OF_FLANNEL) == "vxlan");
+    if is_told && found.running.is_empty() && to != Some("Flannel") {
+        found.running.insert("Flannel");
+        found.tunnels.push(("Flannel", VXLAN_OF_LINUX));
+    }
     found
+}
+
+/// Whose agents run, on some node at least.
+fn running(daemon_sets: &[Value]) -> BTreeSet<&'static str> {
+    let is_on_a_node = |one: &&Value| {
+        one.pointer("/status/desiredNumberScheduled").and_then(Value::as_i64).unwrap_or_default() > 0
+    };
+    let found = daemon_sets.iter().filter(is_on_a_node).filter_map(agent).map(|(whose, _)| whose);
+    found.flat_map(|whose| if whose == "Canal" { vec!["Calico", "Flannel"] } else { vec![whose] }).collect()
 }
 
 /// What several objects of Calico say together.
@@ -100,6 +111,48 @@ fn of(what: &str, object: &Value) -> String {
 }
 
 impl Settings {
+    fn is_of_one_that_runs(&self, kind: &str, object: &Value) -> bool {
+        let whose: &[&str] = match (kind, text(object, "/metadata/name")) {
+            ("IPPool" | "FelixConfiguration" | "Installation", _) | (_, "calico-config") => &["Calico"],
+            ("CiliumPodIPPool", _) | (_, "cilium-config") => &["Cilium"],
+            ("Subnet", _) => &["Kube-OVN"],
+            (_, "antrea-config") => &["Antrea"],
+            _ => &["Flannel"],
+        };
+        whose.iter().any(|one| self.running.contains(one))
+    }
+
+    fn object(&mut self, kind: &str, object: &Value, calicos: &mut Calico) {
+        match kind {
+            "ConfigMap" => self.config_map(object),
+            "IPPool" => {
+                self.pool(&of("Calico's IPPool", object), text(object, "/spec/cidr"));
+                calicos.has_vxlan |= !matches!(text(object, "/spec/vxlanMode"), "" | "Never");
+            }
+            "FelixConfiguration" => {
+                if text(object, "/metadata/name") == "default" {
+                    let port = object.pointer("/spec/vxlanPort").and_then(Value::as_u64);
+                    calicos.port = port.and_then(|port| u16::try_from(port).ok());
+                }
+                for name in ["vxlanMTU", "vxlanMTUV6", "ipipMTU", "wireguardMTU", "wireguardMTUV6"] {
+                    let mtu = object.pointer(&format!("/spec/{name}"));
+                    self.mtu(&of(&format!("`{name}` of FelixConfiguration"), object), mtu);
+                }
+            }
+            "Installation" => {
+                self.mtu(&of("Installation", object), object.pointer("/spec/calicoNetwork/mtu"));
+            }
+            "CiliumPodIPPool" => {
+                let families = ["ipv4", "ipv6"].into_iter();
+                let ranges = families.flat_map(|family| list(object, &format!("/spec/{family}/cidrs")));
+                let who = of("CiliumPodIPPool", object);
+                ranges.filter_map(Value::as_str).for_each(|range| self.pool(&who, range));
+            }
+            "Subnet" => self.pool(&of("Kube-OVN's Subnet", object), text(object, "/spec/cidrBlock")),
+            _ => {}
+        }
+    }
+
     /// Adds ranges that are separated by commas or spaces.
     fn pool(&mut self, who: &str, ranges: &str) {
         let ranges = ranges.split([',', ' ']).filter_map(|text| text.trim().parse().ok());
@@ -136,7 +189,8 @@ impl Settings {
         let is_geneve = [text(data, "/tunnel-protocol"), text(data, "/tunnel")].contains(&"geneve");
         let usual = if is_geneve { GENEVE } else { VXLAN_OF_LINUX };
         if !is_off {
-            self.tunnels.push(("Cilium", text(data, "/tunnel-port").parse().unwrap_or(usual)));
+            let port = text(data, "/tunnel-port").parse().ok().filter(|port| *port > 0);
+            self.tunnels.push(("Cilium", port.unwrap_or(usual)));
         }
     }
 
@@ -169,16 +223,27 @@ impl Settings {
         }
     }
 
-    fn weave(&mut self, object: &Value) {
-        let containers = list(object, "/spec/template/spec/containers").iter();
-        for container in containers.filter(|container| text(container, "/name") == "weave") {
-            self.tunnels.extend([("Weave Net", 6783), ("Weave Net", 6784)]);
-            for one in list(container, "/env") {
-                match text(one, "/name") {
-                    "IPALLOC_RANGE" => self.pool("`IPALLOC_RANGE` of Weave Net", text(one, "/value")),
-                    "WEAVE_MTU" => self.mtu("`WEAVE_MTU` of Weave Net", one.get("value")),
-                    _ => {}
+    /// What agents have in their environment.
+    fn daemon_set(&mut self, object: &Value) {
+        for container in list(object, "/spec/template/spec/containers") {
+            let env = list(container, "/env");
+            let told = |name: &str| {
+                env.iter().find(|one| text(one, "/name") == name).and_then(|one| one.get("value"))
+            };
+            match text(container, "/name") {
+                "weave" if self.running.contains("Weave Net") => {
+                    self.tunnels.extend([("Weave Net", 6783), ("Weave Net", 6784)]);
+                    let range =
+                        told("IPALLOC_RANGE").and_then(Value::as_str).filter(|range| !range.is_empty());
+                    self.pool("`IPALLOC_RANGE` of Weave Net", range.unwrap_or(RANGE_OF_WEAVE));
+                    self.mtu("`WEAVE_MTU` of Weave Net", told("WEAVE_MTU"));
                 }
+                "aws-node" if self.running.contains("Amazon VPC CNI") => {
+                    let mtu = told("AWS_VPC_ENI_MTU")
+                        .filter(|mtu| mtu.as_str() != Some(&MTU_OF_AMAZON.to_string()));
+                    self.mtu("`AWS_VPC_ENI_MTU` of Amazon VPC CNI", mtu);
+                }
+                _ => {}
             }
         }
     }
@@ -188,7 +253,9 @@ impl Settings {
 /// top.
 pub fn mtu(settings: &Settings) -> Judged {
     if settings.mtus.is_empty() {
-        return Judged::pass("nobody has set one: CNIs find it out by the interfaces of the nodes");
+        return Judged::pass(
+            "none is set where CNIs are told one: they find it out by the interfaces of the nodes",
+        );
     }
     let told: Vec<String> = settings.mtus.iter().map(|(at, mtu)| format!("{mtu} ({at})")).collect();
     Judged::warn(
@@ -208,6 +275,18 @@ mod tests {
         ("ConfigMap", json!({"metadata": {"name": name, "namespace": "kube-system"}, "data": data}))
     }
 
+    fn running(container: &str, env: &Value) -> Value {
+        json!({
+            "spec": {"template": {"spec": {"containers": [{"name": container, "env": env}]}}},
+            "status": {"desiredNumberScheduled": 2},
+        })
+    }
+
+    /// What is read where one agent runs.
+    fn with(container: &str, objects: &[(&str, Value)]) -> Settings {
+        read(objects, &[running(container, &json!([]))], &[], None)
+    }
+
     fn pools(settings: &Settings) -> Vec<String> {
         settings.pools.iter().map(|(who, range)| format!("{range} {who}")).collect()
     }
@@ -216,7 +295,8 @@ mod tests {
     fn flannel_and_canal() {
         let conf =
             r#"{"Network": "10.244.0.0/16", "IPv6Network": "fd00:244::/56", "Backend": {"Type": "vxlan"}}"#;
-        let found = read(&[config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}))]);
+        let objects = [config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}))];
+        let found = with("kube-flannel", &objects);
         assert_eq!(
             pools(&found),
             [
@@ -228,35 +308,53 @@ mod tests {
             (found.mtus.as_slice(), found.tunnels.as_slice()),
             ([].as_slice(), [("Flannel", 8472)].as_slice())
         );
+        let left = with("cilium-agent", &objects);
+        assert_eq!((pools(&left), left.tunnels.len()), (Vec::new(), 0), "Flannel was there before");
         let conf = r#"{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}}"#;
-        let found = read(&[config_map("canal-config", &json!({"net-conf.json": conf, "veth_mtu": "1450"}))]);
+        let data = json!({"net-conf.json": conf, "veth_mtu": "1450"});
+        let mut canal = running("calico-node", &json!([]));
+        let flannel = json!({"name": "kube-flannel"});
+        canal["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(flannel);
+        let found = read(&[config_map("canal-config", &data)], &[canal], &[], None);
         assert_eq!(found.mtus.iter().map(|(_, mtu)| *mtu).collect::<Vec<_>>(), [1450, 1400]);
         assert_eq!(found.tunnels, [("Flannel", 4789)]);
-        let routed = r#"{"Network": "10.244.0.0/16", "Backend": {"Type": "host-gw"}}"#;
-        assert_eq!(read(&[config_map("kube-flannel-cfg", &json!({"net-conf.json": routed}))]).tunnels, []);
-        assert_eq!(
-            read(&[config_map("kube-flannel-cfg", &json!({"net-conf.json": "{"}))]),
-            Settings::default()
-        );
+        for conf in [r#"{"Network": "10.244.0.0/16", "Backend": {"Type": "host-gw"}}"#, "{"] {
+            let objects = [config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}))];
+            assert_eq!(with("kube-flannel", &objects).tunnels, []);
+        }
+    }
+
+    /// As in k3s, where Flannel is within the kubelet's own process.
+    #[test]
+    fn flannel_without_pods() {
+        let node = |kind: &str| json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-type": kind}}});
+        assert_eq!(read(&[], &[], &[node("vxlan")], None).tunnels, [("Flannel", 8472)]);
+        assert_eq!(read(&[], &[], &[node("wireguard")], None).tunnels, []);
+        let cilium = [running("cilium-agent", &json!([]))];
+        assert_eq!(read(&[], &cilium, &[node("vxlan")], None).tunnels, [], "left behind");
+        assert_eq!(read(&[], &cilium, &[node("vxlan")], Some("Cilium")).tunnels, [("Flannel", 8472)]);
     }
 
     #[test]
     fn cilium() {
-        let of = |data: Value| read(&[config_map("cilium-config", &data)]);
+        let of = |data: Value| with("cilium-agent", &[config_map("cilium-config", &data)]);
         let found = of(json!({"cluster-pool-ipv4-cidr": "10.0.0.0/9 10.192.0.0/10", "mtu": "0"}));
         assert_eq!(found.pools.len(), 2);
         assert_eq!((found.mtus.len(), found.tunnels.as_slice()), (0, [("Cilium", 8472)].as_slice()));
         assert_eq!(of(json!({"tunnel-protocol": "geneve"})).tunnels, [("Cilium", 6081)]);
         assert_eq!(of(json!({"tunnel": "geneve"})).tunnels, [("Cilium", 6081)]);
         assert_eq!(of(json!({"tunnel-port": "8473"})).tunnels, [("Cilium", 8473)]);
+        assert_eq!(of(json!({"tunnel-port": "0"})).tunnels, [("Cilium", 8472)]);
         assert_eq!(of(json!({"routing-mode": "native", "tunnel-port": "8473"})).tunnels, []);
         assert_eq!(
             of(json!({"mtu": "9000"})).mtus,
             [("`mtu` of ConfigMap `cilium-config`".to_string(), 9000)]
         );
         let cidrs = json!({"cidrs": ["10.7.0.0/16"], "maskSize": 24});
-        let pool = json!({"metadata": {"name": "blue"}, "spec": {"ipv4": cidrs}});
-        assert_eq!(pools(&read(&[("CiliumPodIPPool", pool)])), ["10.7.0.0/16 Pods: CiliumPodIPPool `blue`"]);
+        let pool = [("CiliumPodIPPool", json!({"metadata": {"name": "blue"}, "spec": {"ipv4": cidrs}}))];
+        assert_eq!(pools(&with("cilium-agent", &pool)), ["10.7.0.0/16 Pods: CiliumPodIPPool `blue`"]);
+        let own = read(&pool, &[running("cilium-agent", &json!([]))], &[], Some("Cilium"));
+        assert_eq!((pools(&own), own.tunnels.len()), (Vec::new(), 0), "it is the one to come");
     }
 
     #[test]
@@ -265,37 +363,48 @@ mod tests {
             let spec = json!({"cidr": "192.168.0.0/16", "vxlanMode": mode, "ipipMode": "Never"});
             ("IPPool", json!({"metadata": {"name": "default"}, "spec": spec}))
         };
-        let felix =
-            |spec: Value| ("FelixConfiguration", json!({"metadata": {"name": "default"}, "spec": spec}));
-        let found = read(&[pool("CrossSubnet")]);
+        let felix = |name: &str, spec: Value| {
+            ("FelixConfiguration", json!({"metadata": {"name": name}, "spec": spec}))
+        };
+        let found = with("calico-node", &[pool("CrossSubnet")]);
         assert_eq!(pools(&found), ["192.168.0.0/16 Pods: Calico's IPPool `default`"]);
         assert_eq!(found.tunnels, [("Calico", 4789)]);
-        assert_eq!(read(&[pool("Never")]).tunnels, []);
-        let found = read(&[felix(json!({"vxlanPort": 8472, "vxlanMTU": 1400})), pool("Always")]);
+        assert_eq!(with("calico-node", &[pool("Never")]).tunnels, []);
+        let of_all = felix("default", json!({"vxlanPort": 8472, "vxlanMTU": 1400}));
+        let found =
+            with("calico-node", &[of_all, felix("node.a", json!({"vxlanPort": 9999})), pool("Always")]);
         assert_eq!(found.tunnels, [("Calico", 8472)]);
         assert_eq!(found.mtus, [("`vxlanMTU` of FelixConfiguration `default`".to_string(), 1400)]);
         let installation = json!({"metadata": {"name": "default"}, "spec": {"calicoNetwork": {"mtu": 1430}}});
-        assert_eq!(
-            read(&[("Installation", installation)]).mtus,
-            [("Installation `default`".to_string(), 1430)]
-        );
+        let found = with("calico-node", &[("Installation", installation)]);
+        assert_eq!(found.mtus, [("Installation `default`".to_string(), 1430)]);
     }
 
     #[test]
     fn others() {
-        let antrea = |conf: &str| read(&[config_map("antrea-config", &json!({"antrea-agent.conf": conf}))]);
+        let antrea = |conf: &str| {
+            with("antrea-agent", &[config_map("antrea-config", &json!({"antrea-agent.conf": conf}))])
+        };
         assert_eq!(antrea("# nothing\ndefaultMTU: 0\n").tunnels, [("Antrea", 6081)]);
         let found = antrea("tunnelType: vxlan\ndefaultMTU: 1400\n");
         assert_eq!((found.tunnels.as_slice(), found.mtus.len()), ([("Antrea", 4789)].as_slice(), 1));
         assert_eq!(antrea("trafficEncapMode: noEncap\n").tunnels, []);
         assert_eq!(antrea("tunnelType: gre\n").tunnels, []);
-        let env = json!([{"name": "IPALLOC_RANGE", "value": "10.32.0.0/12"}, {"name": "WEAVE_MTU", "value": "8916"}]);
-        let weave = json!({"spec": {"template": {"spec": {"containers": [{"name": "weave", "env": env}]}}}});
-        let found = read(&[("DaemonSet", weave)]);
-        assert_eq!(pools(&found), ["10.32.0.0/12 Pods: `IPALLOC_RANGE` of Weave Net"]);
+        let env = json!([{"name": "IPALLOC_RANGE", "value": "10.40.0.0/16"}, {"name": "WEAVE_MTU", "value": "8916"}]);
+        let found = read(&[], &[running("weave", &env)], &[], None);
+        assert_eq!(pools(&found), ["10.40.0.0/16 Pods: `IPALLOC_RANGE` of Weave Net"]);
         assert_eq!((found.mtus.len(), found.tunnels.len()), (1, 2));
+        assert_eq!(
+            pools(&with("weave", &[])),
+            ["10.32.0.0/12 Pods: `IPALLOC_RANGE` of Weave Net"],
+            "its own"
+        );
+        let amazon = |mtu: &str| running("aws-node", &json!([{"name": "AWS_VPC_ENI_MTU", "value": mtu}]));
+        let mtus = |mtu: &str| read(&[], &[amazon(mtu)], &[], None).mtus.len();
+        assert_eq!((mtus("9001"), mtus("1500")), (0, 1));
         let subnet =
             json!({"metadata": {"name": "join"}, "spec": {"cidrBlock": "100.64.0.0/16,fd00:100:64::/112"}});
-        assert_eq!(read(&[("Subnet", subnet)]).pools.len(), 2);
+        let found = with("cni-server", &[("Subnet", subnet)]);
+        assert_eq!((found.pools.len(), found.tunnels.as_slice()), (2, [("Kube-OVN", 6081)].as_slice()));
     }
 }

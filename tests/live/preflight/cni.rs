@@ -50,14 +50,14 @@ async fn a_network_can_be_changed_or_it_says_what_is_in_the_way() {
         ClusterOptions { nodes: 2, controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
     let cluster = Cluster::start(options).await;
     with_an_agent(&cluster).await;
-    let (code, checks) = look(&cluster, "--strict --pod-cidr 10.100.0.0/16");
+    let (code, checks) = look(&cluster, "--strict --to calico --pod-cidr 10.100.0.0/16");
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.is_empty(), "{bad:?}");
     // Controllers have their own to write meanwhile.
     let ours: Vec<String> =
         cluster.etcd.keys("/").await.into_iter().filter(|key| key.contains("netsurgeon")).collect();
     assert_eq!(ours, Vec::<String>::new(), "nothing was written");
-    let shown = run("", command(&cluster, "preflight cni")).expect(0);
+    let shown = run("", command(&cluster, "preflight cni --to calico")).expect(0);
     println!("{}{}", shown.out, shown.err);
 
     with_ill_nodes(&cluster).await;
@@ -72,27 +72,28 @@ async fn a_network_can_be_changed_or_it_says_what_is_in_the_way() {
     without_rights(&cluster).await;
 }
 
+/// A DaemonSet with a CNI's agent.
+fn agent(name: &str, container: &str) -> Value {
+    let container = json!({"name": container, "image": "registry.test/agent:v0.27"});
+    let labels = json!({"app": name});
+    let spec =
+        json!({"hostNetwork": true, "tolerations": [{"operator": "Exists"}], "containers": [container]});
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "kube-system"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    })
+}
+
 /// A DaemonSet of Flannel's, whose Pods no kubelet runs: this says what one would.
 async fn with_an_agent(cluster: &Cluster) {
     comes_out(cluster, "network", "warn", "no DaemonSet of a known CNI").await;
-    let container = json!({"name": "kube-flannel", "image": "registry.test/flannel:v0.27"});
-    let labels = json!({"app": "flannel"});
-    cluster
-        .api
-        .create(&json!({
-            "apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"name": "kube-flannel-ds", "namespace": "kube-system"},
-            "spec": {
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {"hostNetwork": true, "tolerations": [{"operator": "Exists"}], "containers": [container]}},
-            },
-        }))
-        .await;
+    cluster.api.create(&agent("kube-flannel-ds", "kube-flannel")).await;
     comes_out(cluster, "network", "fail", "Flannel is ready on 0 of 2 nodes (`kube-system/kube-flannel-ds`)")
         .await;
     let pods = "/api/v1/namespaces/kube-system/pods";
-    let made =
-        async || -> Vec<Value> { cluster.api.list(&format!("{pods}?labelSelector=app%3Dflannel")).await };
+    let made = async || -> Vec<Value> {
+        cluster.api.list(&format!("{pods}?labelSelector=app%3Dkube-flannel-ds")).await
+    };
     wait_until("each node has a Pod", DEADLINE, async || {
         let count = made().await.len();
         if count == 2 { Ok(()) } else { Err(count.to_string()) }
@@ -102,7 +103,7 @@ async fn with_an_agent(cluster: &Cluster) {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         be_ready(cluster, &format!("{pods}/{name}")).await;
     }
-    comes_out(cluster, "network", "pass", "Flannel (`registry.test/flannel:v0.27`), on 2 nodes").await;
+    comes_out(cluster, "network", "pass", "Flannel (`registry.test/agent:v0.27`), on 2 nodes").await;
 }
 
 async fn be_ready(cluster: &Cluster, path: &str) {
@@ -173,10 +174,10 @@ async fn with_settings(cluster: &Cluster) {
     };
     let whose = "`10.40.0.0/16` overlaps `10.32.0.0/12` (Pods: ConfigMap `kube-flannel-cfg`)";
     seen("pod-ranges", "--pod-cidr 10.40.0.0/16", "fail", whose);
-    seen("agent-ports", "", "pass", "it is not said which CNI is to come (`--to`");
+    seen("agent-ports", "", "skipped", "it is not said which CNI is to come (`--to`");
     seen("agent-ports", "--to cilium", "fail", "8472/UDP is that of Flannel's tunnel");
     seen("agent-ports", "--to calico", "pass", "5473/TCP (Typha)");
-    seen("mtu", "", "pass", "nobody has set one");
+    seen("mtu", "", "pass", "none is set");
     let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}});
     api.merge(&object_path(&config_map), &json!({"data": {"net-conf.json": conf.to_string()}})).await;
     seen("mtu", "", "warn", "1400 (`Backend.MTU` of ConfigMap `kube-flannel-cfg`)");
@@ -188,7 +189,22 @@ async fn with_settings(cluster: &Cluster) {
         "spec": {"cidr": "10.48.0.0/16", "vxlanMode": "Never"},
     }))
     .await;
-    seen("pod-ranges", "--pod-cidr 10.48.3.0/24", "fail", "(Pods: Calico's IPPool `blue`)");
+    seen("pod-ranges", "--pod-cidr 10.48.3.0/24", "pass", "nothing is known to have addresses");
+    let calico = agent("calico-node", "calico-node");
+    api.create(&calico).await;
+    wait_until("Calico is to run on a node", DEADLINE, async || {
+        let found = only(cluster, "pod-ranges", "--pod-cidr 10.48.3.0/24");
+        let says = found["seen"].as_str().unwrap_or_default().contains("(Pods: Calico's IPPool `blue`)");
+        if found["verdict"] == "fail" && says { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+    let own = "nobody is known to have one of Calico's";
+    seen("pod-ranges", "--pod-cidr 10.48.3.0/24 --to calico", "pass", "nothing is known to have addresses");
+    seen("agent-ports", "--to cilium", "pass", "4240/TCP and ICMP");
+    api.delete(&object_path(&calico)).await;
+    let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "host-gw"}});
+    api.merge(&object_path(&config_map), &json!({"data": {"net-conf.json": conf.to_string()}})).await;
+    seen("agent-ports", "--to calico", "pass", own);
     let nobodys = run("", command(cluster, "preflight cni --to weave")).expect(2);
     assert!(nobodys.err.contains("[possible values: cilium, calico, flannel, antrea]"), "{}", nobodys.err);
 }
@@ -262,14 +278,14 @@ async fn with_little_room(cluster: &Cluster) {
     api.create(&large).await;
     comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
     api.create(&other).await;
-    comes_out(cluster, "drain-room", "fail", "`node-1` (1 Pods: `default/large-").await;
+    comes_out(cluster, "drain-room", "fail", "`node-1` (`default/large-").await;
     goes(&other).await;
     comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
     goes(&large).await;
     api.merge("/api/v1/nodes/node-1", &json!({"metadata": {"labels": {"role": "edge"}}})).await;
     let choosy = deployment("edge", "node-1", "1", &json!({"role": "edge"}));
     api.create(&choosy).await;
-    comes_out(cluster, "drain-room", "warn", "no other node takes `default/edge-").await;
+    comes_out(cluster, "drain-room", "warn", "no other ready node takes `default/edge-").await;
     goes(&choosy).await;
     comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
 }
