@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::drain::{condition, is_drained, is_made_anew};
 use super::super::placing::{takes, unbound};
 use super::super::room::{Room, requested};
-use super::super::{Judged, first_few, is_alive, subject, text};
+use super::super::{Judged, first_few, is_alive, list, subject, text};
 use super::apart::Rules;
 use super::host_ports::ports;
 
@@ -28,6 +28,8 @@ struct Places<'a> {
     /// Which of the ready nodes take Pods of one wish, the emptiest first.
     taken_by: BTreeMap<String, Vec<usize>>,
     rules: Rules<'a>,
+    /// The nodes that Pods of one controller are on, by its uid.
+    kin: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
 /// Why a Pod finds no place, the least first.
@@ -35,7 +37,7 @@ struct Places<'a> {
 enum Why {
     /// No other node takes it.
     Homeless,
-    /// Others of its kind are where it could go, or somebody who has its port: it is away, and they go on.
+    /// Somebody whom it keeps away from, or who has its port, is wherever it could go; more of its own kind go on.
     Apart,
     /// There is too little of these, by name.
     Crowded(Vec<String>),
@@ -124,7 +126,7 @@ impl Found {
         }
         let apart = match self.apart {
             0 => String::new(),
-            count => format!("; {count} Pods keep away from their own kind, and come back with their node"),
+            count => format!("; {count} Pods are kept away from all of them, while more of their kind go on"),
         };
         Judged::pass(format!(
             "whichever of {nodes} nodes is drained, the others have room for its Pods{apart}"
@@ -156,8 +158,14 @@ impl<'a> Places<'a> {
             Place { node, left: given.without(&taken), pods }
         };
         let all: Vec<Place<'a>> = nodes.iter().map(place).collect();
+        let mut kin: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (index, place) in all.iter().enumerate() {
+            for uid in place.pods.iter().filter_map(|pod| controller_uid(pod)) {
+                kin.entry(uid).or_default().insert(index);
+            }
+        }
         let (taken_by, rules) = (taken_by(&all), Rules::of(&all));
-        Self { all, taken_by, rules }
+        Self { all, taken_by, rules, kin }
     }
 
     /// The Pods of a node that find no place elsewhere once it is drained, and why.
@@ -178,10 +186,18 @@ impl<'a> Places<'a> {
                     let before = come.remove(&index).unwrap_or_default();
                     come.insert(index, before.plus(&wanted));
                 }
+                // Others keep it away from everywhere: without another of its own it is as good as homeless.
+                Err(Why::Apart) if !self.has_siblings(pod, drained) => behind.push((pod, Why::Homeless)),
                 Err(why) => behind.push((pod, why)),
             }
         }
         behind
+    }
+
+    /// Whether another Pod of its controller is alive on another node.
+    fn has_siblings(&self, pod: &Value, drained: usize) -> bool {
+        let nodes = controller_uid(pod).and_then(|uid| self.kin.get(uid));
+        nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
 
     /// Where a Pod goes; `come`: what others of its node have taken up by then.
@@ -229,6 +245,11 @@ impl Place<'_> {
     }
 }
 
+fn controller_uid(pod: &Value) -> Option<&str> {
+    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
+    list(pod, "/metadata/ownerReferences").iter().find(is_controller)?.get("uid")?.as_str()
+}
+
 /// The nodes that take the Pods of each wish that may go somewhere.
 fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<usize>> {
     let is_ready = |place: &Place<'_>| condition(place.node, "Ready") == Some("True");
@@ -272,7 +293,7 @@ mod tests {
         json!({
             "metadata": {
                 "namespace": "shop", "name": name, "labels": {"app": "web"},
-                "ownerReferences": [{"kind": "ReplicaSet", "controller": true}],
+                "ownerReferences": [{"kind": "ReplicaSet", "controller": true, "uid": "u1"}],
             },
             "spec": spec, "status": {"phase": "Running"},
         })
@@ -360,7 +381,7 @@ mod tests {
         assert!(has_room(&of(&by_host, 2)), "one node is free");
         let all = of(&by_host, 3);
         assert!(
-            all.ends_with("; 3 Pods keep away from their own kind, and come back with their node"),
+            all.ends_with("; 3 Pods are kept away from all of them, while more of their kind go on"),
             "{all}"
         );
         assert!(has_room(&of(&apart("kubernetes.io/hostname", json!({"matchLabels": {"app": "db"}})), 3)));
@@ -371,7 +392,7 @@ mod tests {
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
         let judged = judge(&nodes, &pods).seen;
         assert!(
-            judged.ends_with("; 1 Pods keep away from their own kind, and come back with their node"),
+            judged.ends_with("; 1 Pods are kept away from all of them, while more of their kind go on"),
             "{judged}"
         );
         assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);
@@ -380,7 +401,14 @@ mod tests {
         assert!(has_room(&judge(&nodes, &elsewhere).seen));
         // The rule is the other's, and keeps this one away all the same.
         let other = [pod("one", "a1", "1", &by_zone), plain("two", "b1", "1")];
-        assert!(judge(&nodes, &other).seen.contains("; 1 Pods keep away"), "{:?}", judge(&nodes, &other));
+        assert!(judge(&nodes, &other).seen.contains("; 1 Pods are kept away"), "{:?}", judge(&nodes, &other));
+        let mut strangers = other;
+        strangers[1]["metadata"]["ownerReferences"][0]["uid"] = json!("u2");
+        assert_eq!(
+            judge(&nodes, &strangers).seen,
+            "no other ready node takes `shop/two`",
+            "it has nobody else"
+        );
     }
 
     #[test]
@@ -388,8 +416,8 @@ mod tests {
         let nodes = [node("a1", "4"), node("a2", "4")];
         let ports = json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]});
         let pods = [pod("one", "a1", "1", &ports), pod("two", "a2", "1", &ports)];
-        assert!(judge(&nodes, &pods).seen.contains("; 2 Pods keep away"), "{:?}", judge(&nodes, &pods));
-        assert!(!judge(&nodes, &pods[..1]).seen.contains("keep away"));
+        assert!(judge(&nodes, &pods).seen.contains("; 2 Pods are kept away"), "{:?}", judge(&nodes, &pods));
+        assert!(!judge(&nodes, &pods[..1]).seen.contains("kept away"));
     }
 
     #[test]

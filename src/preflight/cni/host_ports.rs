@@ -158,7 +158,7 @@ pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Value]) -> Judged {
             "leave metrics and the like of the new CNI off, or tell it other ports",
         );
     }
-    if settings.running.is_empty() {
+    if settings.running.is_empty() && !settings.has_newcomer {
         return Judged::warn(
             "the present CNI is not known by its agents, and neither is the port of its tunnel",
             format!(

@@ -48,10 +48,14 @@ const MTU_OF_AMAZON: u64 = 9001;
 /// What a kubelet's Node is told by Flannel (`pkg/subnet/kube/annotations.go`), that of k3s among them, which has no Pod of it.
 const ANNOTATION_OF_FLANNEL: &str = "/metadata/annotations/flannel.alpha.coreos.com~1backend-type";
 
+const NET_CONF: &str = "/data/net-conf.json";
+
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whose agents run.
+    /// Whether agents of the one run that is to come.
+    pub has_newcomer: bool,
+    /// Whose agents run, without those of the one that is to come where there are others.
     pub running: BTreeSet<&'static str>,
     /// Ranges that Pods get, and who says so.
     pub pools: Taken,
@@ -62,10 +66,15 @@ pub struct Settings {
 }
 
 /// Reads objects, each with its kind, of the CNIs whose agents run: what others have left behind says nothing. What belongs to one that
-/// is to come is left out (`to`, in words, as `Cilium`).
+/// is to come is left out where another is there (`to`, in words, as `Cilium`).
 pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
-    found.running.retain(|whose| Some(*whose) != to);
+    let flannel =
+        nodes.iter().any(|node| text(node, ANNOTATION_OF_FLANNEL) == "vxlan") && to != Some("Flannel");
+    found.has_newcomer = to.is_some_and(|to| found.running.contains(to));
+    if found.running.len() > 1 || flannel {
+        found.running.retain(|whose| Some(*whose) != to);
+    }
     for object in daemon_sets {
         found.daemon_set(object);
     }
@@ -81,11 +90,13 @@ pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], t
     for whose in ["OVN-Kubernetes", "Kube-OVN"] {
         found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
     }
-    // Where another's agent runs, the annotation is what Flannel has left behind.
-    let is_told = nodes.iter().any(|node| text(node, ANNOTATION_OF_FLANNEL) == "vxlan");
-    if is_told && found.running.is_empty() && to != Some("Flannel") {
+    // Where only another's agent runs, the annotation is what Flannel has left behind.
+    let is_read =
+        objects.iter().any(|(kind, object)| *kind == "ConfigMap" && !text(object, NET_CONF).is_empty());
+    let is_flannels = found.running.is_empty() || found.running.contains("Flannel");
+    if flannel && is_flannels && !is_read {
         found.running.insert("Flannel");
-        found.tunnels.push(("Flannel", VXLAN_OF_LINUX));
+        found.tunnels.push(("Flannel, as annotations of Nodes say,", VXLAN_OF_LINUX));
     }
     found
 }
@@ -174,7 +185,7 @@ impl Settings {
             "antrea-config" => self.antrea(&at, text(data, "/antrea-agent.conf")),
             _ => {
                 self.mtu(&format!("`veth_mtu` of {at}"), data.get("veth_mtu"));
-                self.flannel(&at, text(data, "/net-conf.json"));
+                self.flannel(&at, text(object, NET_CONF));
             }
         }
     }
@@ -328,11 +339,13 @@ mod tests {
     #[test]
     fn flannel_without_pods() {
         let node = |kind: &str| json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-type": kind}}});
-        assert_eq!(read(&[], &[], &[node("vxlan")], None).tunnels, [("Flannel", 8472)]);
+        let told = [("Flannel, as annotations of Nodes say,", 8472)];
+        assert_eq!(read(&[], &[], &[node("vxlan")], None).tunnels, told);
+        assert_eq!(read(&[], &[running("kube-flannel", &json!([]))], &[node("vxlan")], None).tunnels, told);
         assert_eq!(read(&[], &[], &[node("wireguard")], None).tunnels, []);
         let cilium = [running("cilium-agent", &json!([]))];
         assert_eq!(read(&[], &cilium, &[node("vxlan")], None).tunnels, [], "left behind");
-        assert_eq!(read(&[], &cilium, &[node("vxlan")], Some("Cilium")).tunnels, [("Flannel", 8472)]);
+        assert_eq!(read(&[], &cilium, &[node("vxlan")], Some("Cilium")).tunnels, told);
     }
 
     #[test]
@@ -353,8 +366,10 @@ mod tests {
         let cidrs = json!({"cidrs": ["10.7.0.0/16"], "maskSize": 24});
         let pool = [("CiliumPodIPPool", json!({"metadata": {"name": "blue"}, "spec": {"ipv4": cidrs}}))];
         assert_eq!(pools(&with("cilium-agent", &pool)), ["10.7.0.0/16 Pods: CiliumPodIPPool `blue`"]);
-        let own = read(&pool, &[running("cilium-agent", &json!([]))], &[], Some("Cilium"));
-        assert_eq!((pools(&own), own.tunnels.len()), (Vec::new(), 0), "it is the one to come");
+        let both = ["cilium-agent", "kube-flannel"].map(|container| running(container, &json!([])));
+        let other = read(&pool, &both, &[], Some("Cilium"));
+        assert_eq!((pools(&other), other.tunnels.len()), (Vec::new(), 0), "it is the one to come");
+        assert_eq!(read(&pool, &both[..1], &[], Some("Cilium")).pools.len(), 1, "it is all there is");
     }
 
     #[test]
