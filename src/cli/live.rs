@@ -301,12 +301,20 @@ impl Session {
         let status = match (way, outcome) {
             (_, Ok(Arrival::Gate(_))) => return Ok(()),
             (_, Err(failure)) => match &failure.source {
-                OperationError::LockLost { .. } | OperationError::Locked(_) => return Ok(()),
+                // Somebody else's by now, or refused before its first step: it stands as it did.
+                OperationError::LockLost { .. }
+                | OperationError::Locked(_)
+                | OperationError::PointOfNoReturn { .. }
+                | OperationError::BeingUndone => return Ok(()),
                 source if source.is_pause() => "paused",
                 OperationError::BatchStuck { .. } => "stuck",
                 _ => "stopped",
             },
-            (Way::Back | Way::MovesBack, Ok(Arrival::There(report))) if !report.stuck.is_empty() => "stuck",
+            (Way::Back | Way::MovesBack | Way::Forward(None), Ok(Arrival::There(report)))
+                if !report.stuck.is_empty() =>
+            {
+                "stuck"
+            }
             (Way::Back, Ok(Arrival::There(_))) => "rolled-back",
             (Way::MovesBack, Ok(Arrival::There(_))) => "paused",
             (Way::Forward(Some(_)), Ok(Arrival::There(_))) => "held",
@@ -343,6 +351,13 @@ pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<St
     let is_left =
         |listed: &operation::Listed| listed.summary.kind == KIND && listed.summary.status == REMOVING;
     Ok(listed.into_iter().filter(is_left).map(|listed| listed.operation).collect())
+}
+
+/// Whether an operation has no journal any more, or what is left of it is being removed.
+pub async fn is_gone(store: &dyn ReadStore, operation: &str) -> Result<bool, Failure> {
+    let listed = Journal::list(store, None).await?;
+    let found = listed.iter().find(|listed| listed.operation == operation);
+    Ok(found.is_none_or(|listed| listed.summary.status == REMOVING))
 }
 
 /// Opens a renumbering by its id, or the one of the cluster that has not come to an end; `at` is the revision at

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::gates::GateArgs;
-use super::live::{LiveArgs, Ongoing, Session, open_operation, release};
+use super::live::{LiveArgs, Ongoing, Session, half_removed, open_operation, release};
 use super::output::{counted, table};
 use super::renumber::{ApiLessArgs, EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
 use super::report::{self, ReportArgs};
@@ -70,6 +70,9 @@ Examples:
 struct ResumeArgs {
     /// Its id
     operation: String,
+    /// Keep the journal in etcd, where old addresses were being retired
+    #[arg(long)]
+    keep_journal: bool,
     #[command(flatten)]
     live: LiveArgs,
     #[command(flatten)]
@@ -231,19 +234,19 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
 async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
     let gates = args.gates.resolve()?;
     let session = Session::open(&args.live).await?.with_gates(gates);
+    let is_half_removed = half_removed(session.store.as_ref(), &session.id).await?.contains(&args.operation);
+    let retiring = RetireArgs {
+        operation: Some(args.operation.clone()),
+        keep_journal: args.keep_journal,
+        evidence: EvidenceArgs::waived(),
+        live: args.live.clone(),
+    };
+    if is_half_removed {
+        return retire(context, &retiring).await;
+    }
     let ongoing = session.find(Some(&args.operation)).await?;
     if ongoing.has_begun_to_retire() {
-        let operation = Some(args.operation.clone());
-        return retire(
-            context,
-            &RetireArgs {
-                operation,
-                keep_journal: false,
-                evidence: EvidenceArgs::waived(),
-                live: args.live.clone(),
-            },
-        )
-        .await;
+        return retire(context, &retiring).await;
     }
     let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
     let resumed = go_on(context, args, &session, &lock).await;

@@ -349,7 +349,13 @@ async fn what_is_left_of_a_journal_goes_with_the_next_retire() {
     let etcd = &lab.cluster.etcd;
     let keys = etcd.keys("/netsurgeon/").await;
     let summary = keys.iter().find(|key| key.ends_with("/operation")).expect("a summary");
-    let mut says: Value = serde_json::from_slice(&etcd.get(summary).await.expect("a value")).expect("JSON");
+    let status = async || -> Value {
+        serde_json::from_slice(&etcd.get(summary).await.expect("a value")).expect("JSON")
+    };
+    // There is no way back, and who asks for it leaves it as it is.
+    let refused = run("", command(&lab.cluster, &back(Some(&operation))));
+    assert!(refused.code != 0 && status().await["status"] == "done", "{}", refused.err);
+    let mut says = status().await;
     says["status"] = json!("removing");
     etcd.put(summary, says.to_string().as_bytes()).await;
     for key in keys.iter().filter(|key| *key != summary).take(20) {

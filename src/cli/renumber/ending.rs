@@ -104,6 +104,9 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     let ended = end(context, args, &session, &mut ongoing, &lock).await;
     let report = release(lock, ended).await?;
     print(context, &ongoing, &report)?;
+    if let Some(failure) = left_alone(&ongoing, &report, "retired") {
+        return Err(failure.hint("bring those objects in order, then retire again"));
+    }
     context.output.progress(&format!(
         "{} retired; the cluster's Service range is {}",
         counted(ongoing.plan.work.moves.len(), "old address", "old addresses"),
@@ -174,9 +177,14 @@ async fn end(
     }
     session.retire_strays(context, &args.live, ongoing, lock).await?;
     let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
-    if !args.keep_journal {
+    if report.stuck.is_empty() && !args.keep_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
-        Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await?;
+        let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;
+        removed.map_err(|error| {
+            let text = format!("the old addresses are retired, and the journal is not removed yet: {error}");
+            Failure::new(Kind::Stuck, anyhow::Error::msg(text))
+                .hint("`netsurgeon renumber retire` removes the rest")
+        })?;
     }
     Ok(report)
 }
@@ -220,6 +228,19 @@ async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
         .hint("to retire the old addresses all the same: `--without-evidence`"))
 }
 
+/// Words what was left alone because someone else changed it; `None` if nothing was.
+fn left_alone(ongoing: &Ongoing, report: &Report, what: &str) -> Option<Failure> {
+    let first = report.stuck.first()?;
+    let text = format!(
+        "{} left alone and not {what}; the first is `{}`: {}",
+        counted(report.stuck.len(), "step was", "steps were"),
+        first.step,
+        first.reason
+    );
+    let failure = Failure::new(Kind::Stuck, anyhow::Error::msg(text));
+    Some(failure.hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation)))
+}
+
 /// Runs `rollback`.
 pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = match args.api.without_api {
@@ -238,16 +259,8 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     };
     let report = release(lock, undone).await?;
     print(context, &ongoing, &report)?;
-    if let Some(first) = report.stuck.first() {
-        let text = format!(
-            "{} left alone and not undone; the first is `{}`: {}",
-            counted(report.stuck.len(), "step was", "steps were"),
-            first.step,
-            first.reason
-        );
-        return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text))
-            .hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation))
-            .hint("bring those objects in order, then roll back again"));
+    if let Some(failure) = left_alone(&ongoing, &report, "undone") {
+        return Err(failure.hint("bring those objects in order, then roll back again"));
     }
     if session.is_without_api() {
         let text = "every Service has its old address again in etcd; the rest of the way back needs the API";

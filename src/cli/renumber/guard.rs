@@ -16,14 +16,14 @@ use self::keeper::{Keeper, LeaseArgs};
 use self::voice::Voice;
 use crate::cli::api::KubeArgs;
 use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, open_operation, unfinished};
+use crate::cli::live::{Ongoing, is_gone, open_operation, unfinished};
 use crate::cli::log::Kind;
 use crate::cli::metrics::{Counted, Metrics};
 use crate::cli::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome};
 use crate::cluster::Cluster;
-use crate::operation::{Journal, Lock, Mend, Mended, REMOVING, SystemAmbient, mend};
+use crate::operation::{Lock, Mend, Mended, REMOVING, SystemAmbient, mend};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::store::WriteStore;
@@ -242,7 +242,7 @@ impl Guarding<'_> {
                 Ok(ongoing) if is_over(&ongoing) => return Ok(()),
                 Ok(ongoing) => self.pass(&ongoing).await.map(drop),
                 // A journal that is removed is a renumbering that has ended.
-                Err(_) if self.is_gone(&first.operation).await => return Ok(()),
+                Err(_) if is_gone(self.store, &first.operation).await.unwrap_or(false) => return Ok(()),
                 Err(failure) => Err(failure),
             };
             if let Err(failure) = looked {
@@ -267,11 +267,6 @@ impl Guarding<'_> {
         self.ledger.looked(Looked::Failed);
         let words: Vec<String> = failure.lines().into_iter().map(|(_, text)| text).collect();
         self.voice.say_once("failed", ("", ""), &words.join("; "))
-    }
-
-    async fn is_gone(&self, operation: &str) -> bool {
-        let listed = Journal::list(self.store, Some(&self.cluster)).await;
-        listed.is_ok_and(|listed| listed.iter().all(|one| one.operation != operation))
     }
 
     /// Whether it has the Lease, where it needs one; says so when that changes.

@@ -125,8 +125,8 @@ impl Journal {
     }
 
     /// Removes the journal of an operation that nobody will go on with, a bounded number of keys at a time, its
-    /// summary last and marked `removing` before; returns the number of keys. The same call goes on with what
-    /// an interrupted one has left.
+    /// summary last and marked `removing` before, unless it was rolled back: what is left must not be taken for the rest of one that
+    /// came to its end. Returns the number of keys. The same call goes on with what an interrupted one has left.
     pub async fn remove_all(
         store: &dyn WriteStore,
         cluster: &str,
@@ -135,7 +135,8 @@ impl Journal {
     ) -> Result<usize, OperationError> {
         let journal = Self::at(cluster, operation);
         let summary = journal.summary_key();
-        if let Some((found, _)) = Self::read_at::<Summary>(store, &summary).await? {
+        let found = Self::read_at::<Summary>(store, &summary).await?.map(|(found, _)| found);
+        if let Some(found) = found.filter(|found| found.status != "rolled-back") {
             journal.set_status(store, REMOVING, found.ended.unwrap_or(found.started), guards).await?;
         }
         let mut removed: usize = 0;

@@ -12,7 +12,7 @@ use crate::cli::output::counted;
 use crate::cli::renumber::flows::FlowArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cli::tally::{Phases, stage_now};
-use crate::operation::{Journal, Lock};
+use crate::operation::{Journal, Lock, REMOVING};
 use crate::renumber::users::Used;
 use crate::renumber::{Move, Renumbering, current, verify};
 use crate::survey::{Finding, Layout, Survey};
@@ -120,7 +120,7 @@ impl Look {
 
     /// Whether nothing more will become of the operation, unless somebody goes on with it.
     pub(super) fn has_ended(&self) -> bool {
-        self.lock.is_none() && matches!(self.status.as_str(), "done" | "rolled-back" | "stuck")
+        self.lock.is_none() && matches!(self.status.as_str(), "done" | "rolled-back" | "stuck" | REMOVING)
     }
 }
 

@@ -6,11 +6,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{Look, StandingArgs};
 use crate::cli::failure::Failure;
+use crate::cli::live::is_gone;
 use crate::cli::output::Output;
 use crate::cli::renumber::flows;
 use crate::cli::{Context, Outcome, findings};
-use crate::operation::Journal;
-use crate::store::ReadStore;
 
 /// As many findings as fit on a screen beside everything else.
 const SHOWN: usize = 12;
@@ -31,7 +30,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
                 show(&context.output, &last)?;
             }
             Err(failure) => {
-                if is_gone(store.as_ref(), &last.operation).await == Some(true) {
+                if is_gone(store.as_ref(), &last.operation).await.unwrap_or(false) {
                     context.output.progress(&format!(
                         "{}: its journal is gone; a renumbering that was retired leaves none",
                         last.operation
@@ -51,12 +50,6 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
         sleep(begun.elapsed().saturating_sub(every)).await;
     }
     Ok(Outcome::Done)
-}
-
-/// Whether an operation has no journal any more; `None` if nobody knows.
-async fn is_gone(store: &dyn ReadStore, operation: &str) -> Option<bool> {
-    let listed = Journal::list(store, None).await.ok()?;
-    Some(!listed.iter().any(|listed| listed.operation == operation))
 }
 
 fn show(output: &Output, look: &Look) -> Result<(), Failure> {
