@@ -13,6 +13,7 @@ mod sweeping;
 mod turning;
 mod watchers;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, Reach};
 use crate::operation::{
-    self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, REMOVING, Report, Stop,
-    StopSwitch, Summary, SystemAmbient,
+    self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, REMOVING, Report,
+    StepId, Stop, StopSwitch, Stuck, Summary, SystemAmbient, Work,
 };
 use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
@@ -310,9 +311,8 @@ impl Session {
                 OperationError::BatchStuck { .. } => "stuck",
                 _ => "stopped",
             },
-            (Way::Back | Way::MovesBack | Way::Forward(None), Ok(Arrival::There(report)))
-                if !report.stuck.is_empty() =>
-            {
+            (Way::Back | Way::MovesBack, Ok(Arrival::There(report))) if !report.stuck.is_empty() => "stuck",
+            (Way::Forward(None), Ok(Arrival::There(report))) if !ongoing.still_held(report).is_empty() => {
                 "stuck"
             }
             (Way::Back, Ok(Arrival::There(_))) => "rolled-back",
@@ -332,6 +332,16 @@ impl Ongoing {
     /// Whether it is past the point of no return.
     pub fn has_begun_to_retire(&self) -> bool {
         is_past_no_return(|step| self.journal.state(step))
+    }
+
+    /// What was left alone past the point of no return: old addresses that may be held still. What was left alone before is no
+    /// matter any more: it was looked at before anything was retired.
+    pub fn still_held<'r>(&self, report: &'r Report) -> Vec<&'r Stuck> {
+        let work = &self.plan.work;
+        let stages = work.stages().into_iter().skip(work.no_return_stage().unwrap_or(usize::MAX));
+        let last: BTreeSet<StepId> =
+            stages.flat_map(|stage| work.steps(&stage)).map(|step| step.id).collect();
+        report.stuck.iter().filter(|stuck| last.contains(&stuck.step)).collect()
     }
 }
 

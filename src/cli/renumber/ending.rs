@@ -12,7 +12,7 @@ use crate::cli::live::{LiveArgs, Ongoing, Session, Way, half_removed, release};
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::operation::{Journal, Lock, Report};
+use crate::operation::{Journal, Lock, Report, Stuck};
 use crate::renumber::{Renumbering, current, verify};
 use crate::survey::{Severity, Survey};
 
@@ -104,7 +104,7 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     let ended = end(context, args, &session, &mut ongoing, &lock).await;
     let report = release(lock, ended).await?;
     print(context, &ongoing, &report)?;
-    if let Some(failure) = left_alone(&ongoing, &report, "retired") {
+    if let Some(failure) = left_alone(&ongoing, &ongoing.still_held(&report), "retired") {
         return Err(failure.hint("bring those objects in order, then retire again"));
     }
     context.output.progress(&format!(
@@ -177,7 +177,7 @@ async fn end(
     }
     session.retire_strays(context, &args.live, ongoing, lock).await?;
     let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
-    if report.stuck.is_empty() && !args.keep_journal {
+    if ongoing.still_held(&report).is_empty() && !args.keep_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;
         removed.map_err(|error| {
@@ -229,11 +229,11 @@ async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
 }
 
 /// Words what was left alone because someone else changed it; `None` if nothing was.
-fn left_alone(ongoing: &Ongoing, report: &Report, what: &str) -> Option<Failure> {
-    let first = report.stuck.first()?;
+fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Failure> {
+    let first = stuck.first()?;
     let text = format!(
         "{} left alone and not {what}; the first is `{}`: {}",
-        counted(report.stuck.len(), "step was", "steps were"),
+        counted(stuck.len(), "step was", "steps were"),
         first.step,
         first.reason
     );
@@ -259,7 +259,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     };
     let report = release(lock, undone).await?;
     print(context, &ongoing, &report)?;
-    if let Some(failure) = left_alone(&ongoing, &report, "undone") {
+    if let Some(failure) = left_alone(&ongoing, &report.stuck.iter().collect::<Vec<_>>(), "undone") {
         return Err(failure.hint("bring those objects in order, then roll back again"));
     }
     if session.is_without_api() {
