@@ -103,13 +103,14 @@ impl Failure {
         self
     }
 
-    /// Returns the lines to print. A cause that its effect spells out already is left out.
+    /// Returns the lines to print. A cause that its effect spells out already is left out. A pause is no error.
     pub fn lines(&self) -> Vec<(Said, String)> {
+        let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
         let mut lines: Vec<(Said, String)> = Vec::new();
         for cause in self.error.chain() {
             let text = cause.to_string();
             match lines.last() {
-                None => lines.push((Said::Error, text)),
+                None => lines.push((first, text)),
                 Some((_, said)) if !said.contains(&text) => lines.push((Said::Cause, text)),
                 Some(_) => {}
             }
@@ -314,16 +315,17 @@ impl From<OperationError> for Failure {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
             }
             OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
-                "what was done until then is in the journal; whoever has the lock now may go on with it",
+                "what was done until then is in the journal; the process that holds the operation lease now may continue it",
             ),
-            OperationError::Stopped => Self::new(Kind::Paused, error).hint("resume it to go on"),
-            OperationError::Paused { .. }
+            // What is next is said where the operation is known.
+            OperationError::Stopped
+            | OperationError::Paused { .. }
             | OperationError::GateClosed { .. }
             | OperationError::BatchRolledBack { .. } => Self::new(Kind::Paused, error),
             OperationError::BatchStuck { .. } => {
-                Self::new(Kind::Stuck, error).hint("bring that object in order")
+                Self::new(Kind::Stuck, error).hint("repair that object")
             }
-            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end"),
+            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end: `netsurgeon renumber rollback`"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),

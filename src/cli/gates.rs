@@ -3,14 +3,15 @@
 
 mod command;
 mod prometheus;
-mod until;
+mod recorded;
+pub(in crate::cli) mod until;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::{ArgGroup, Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::time::sleep;
@@ -27,8 +28,12 @@ use crate::operation::{Checkpoint, Closed, Stage};
 /// The gate that the clock closes. It pauses, whatever is to be done about the others.
 const UNTIL: &str = "until";
 
-/// What is asked between two batches.
-#[derive(Debug, Clone, Default, Args)]
+/// How long a gate may take where nothing else is said.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What is asked between two batches; also as it is recorded in the journal.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Gates between batches")]
 #[command(group(ArgGroup::new("gate_limits").args(["gate_max", "gate_min"]).multiple(true)))]
 pub struct GateArgs {
@@ -44,9 +49,9 @@ pub struct GateArgs {
     /// the last
     #[arg(long, value_name = "PROGRAM")]
     gate_command: Option<PathBuf>,
-    /// An argument for that program; no shell is between
+    /// An argument for that program; no shell is between. It is recorded in the journal: give no secret
     #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
-    gate_arg: Vec<OsString>,
+    gate_arg: Vec<String>,
     /// Between batches ask this URL: anything but 2xx is a closed gate. Redirects are not followed
     #[arg(long, value_name = "URL")]
     gate_http: Option<String>,
@@ -64,17 +69,18 @@ pub struct GateArgs {
     #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_min: Option<f64>,
-    /// How long each gate may take, in seconds; one that takes longer is closed
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    gate_timeout: u64,
+    /// How long each gate may take, in seconds; one that takes longer is closed [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    gate_timeout: Option<u64>,
     /// At a closed gate: pause before the next batch; or roll the batch before the gate back, and pause before it; or
-    /// roll everything back. Exit status 6 for the first two, 4 for the last. `--until` always pauses
-    #[arg(long, value_name = "WHAT", value_enum, default_value = "pause")]
-    on_gate_failure: OnFailure,
+    /// roll everything back. Exit status 6 for the first two, 4 for the last. `--until` always pauses [default: pause]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    on_gate_failure: Option<OnFailure>,
 }
 
 /// What to do at a closed gate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
     #[default]
     Pause,
@@ -112,8 +118,8 @@ impl GateArgs {
             pause: Duration::from_secs(self.pause.unwrap_or_default()),
             until: until.map_err(Failure::usage)?,
             probes,
-            limit: Duration::from_secs(self.gate_timeout),
-            on_failure: self.on_gate_failure,
+            limit: self.gate_timeout.map_or(LIMIT, Duration::from_secs),
+            on_failure: self.on_gate_failure.unwrap_or_default(),
         })
     }
 }

@@ -266,3 +266,66 @@ async fn a_program_that_takes_too_long_is_closed_and_gone() {
         sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn recorded_gates_are_the_ones_that_were_given() {
+    let given = [
+        "--pause",
+        "60",
+        "--until",
+        "+90m",
+        "--gate-command",
+        "/bin/sh",
+        "--gate-arg=-c",
+        "--gate-arg=exit 0",
+        "--gate-http",
+        "http://127.0.0.1:1/x",
+        "--gate-prometheus",
+        "http://p:9090",
+        "--gate-query",
+        "up",
+        "--gate-max",
+        "0.5",
+        "--gate-timeout",
+        "5",
+        "--on-gate-failure",
+        "rollback",
+    ];
+    let given = parse(&given).unwrap();
+    let record = given.fixed().unwrap().record().unwrap();
+    let read = GateArgs::default().or_recorded(&record, false).unwrap();
+    assert!(
+        matches!(read.until, Some(Until::At(_))),
+        "a moment, not a time from the resume on: {:?}",
+        read.until
+    );
+    assert_eq!(GateArgs { until: None, ..read.clone() }, GateArgs { until: None, ..given });
+    // What is recorded once more is the same.
+    assert_eq!(read.record().unwrap(), record);
+}
+
+#[test]
+fn given_gates_replace_recorded_ones_and_no_gates_leaves_them_out() {
+    let recorded = parse(&["--pause", "60", "--on-gate-failure", "rollback"]).unwrap().record().unwrap();
+    let given = parse(&["--gate-http", "http://127.0.0.1:1/x"]).unwrap();
+    assert_eq!(given.or_recorded(&recorded, false).unwrap(), given);
+    assert_eq!(GateArgs::default().or_recorded(&recorded, true).unwrap(), GateArgs::default());
+    assert_eq!(GateArgs::default().or_recorded(&recorded, false).unwrap().pause, Some(60));
+    assert_eq!(GateArgs::default().record().unwrap(), Value::Null);
+}
+
+#[test]
+fn a_recorded_time_that_has_passed_is_left_out() {
+    let recorded = serde_json::json!({"until": "2026-01-01T18:00:00Z", "pause": 60});
+    let read = GateArgs::default().or_recorded(&recorded, false).unwrap();
+    assert_eq!((read.until, read.pause), (None, Some(60)));
+}
+
+#[test]
+fn recorded_gates_that_cannot_be_asked_here_are_an_error_with_a_way_out() {
+    for recorded in [serde_json::json!({"gate_command": "/no/such/program"}), serde_json::json!({"later": 1})]
+    {
+        let failure = GateArgs::default().or_recorded(&recorded, false).unwrap_err();
+        assert!(failure.hints.iter().any(|hint| hint.contains("--no-gates")), "{failure:?}");
+    }
+}

@@ -3,14 +3,21 @@
 //! ended.
 
 mod approving;
+mod confirming;
 mod connecting;
 mod gone;
 mod kubelets;
+mod lease;
+mod lingering;
+mod locking;
 mod node_local_dns;
 mod renewing;
 mod sealing;
+mod stopping;
 mod sweeping;
+mod trying;
 mod turning;
+mod vigil;
 mod watchers;
 
 use std::collections::BTreeSet;
@@ -21,21 +28,27 @@ use std::time::Duration;
 
 use clap::Args;
 
+pub use self::lease::{Taking, release};
+pub use self::locking::{
+    LockArgs, is_open, refuse_beside_another, refuse_done, refuse_ended, refuse_removing, unfinished,
+};
 use self::renewing::renew;
+use self::stopping::{left_open, listen, status_after, stopped};
 use self::turning::{Arrival, go, rolled_back};
 use self::watchers::Watchers;
 use super::Context;
 use super::api::KubeArgs;
-use super::failure::{Failure, Kind};
+use super::failure::Failure;
 use super::gates::{Gatekeeper, Gates};
 use super::metrics::{Counted, Metrics};
 use super::output::Output;
+use super::situation::Situation;
 use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, Reach};
 use crate::operation::{
-    self, Ambient, Checkpoint, Claim, Executor, Journal, Lock, OperationError, Plan, REMOVING, Report,
-    StepId, Stop, StopSwitch, Stuck, Summary, SystemAmbient, Work,
+    self, Ambient, Checkpoint, Executor, Journal, Lock, Plan, Report, Status, StepId, Stop, Stuck, Summary,
+    SystemAmbient, Work,
 };
 use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
@@ -59,21 +72,22 @@ pub struct LiveArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
     /// On the way back: how long the new addresses go on answering once every Service has its old one again, in
-    /// seconds, for those who resolved a name a moment before
+    /// seconds, for those who resolved a name a moment before; at most 300 in the bitmap era
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
-    /// Say that something which others do is done, by its name: `flags`, `soak`, ...
+    /// An API server that is stopped for good, by its host: do not wait for its answer. Its Lease in `kube-system` lasts an
+    /// hour longer than it
+    #[arg(long, value_name = "HOST")]
+    without_api_server: Vec<String>,
+    /// Confirm that a manual step is complete, by its name: `flags`, `soak`, ... Refused while an API server is seen to have
+    /// another flag
     #[arg(long, value_name = "WHAT")]
     confirm: Vec<String>,
     /// Do not ask whether to begin
     #[arg(short, long)]
     yes: bool,
-    /// Take the lock from a process that carried out the same operation and is known to be gone
-    #[arg(long)]
-    take_over: bool,
-    /// How long the lock outlives a process that was killed, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
-    lock_ttl: u64,
+    #[command(flatten)]
+    pub(super) lock: LockArgs,
     /// Answer `GET /metrics` here, for Prometheus, while it runs; docs/metrics.md lists what there is
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<String>,
@@ -104,6 +118,31 @@ impl LiveArgs {
         let mut args = self.clone();
         args.confirm.push(name.to_string());
         args
+    }
+
+    /// How many Services may be skipped.
+    pub fn most_failures(&self) -> usize {
+        usize::try_from(self.max_failures).unwrap_or(usize::MAX)
+    }
+
+    /// How long the new addresses of a renumbering linger on the way back.
+    pub fn linger_of(&self, work: &Renumbering) -> Duration {
+        lingering::longest(Duration::from_secs(self.linger), work.era)
+    }
+
+    /// Whether nothing is to be asked.
+    pub fn is_agreed(&self) -> bool {
+        self.yes
+    }
+
+    /// Whether a manual step was said to be complete.
+    pub fn confirms(&self, name: &str) -> bool {
+        self.confirm.iter().any(|given| given == name)
+    }
+
+    /// Writes a second, at most.
+    pub fn rate(&self) -> Option<NonZeroU32> {
+        self.rate
     }
 
     /// Asks whether to begin, unless told not to.
@@ -143,14 +182,6 @@ pub enum Way {
     MovesBack,
 }
 
-impl Way {
-    /// The command that goes on.
-    fn goes_on(self, operation: &str) -> String {
-        let verb = if matches!(self, Self::Forward(_)) { "resume" } else { "rollback" };
-        format!("netsurgeon operation {verb} {operation}")
-    }
-}
-
 /// An operation that has a journal.
 pub struct Ongoing {
     /// Its id.
@@ -163,6 +194,17 @@ pub struct Ongoing {
     pub summary: Summary,
     /// Whether its journal goes once it is done.
     pub journal_goes: bool,
+    /// Options that the command which continues it needs again.
+    pub options: Options,
+}
+
+/// Options of a command, each after a space.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Up to the point of no return alone.
+    pub until_no_return: String,
+    /// Always.
+    pub always: String,
 }
 
 impl Session {
@@ -205,18 +247,6 @@ impl Session {
         Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
     }
 
-    /// Takes the cluster's lock for an operation.
-    pub async fn lock(&self, args: &LiveArgs, operation: &str, purpose: &str) -> Result<Lock, Failure> {
-        let claim = Claim::of_this_process(operation, purpose, SystemAmbient.now());
-        let (store, ttl) = (self.store.clone(), Duration::from_secs(args.lock_ttl));
-        let locked = if args.take_over {
-            Lock::take_over(store, &self.id, &claim, ttl).await
-        } else {
-            Lock::acquire(store, &self.id, &claim, ttl).await
-        };
-        Ok(locked?)
-    }
-
     /// Goes on with an operation, and writes into its journal how it stands afterwards. At a gate that is closed it may
     /// roll everything back, which is a failure.
     pub async fn carry_out(
@@ -244,14 +274,43 @@ impl Session {
         lock: &Lock,
         way: Way,
     ) -> Result<Arrival, Failure> {
+        self.set_out(ongoing, lock, way).await?;
+        let mut skipped = BTreeSet::new();
+        loop {
+            let outcome = self.attempt(context, args, ongoing, lock, way).await?;
+            if let (Way::Forward(_), Err(failure)) = (way, &outcome)
+                && failure.source.is_about_one_object()
+                && skipped.insert(failure.step.clone())
+                && self.skip_deleted(context, args, ongoing, lock, &failure.step).await?
+            {
+                continue;
+            }
+            return self.noted(ongoing, lock, way, outcome).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        way: Way,
+    ) -> Result<Result<Arrival, operation::Failure>, Failure> {
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
         let approver = self.approver(context, args, work, last_move(work, journal));
         let boxed = self.world(args, &ongoing.operation, work, &approver, lock);
         let world = boxed.as_ref();
         let renewed = renew(&context.output, &self.store, world, work, journal, lock).await;
-        renewed.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
+        if let Err(failure) = renewed {
+            drop(boxed);
+            return Err(left_open(failure, ongoing, way));
+        }
         let (switch, stop) = Stop::new();
-        let listener = tokio::spawn(listen(context.output.clone(), switch));
+        let beside = [
+            tokio::spawn(listen(context.output.clone(), switch)),
+            tokio::spawn(vigil::keep(context.output.clone(), self.store.clone())),
+        ];
         let about = (ongoing.operation.as_str(), work, &*journal);
         let mut watchers = Watchers::new(&context.output, self, args, about, way);
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
@@ -262,18 +321,34 @@ impl Session {
             parallel: args.parallel.into(),
             stop,
             rate: args.rate,
-            max_failures: usize::try_from(args.max_failures).unwrap_or(usize::MAX),
+            max_failures: args.most_failures(),
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
             ..Executor::new(&store, world, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = go(&mut executor, work, way, &keeper).await;
-        listener.abort();
+        beside.iter().for_each(tokio::task::JoinHandle::abort);
         watchers.finish().await;
         drop(boxed);
-        self.noted(ongoing, lock, way, outcome).await
+        Ok(outcome)
     }
 
-    /// Writes how it went, and says it.
+    /// Records in which direction a process is at work, so that the journal of one that is killed does not say what was
+    /// true before it. What the executor refuses is not recorded.
+    async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Way) -> Result<(), Failure> {
+        let is_forward = matches!(way, Way::Forward(_));
+        let is_refused =
+            if is_forward { ongoing.journal.is_being_undone() } else { ongoing.has_begun_to_retire() };
+        if is_refused || ongoing.summary.status.has_ended() {
+            return Ok(());
+        }
+        let (store, now, guards) = (self.store.as_ref(), SystemAmbient.now(), [lock.guard()]);
+        let recorded = ongoing.journal.set_out(store, !is_forward, now, &guards).await;
+        recorded.map_err(|error| left_open(error.into(), ongoing, way))?;
+        ongoing.summary.set_out(!is_forward, now);
+        Ok(())
+    }
+
+    /// Records how it went, and words it.
     async fn noted(
         &self,
         ongoing: &mut Ongoing,
@@ -286,12 +361,12 @@ impl Session {
             // What stopped it says more than that this could not be written down.
             tracing::warn!(error = %unnoted.error, "the journal could not be told how the operation stands");
         }
-        let arrival = outcome.map_err(|failure| stopped(failure, &ongoing.operation, way))?;
-        noted.map_err(|failure| left_open(failure, &ongoing.operation, way))?;
+        let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way))?;
+        noted.map_err(|failure| left_open(failure, ongoing, way))?;
         Ok(arrival)
     }
 
-    /// Writes how an operation stands, unless the lock is somebody else's by now.
+    /// Records how an operation stands, unless the lease is another process's by now.
     async fn note(
         &self,
         ongoing: &mut Ongoing,
@@ -299,36 +374,49 @@ impl Session {
         way: Way,
         outcome: &Result<Arrival, operation::Failure>,
     ) -> Result<(), Failure> {
-        let status = match (way, outcome) {
+        let (status, manual_step) = match (way, outcome) {
             (_, Ok(Arrival::Gate(_))) => return Ok(()),
-            (_, Err(failure)) => match &failure.source {
-                // Somebody else's by now, or refused before its first step: it stands as it did.
-                OperationError::LockLost { .. }
-                | OperationError::Locked(_)
-                | OperationError::PointOfNoReturn { .. }
-                | OperationError::BeingUndone => return Ok(()),
-                source if source.is_pause() => "paused",
-                OperationError::BatchStuck { .. } => "stuck",
-                _ => "stopped",
+            (_, Err(failure)) => match status_after(failure) {
+                Some(status) => status,
+                None => return Ok(()),
             },
-            (Way::Back | Way::MovesBack, Ok(Arrival::There(report))) if !report.stuck.is_empty() => "stuck",
-            (Way::Forward(None), Ok(Arrival::There(report))) if !ongoing.still_held(report).is_empty() => {
-                "stuck"
-            }
-            (Way::Back, Ok(Arrival::There(_))) => "rolled-back",
-            (Way::MovesBack, Ok(Arrival::There(_))) => "paused",
-            (Way::Forward(Some(_)), Ok(Arrival::There(_))) => "held",
-            (Way::Forward(None), Ok(Arrival::There(_))) => "done",
+            (_, Ok(Arrival::There(report))) => (there(ongoing, way, report), None),
         };
-        ongoing.summary.status = status.to_string();
-        // In one write with its end: whoever is interrupted in between leaves what the next `retire` takes away.
-        let status = if status == "done" && ongoing.journal_goes { REMOVING } else { status };
-        let now = SystemAmbient.now();
-        Ok(ongoing.journal.set_status(self.store.as_ref(), status, now, &[lock.guard()]).await?)
+        ongoing.summary.status = status;
+        ongoing.summary.manual_step.clone_from(&manual_step);
+        let (store, now, guards) = (self.store.as_ref(), SystemAmbient.now(), [lock.guard()]);
+        // In one write with its end: a command that is interrupted in between leaves what the next `retire` removes.
+        let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
+        let noted = match manual_step {
+            Some(step) => ongoing.journal.set_waiting(store, &step, now, &guards).await,
+            None => ongoing.journal.set_status(store, status, now, &guards).await,
+        };
+        Ok(noted?)
+    }
+}
+
+/// How an operation stands that has come to where it was going.
+fn there(ongoing: &Ongoing, way: Way, report: &Report) -> Status {
+    let is_stuck = match way {
+        Way::Back | Way::MovesBack => !report.stuck.is_empty(),
+        Way::Forward(None) => !ongoing.still_held(report).is_empty(),
+        Way::Forward(Some(_)) => false,
+    };
+    match way {
+        _ if is_stuck => Status::Stuck,
+        Way::Back => Status::RolledBack,
+        Way::MovesBack => Status::Paused,
+        Way::Forward(Some(_)) => Status::Soaking,
+        Way::Forward(None) => Status::Done,
     }
 }
 
 impl Ongoing {
+    /// Where it is, once no process is at work on it.
+    pub fn situation(&self) -> Situation {
+        Situation::of_ongoing(self, false)
+    }
+
     /// Whether it is past the point of no return.
     pub fn has_begun_to_retire(&self) -> bool {
         is_past_no_return(|step| self.journal.state(step))
@@ -345,21 +433,16 @@ impl Ongoing {
     }
 }
 
-/// Returns the renumberings of a cluster that have not come to an end.
-pub async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
-    let listed = Journal::list(store, Some(cluster)).await?;
-    let is_open = |listed: &operation::Listed| {
-        let status = listed.summary.status.as_str();
-        listed.summary.kind == KIND && !matches!(status, "done" | "rolled-back" | REMOVING)
-    };
-    Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
+/// Whether the operation lease of a cluster is held for an operation.
+pub fn is_leased(held: Option<&operation::Held>, operation: &str) -> bool {
+    held.is_some_and(|held| held.claim.operation == operation)
 }
 
-/// Returns the renumberings of a cluster that are done, and whose journals somebody was interrupted in removing.
+/// Returns the renumberings of a cluster that are done, and whose journals are half removed.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =
-        |listed: &operation::Listed| listed.summary.kind == KIND && listed.summary.status == REMOVING;
+        |listed: &operation::Listed| listed.summary.kind == KIND && listed.summary.status == Status::Removing;
     Ok(listed.into_iter().filter(is_left).map(|listed| listed.operation).collect())
 }
 
@@ -367,7 +450,7 @@ pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<St
 pub async fn is_gone(store: &dyn ReadStore, operation: &str) -> Result<bool, Failure> {
     let listed = Journal::list(store, None).await?;
     let found = listed.iter().find(|listed| listed.operation == operation);
-    Ok(found.is_none_or(|listed| listed.summary.status == REMOVING))
+    Ok(found.is_none_or(|listed| listed.summary.status == Status::Removing))
 }
 
 /// Opens a renumbering by its id, or the one of the cluster that has not come to an end; `at` is the revision at
@@ -401,83 +484,12 @@ pub async fn open_operation(
     for amendment in journal.amendments(store).await? {
         plan.work.add_sweep(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
-    Ok(Ongoing { operation, plan, journal, summary, journal_goes: false })
+    let (journal_goes, options) = (false, Options::default());
+    Ok(Ongoing { operation, plan, journal, summary, journal_goes, options })
 }
 
-/// Gives the lock back, however it went with what it was taken for.
-pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
-    if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "the lock could not be given back; it ends by itself, with its lease");
-    }
-    outcome
-}
-
-/// Words that something failed after steps were carried out, none of which failed.
 /// When the last Service moved, in seconds since 1970.
 fn last_move(work: &Renumbering, journal: &Journal) -> Option<i64> {
     let flips = work.moves.iter().filter_map(|candidate| journal.find(&candidate.step("flip")));
     flips.filter_map(|record| record.history.last().map(|(_, time)| *time)).max()
-}
-
-fn left_open(failure: Failure, operation: &str, way: Way) -> Failure {
-    failure
-        .kind(Kind::Stuck)
-        .hint(format!("everything that was done is in the journal. To go on: `{}`", way.goes_on(operation)))
-}
-
-/// Words why an operation did not come to where it was going.
-fn stopped(failure: operation::Failure, operation: &str, way: Way) -> Failure {
-    let go_on = way.goes_on(operation);
-    let name = match &failure.source {
-        OperationError::Paused { name, .. } => Some(name.clone()),
-        _ => None,
-    };
-    let pause = failure.source.is_pause();
-    let kind = if pause { Kind::Paused } else { Kind::Stuck };
-    let words = if matches!(failure.source, OperationError::BatchRolledBack { .. }) {
-        Failure::from(failure).hint(format!("to do that batch anew, with the gates asked first: `{go_on}`"))
-    } else if matches!(failure.source, OperationError::BatchStuck { .. }) {
-        Failure::from(failure).hint(format!("then, to go on with rolling the batch back: `{go_on}`"))
-    } else if let Some(name) = name {
-        Failure::from(failure).hint(format!("when it is done: `{go_on} --confirm {name}`"))
-    } else if pause {
-        Failure::from(failure).hint(format!("to go on: `{go_on}`"))
-    } else if matches!(way, Way::Forward(_)) && failure.source.is_about_one_object() {
-        let text = format!("to leave what is about it alone and go on: `{go_on} --max-failures N`");
-        Failure::from(failure).hint(text)
-    } else {
-        Failure::from(failure).hint(format!(
-            "everything before it is done and in the journal; the old addresses answer. To go on: `{go_on}`"
-        ))
-    };
-    let words = match way {
-        Way::Forward(_) => words.hint(format!("to go back: `netsurgeon operation rollback {operation}`")),
-        Way::Back | Way::MovesBack => words,
-    };
-    words.kind(kind)
-}
-
-/// Asks the operation to stop at the first signal; a second one ends the process, which is safe as well.
-#[expect(clippy::exit, reason = "whoever signals twice does not want to wait for anything")]
-async fn listen(output: Output, switch: StopSwitch) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    let mut asked = false;
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        if asked {
-            output.note("stopped at once; the journal has everything that was done");
-            std::process::exit(Kind::Paused.code().into());
-        }
-        asked = true;
-        output.note("stopping after the steps that are under way; once more to stop at once");
-        switch.ask();
-    }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::api::KubeArgs;
 use super::failure::{Failure, Kind};
+use super::gates::until::duration_of;
 use super::output::Output;
 use super::{Context, Outcome};
 use crate::cluster::Cluster;
@@ -26,12 +27,13 @@ use crate::operation::{Ambient, Claim, SystemAmbient};
 /// Where there are no such policies, a ResourceQuota in each namespace refuses that more is made, and nothing
 /// else.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon lock --reason 'Services are being renumbered'
-  netsurgeon lock -n shop -n cart --what all --exempt-group sre
-  netsurgeon lock --exempt-service-account flux-system/source-controller --dry-run
+  netsurgeon lock --reason 'maintenance, ops on call' --for 2h
+  netsurgeon lock --reason 'shop moves' -n shop -n cart --what all --exempt-group sre
+  netsurgeon lock --reason trial --exempt-service-account flux-system/source-controller --dry-run
   netsurgeon lock status
   netsurgeon unlock")]
 pub struct LockArgs {
@@ -67,8 +69,12 @@ struct MakeArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
     exempt_service_account: Vec<String>,
     /// Why: those who are locked out read it
-    #[arg(long, value_name = "TEXT", default_value = "the cluster's network is under maintenance")]
-    reason: String,
+    #[arg(long, value_name = "TEXT", required = true)]
+    reason: Option<String>,
+    /// End by itself after this time, as in `2h` or `1h30m`, even if netsurgeon does not run then: the controller manager
+    /// ends a Job that the policy depends on. Needs policies
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    seconds: Option<u32>,
     /// The operation that the lock is for: those who are locked out read it
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
@@ -145,6 +151,18 @@ enum With {
     Quota,
 }
 
+/// A Job's deadline is looked at every now and then: a shorter time would be a promise that nobody keeps.
+const SHORTEST: u32 = 5;
+/// A week.
+const LONGEST: u32 = 604_800;
+
+fn parse_duration(text: &str) -> Result<u32, String> {
+    let seconds = duration_of(text).and_then(|duration| u32::try_from(duration.as_secs()).ok());
+    seconds
+        .filter(|seconds| (SHORTEST..=LONGEST).contains(seconds))
+        .ok_or_else(|| "give a time from `5s` to `168h`, as in `2h` or `1h30m`".to_string())
+}
+
 /// Returns the user name of a service account (`MakeUsername`, `apiserver/pkg/authentication/serviceaccount`).
 fn service_account(text: &str) -> Result<String, String> {
     match text.split_once('/') {
@@ -159,7 +177,7 @@ fn service_account(text: &str) -> Result<String, String> {
 #[derive(Serialize)]
 struct Shown<'a> {
     version: u8,
-    /// `locked`, `incomplete`, `unlocked`.
+    /// `locked`, `incomplete`, `ended`, `unlocked`.
     status: &'a str,
     lock: Option<&'a Freeze>,
     objects: Vec<String>,
@@ -246,13 +264,14 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
     }
     let standing = freezer.find().await?;
     if let Some(present) = standing.freeze() {
-        if !present.is_of_the_holder_of(&freeze) && !args.force {
+        if !present.is_of_the_holder_of(&freeze) && !standing.has_ended() && !args.force {
             return Err(held_by_another(present, "lock"));
         }
-        if present.is_of_the_holder_of(&freeze) {
+        // One that ends by itself does so after the time that is given now.
+        if present.is_of_the_holder_of(&freeze) && freeze.seconds.is_none() {
             freeze.since = present.since;
         }
-        if present.does_the_same_as(&freeze) {
+        if present.does_the_same_as(&freeze) && freeze.seconds.is_none() {
             freeze = present.clone();
         }
     }
@@ -284,9 +303,11 @@ impl MakeArgs {
             id: SystemAmbient.uid(),
             holder: claim.holder,
             user: user.unwrap_or_default(),
-            reason: self.reason.clone(),
+            // Without one it does not come to this.
+            reason: self.reason.clone().unwrap_or_default(),
             operation: self.operation.clone(),
             since: claim.since,
+            seconds: self.seconds,
             method,
             what: match self.what {
                 WhatArg::Services => What::Services,
@@ -296,6 +317,12 @@ impl MakeArgs {
             scope: Scope::new(&self.namespace, &self.exclude_namespace),
             exempt: Exempt { users, groups: self.exempt_group.iter().cloned().collect() },
         };
+        if method == Method::Quota && freeze.seconds.is_some() {
+            return Err(Failure::refused(
+                "a lock by ResourceQuotas cannot end by itself: a quota knows no time",
+            )
+            .hint("leave `--for` out, and end it with `netsurgeon unlock`"));
+        }
         if method == Method::Policy && freeze.user.is_empty() {
             return Err(Failure::refused(
                 "the API server does not say who you are, so you would be locked out",
@@ -329,10 +356,16 @@ async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure
     let standing = args.reach.freezer(&cluster).find().await?;
     let status = match (standing.objects.is_empty(), standing.is_complete()) {
         (true, _) => "unlocked",
+        _ if standing.has_ended() => "ended",
         (_, true) => "locked",
         (_, false) => "incomplete",
     };
     shown(status, standing.freeze(), &standing, Vec::new()).print(context)?;
+    if status == "ended" {
+        context
+            .output
+            .note("its time is over, and nothing is refused: `netsurgeon unlock` removes what is left of it");
+    }
     if status == "incomplete" {
         context.output.note(
             "not all of the lock is there, and nothing is refused: `netsurgeon lock` or `unlock` again",
@@ -351,7 +384,7 @@ pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Fai
         shown("unlocked", None, &standing, Vec::new()).print(context)?;
         return Ok(Outcome::Done);
     };
-    if !args.force {
+    if !args.force && !standing.has_ended() {
         let holder = Claim::of_this_process("", "", 0).holder;
         let user = cluster.user().await?.map(|user| user.name).unwrap_or_default();
         if (&holder, &user) != (&present.holder, &present.user) {
@@ -386,6 +419,24 @@ impl From<FreezeError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_has_a_reason_and_may_have_an_end() {
+        #[derive(Debug, clap::Parser)]
+        struct Words {
+            #[command(flatten)]
+            args: LockArgs,
+        }
+        let parsed = |words: &[&str]| <Words as clap::Parser>::try_parse_from([&["lock"], words].concat());
+        assert!(parsed(&[]).unwrap_err().to_string().contains("--reason <TEXT>"));
+        assert!(parsed(&["--what", "all"]).unwrap_err().to_string().contains("--reason <TEXT>"));
+        let made = parsed(&["--reason", "why", "--for", "1h30m"]).unwrap().args.make;
+        assert_eq!((made.reason.as_deref(), made.seconds), (Some("why"), Some(5400)));
+        assert!(parsed(&["status"]).unwrap().args.command.is_some(), "which needs no reason");
+        for wrong in ["1s", "2 h", "200h", "h"] {
+            assert!(parsed(&["--reason", "why", "--for", wrong]).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_service_account_has_two_names() {

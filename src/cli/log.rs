@@ -30,6 +30,8 @@ pub enum LogFormat {
 pub enum Kind {
     /// Why the command failed.
     Error,
+    /// Where the command paused, which is no error.
+    Paused,
     /// What caused that.
     Cause,
     /// What to do about it.
@@ -47,6 +49,7 @@ impl Kind {
     pub fn label(self) -> &'static str {
         match self {
             Self::Error => "error",
+            Self::Paused => "paused",
             Self::Cause => "caused by",
             Self::Hint => "hint",
             Self::Warning => "warning",
@@ -59,7 +62,7 @@ impl Kind {
         match self {
             Self::Error | Self::Cause => "error",
             Self::Warning => "warn",
-            Self::Hint | Self::Note | Self::Progress => "info",
+            Self::Paused | Self::Hint | Self::Note | Self::Progress => "info",
         }
     }
 

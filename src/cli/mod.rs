@@ -9,6 +9,7 @@
 pub mod failure;
 pub mod output;
 pub mod report;
+pub mod situation;
 pub mod source;
 
 mod announce;
@@ -148,7 +149,8 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = command_named(arguments.first()).try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            suggest(&mut error);
             if error.use_stderr() && wants_json {
                 log::start(LogFormat::Json);
                 output::plain(log::Kind::Error, error.to_string().trim());
@@ -174,6 +176,36 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
             context.output.failure(&failure);
             ExitCode::from(failure.kind.code())
         }
+    }
+}
+
+/// How alike two words must be, from 0 to 1; clap itself asks for 0.7.
+const ALIKE: f64 = 0.8;
+
+/// Adds to an unknown subcommand those of that name, or of a similar one, wherever they are: `plan` is one of `renumber`.
+fn suggest(error: &mut clap::Error) {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let mut found = Vec::new();
+    similar(&Cli::command(), "", typed, &mut found);
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let best = found.first().map_or(0.0, |(likeness, _)| *likeness);
+    // Where one has the very name, others are none of what was meant.
+    found.retain(|(likeness, _)| best < 1.0 || *likeness >= 1.0);
+    let paths: Vec<String> = found.into_iter().map(|(_, path)| path).collect();
+    if !paths.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(paths));
+    }
+}
+
+fn similar(command: &clap::Command, path: &str, typed: &str, found: &mut Vec<(f64, String)>) {
+    for one in command.get_subcommands() {
+        let path = format!("{path} {}", one.get_name()).trim().to_string();
+        let likeness = strsim::jaro(typed, one.get_name());
+        if likeness > ALIKE {
+            found.push((likeness, path.clone()));
+        }
+        similar(one, &path, typed, found);
     }
 }
 
@@ -245,6 +277,25 @@ mod tests {
         let name = |path: &str| command_named(Some(&path.into())).get_bin_name().map(String::from);
         assert_eq!(name("/usr/local/bin/kubectl-netsurgeon").as_deref(), Some("kubectl netsurgeon"));
         assert_eq!(name("./target/debug/netsurgeon").as_deref(), Some("netsurgeon"));
+    }
+
+    #[test]
+    fn a_subcommand_of_another_command_is_suggested() {
+        let tip = |words: &str| {
+            let mut error = Cli::try_parse_from(words.split_whitespace()).expect_err(words);
+            suggest(&mut error);
+            error.to_string()
+        };
+        for (words, path) in [
+            ("netsurgeon plan --to 10.200.0.0/16", "'renumber plan'"),
+            ("netsurgeon paln", "'renumber plan'"),
+            ("netsurgeon rollback", "'renumber rollback'"),
+            ("netsurgeon renumber resume", "'operation resume'"),
+            ("netsurgeon renumbr", "'renumber'"),
+        ] {
+            assert!(tip(words).contains(path), "{words}: {}", tip(words));
+        }
+        assert!(!tip("netsurgeon xyzzy").contains("tip:"), "{}", tip("netsurgeon xyzzy"));
     }
 
     /// Every command teaches: a long help with an example of its use.

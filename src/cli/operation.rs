@@ -1,18 +1,29 @@
-//! `netsurgeon operation`: the journals of operations, and going on with one.
+//! `netsurgeon operation`: the journals of operations, and what is done with one, whatever its kind ([`kinds`]).
+
+mod kinds;
+mod renumbering;
+mod rewriting;
+
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::failure::Failure;
 use super::gates::GateArgs;
-use super::live::{LiveArgs, Ongoing, Session, half_removed, open_operation, release};
+use super::live::{LiveArgs, is_leased, is_open, open_operation, release};
 use super::output::{counted, table};
-use super::renumber::{ApiLessArgs, EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
-use super::report::{self, ReportArgs};
+use super::renumber::ApiLessArgs;
+use super::report::ReportArgs;
+use super::situation::Situation;
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
-use crate::operation::{Journal, Lock, REMOVING, Report, State, StepId, Work};
-use crate::survey::Survey;
+use crate::operation::{Ambient as _, Claim, Journal, Listed, Lock, State, Status, StepId, SystemAmbient};
+use crate::renumber::plan;
+use crate::store::ReadStore;
+
+/// How long the lock of `forget` outlives a process that was killed.
+const LEASE: Duration = Duration::from_mins(1);
 
 /// List, show, report, resume and undo operations
 #[derive(Debug, Args)]
@@ -36,7 +47,7 @@ enum OperationCommand {
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation list
-  netsurgeon operation list -o json | jq -r '.operations[] | select(.status == \"paused\").operation'")]
+  netsurgeon operation list -o json | jq -r '.operations[] | select(.status == \"interrupted\").operation'")]
 struct ListArgs {
     #[command(flatten)]
     etcd: EtcdArgs,
@@ -55,18 +66,20 @@ struct ShowArgs {
     etcd: EtcdArgs,
 }
 
-/// Go on with an operation where its journal says
+/// Resume an operation where its journal says
 ///
-/// From any machine and folder. One that was being rolled back goes on going back. If a process that carried it
-/// out was killed, its lock ends with its lease, within a minute; `--take-over` does not wait for that.
+/// From any machine and folder. One that was being rolled back is rolled back further; one that has ended is refused. The
+/// operation lease of a process that was killed ends within a minute: this command waits for it, with a countdown.
+/// `--take-over` does not wait. Where that process is alive and renews its lease, the command is refused.
 ///
-/// Gates between batches are not remembered: give them again.
+/// Gates between batches are recorded with the operation and are asked again. Gates that are given here replace them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation resume renumber-20261121T083915Z-3f2a
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over --confirm flags
-  netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m --gate-http http://127.0.0.1:8080/healthy")]
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m --gate-http http://127.0.0.1:8080/healthy
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --no-gates")]
 struct ResumeArgs {
     /// Its id
     operation: String,
@@ -75,11 +88,16 @@ struct ResumeArgs {
     keep_journal: bool,
     #[command(flatten)]
     live: LiveArgs,
+    /// Ask no gates from here on, not even those that are recorded with the operation
+    #[arg(long, help_heading = "Gates between batches")]
+    no_gates: bool,
     #[command(flatten)]
     gates: GateArgs,
 }
 
 /// Undo an operation
+///
+/// Not once it is past its point of no return. An operation that is rolled back already stays as it is.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -115,11 +133,14 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
     match &args.command {
         OperationCommand::List(args) => list(context, args).await,
         OperationCommand::Show(args) => show(context, args).await,
-        OperationCommand::Report(args) => report::run(context, args).await,
-        OperationCommand::Resume(args) => resume(context, args).await,
+        OperationCommand::Report(args) => {
+            kinds::of(&args.etcd, &args.operation).await?.report(context, args).await
+        }
+        OperationCommand::Resume(args) => {
+            kinds::to_resume(&args.live.etcd, &args.operation).await?.resume(context, args).await
+        }
         OperationCommand::Rollback(args) => {
-            let (operation, live) = (Some(args.operation.clone()), args.live.clone());
-            rollback(context, &RollbackArgs { operation, api: args.api.clone(), live }).await
+            kinds::of(&args.live.etcd, &args.operation).await?.roll_back(context, args).await
         }
         OperationCommand::Forget(args) => forget(context, args).await,
     }
@@ -136,7 +157,9 @@ struct Line {
     cluster: String,
     operation: String,
     kind: String,
-    status: String,
+    status: Status,
+    /// The manual step that is open.
+    manual_step: Option<String>,
     digest: String,
     /// Seconds since 1970.
     started: i64,
@@ -148,11 +171,15 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     let mut operations = Vec::new();
     for listed in Journal::list(store.as_ref(), None).await? {
         let progress = Journal::progress(store.as_ref(), &listed.cluster, &listed.operation).await?;
+        let held = Lock::holder(store.as_ref(), &listed.cluster).await?;
+        let is_leased = is_leased(held.as_ref(), &listed.operation);
+        let status = listed.summary.status_now(progress.has_undone(), is_leased);
         operations.push(Line {
             cluster: listed.cluster,
             operation: listed.operation,
             kind: listed.summary.kind,
-            status: listed.summary.status,
+            status,
+            manual_step: listed.summary.manual_step.filter(|_| status == Status::WaitingForManualStep),
             digest: listed.summary.digest,
             started: listed.summary.started,
             steps_begun: progress.begun(),
@@ -165,7 +192,8 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
             .iter()
             .map(|line| {
                 let steps = line.steps_begun.to_string();
-                [line.operation.clone(), line.kind.clone(), line.status.clone(), steps]
+                let manual = line.manual_step.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
+                [line.operation.clone(), line.kind.clone(), format!("{}{manual}", line.status), steps]
             })
             .collect();
         let heading = ["OPERATION", "KIND", "STATUS", "STEPS BEGUN"];
@@ -180,7 +208,10 @@ struct Shown<'a> {
     version: u8,
     operation: &'a str,
     kind: &'a str,
-    status: &'a str,
+    status: Status,
+    manual_step: Option<&'a str>,
+    /// The command that continues it.
+    next: Option<String>,
     digest: &'a str,
     steps: Vec<ShownStep>,
 }
@@ -194,27 +225,35 @@ struct ShownStep {
     error: Option<String>,
 }
 
+/// Reads the records alone, so that an operation of any kind can be shown.
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
-    let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
-    let ongoing = open_operation(store.as_ref(), &cluster, Some(&args.operation), None).await?;
-    let work = &ongoing.plan.work;
-    let mut steps = Vec::new();
-    for stage in work.stages() {
-        for step in work.steps(&stage) {
-            if let Some(record) = ongoing.journal.find(&step.id) {
-                let (state, history, error) = (record.state, record.history.clone(), record.error.clone());
-                steps.push(ShownStep { step: step.id, state, history, error });
-            }
-        }
-    }
+    let listed = kinds::find(store.as_ref(), &args.operation).await?;
+    let (journal, summary, _) = Journal::open(store.as_ref(), &listed.cluster, &listed.operation).await?;
+    let held = Lock::holder(store.as_ref(), &listed.cluster).await?;
+    let is_leased = is_leased(held.as_ref(), &listed.operation);
+    // A plan that this version does not compile is shown all the same, without a next command.
+    let situation = if summary.kind == plan::KIND {
+        open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await.ok()
+    } else {
+        None
+    };
+    let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
+    let steps = journal.records().into_iter().map(|(step, record)| ShownStep {
+        step: step.clone(),
+        state: record.state,
+        history: record.history.clone(),
+        error: record.error.clone(),
+    });
     let shown = Shown {
         version: 1,
-        operation: &ongoing.operation,
-        kind: &ongoing.summary.kind,
-        status: &ongoing.summary.status,
-        digest: &ongoing.plan.digest,
-        steps,
+        operation: &listed.operation,
+        kind: &summary.kind,
+        status: summary.status_now(journal.is_being_undone(), is_leased),
+        manual_step: situation.as_ref().and_then(|found| found.manual_step.as_deref()),
+        next: situation.as_ref().and_then(Situation::next),
+        digest: &summary.digest,
+        steps: steps.collect(),
     };
     context.output.data(&shown, |_| {
         let rows = shown.steps.iter().map(|step| {
@@ -228,80 +267,39 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         shown.status,
         counted(shown.steps.len(), "step", "steps")
     ));
-    Ok(Outcome::Done)
-}
-
-async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
-    let gates = args.gates.resolve()?;
-    let session = Session::open(&args.live).await?.with_gates(gates);
-    let is_half_removed = half_removed(session.store.as_ref(), &session.id).await?.contains(&args.operation);
-    let retiring = RetireArgs {
-        operation: Some(args.operation.clone()),
-        keep_journal: args.keep_journal,
-        evidence: EvidenceArgs::waived(),
-        live: args.live.clone(),
-    };
-    if is_half_removed {
-        return retire(context, &retiring).await;
-    }
-    let ongoing = session.find(Some(&args.operation)).await?;
-    if ongoing.has_begun_to_retire() {
-        return retire(context, &retiring).await;
-    }
-    let lock = session.lock(&args.live, &ongoing.operation, "resume the operation").await?;
-    let resumed = go_on(context, args, &session, &lock).await;
-    let (ongoing, report) = release(lock, resumed).await?;
-    context.output.progress(&format!(
-        "{}: {}; {} carried out, {} were done before",
-        ongoing.operation,
-        ongoing.summary.status,
-        counted(report.done, "step", "steps"),
-        report.skipped
-    ));
-    if let Some(first) = report.stuck.first() {
-        let count = counted(report.stuck.len(), "Service was", "Services were");
-        context.output.warn(&format!("{count} left alone, the first at `{}`: {}", first.step, first.reason));
-        return Ok(Outcome::Findings);
+    if let Some(next) = &shown.next {
+        context.output.progress(&format!("next: `{next}`"));
     }
     Ok(Outcome::Done)
-}
-
-/// Reads the journal once more: whoever had the lock may have written until a moment ago.
-async fn go_on(
-    context: &Context,
-    args: &ResumeArgs,
-    session: &Session,
-    lock: &Lock,
-) -> Result<(Ongoing, Report), Failure> {
-    let mut ongoing = session.find(Some(&args.operation)).await?;
-    if ongoing.has_begun_to_retire() {
-        return Err(Failure::refused("somebody else has begun to retire the old addresses")
-            .hint(format!("go on with it: `netsurgeon operation resume {}`", args.operation)));
-    }
-    let report = if ongoing.journal.is_being_undone() {
-        session.roll_back(context, &args.live, &mut ongoing, lock).await?
-    } else {
-        session.move_all(context, &args.live, &mut ongoing, lock).await?
-    };
-    Ok((ongoing, report))
 }
 
 async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
-    let (store, id) = (store.as_ref(), &args.operation);
-    let listed = Journal::list(store, None).await?.into_iter().find(|listed| listed.operation == *id);
-    let Some(listed) = listed else {
-        return Err(Failure::refused(format!("there is no operation `{id}`"))
-            .hint("`netsurgeon operation list` lists those that there are"));
+    let listed = ended(store.as_ref(), &args.operation).await?;
+    let claim = Claim::of_this_process(&listed.operation, "remove its journal", SystemAmbient.now());
+    let lock = Lock::acquire(store.clone(), &listed.cluster, &claim, LEASE).await?;
+    let removed = async {
+        // Another process may have resumed it until a moment ago.
+        let listed = ended(store.as_ref(), &args.operation).await?;
+        let guards = [lock.guard()];
+        Ok(Journal::remove_all(store.as_ref(), &listed.cluster, &listed.operation, &guards).await?)
     };
-    let status = &listed.summary.status;
-    if !matches!(status.as_str(), "done" | "rolled-back" | REMOVING) {
-        return Err(Failure::refused(format!(
-            "operation `{id}` is {status}: its journal is the way on, and back"
-        ))
-        .hint(format!("`netsurgeon operation rollback {id}` or `netsurgeon renumber retire` ends it")));
-    }
-    let keys = Journal::remove_all(store, &listed.cluster, id, &[]).await?;
+    let removed = removed.await;
+    let keys = release(lock, removed).await?;
     context.output.progress(&format!("forgotten: {} removed", counted(keys, "key", "keys")));
     Ok(Outcome::Done)
+}
+
+/// Finds an operation that has ended; one that has not is refused.
+async fn ended(store: &dyn ReadStore, id: &str) -> Result<Listed, Failure> {
+    let listed = kinds::find(store, id).await?;
+    if is_open(&listed.summary) {
+        let status = &listed.summary.status;
+        return Err(Failure::refused(format!(
+            "operation `{id}` is {status}: its journal is what it is resumed and rolled back from"
+        ))
+        .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
+        .hint(format!("to go back: `netsurgeon operation rollback {id}`")));
+    }
+    Ok(listed)
 }

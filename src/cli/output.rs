@@ -201,12 +201,12 @@ impl Output {
             Kind::Progress => return talk(text),
             Kind::Error => Tone::Bad,
             Kind::Warning => Tone::Careful,
-            Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
+            Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
         };
         talk(&format!("{} {text}", paint(self.colour_talk, tone, &format!("{}:", kind.label()))));
     }
 
-    /// Says on stderr why the command failed. A reader that has gone is told nothing.
+    /// Says on stderr why the command failed, or where it paused. A reader that has gone is told nothing.
     pub fn failure(&self, failure: &Failure) {
         if failure.kind == FailureKind::BrokenPipe {
             return;
@@ -214,7 +214,8 @@ impl Output {
         let mut fields = vec![("exit_status", Value::from(failure.kind.code()))];
         fields.extend(failure.step.iter().map(|step| ("step", Value::from(step.as_str()))));
         for (kind, text) in failure.lines() {
-            self.say(kind, &text, if kind == Kind::Error { &fields } else { &[] });
+            let is_first = matches!(kind, Kind::Error | Kind::Paused);
+            self.say(kind, &text, if is_first { &fields } else { &[] });
         }
     }
 
@@ -279,14 +280,45 @@ impl Default for Lines {
 ///
 /// Cells are not broken, so that a line can be searched for.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = rows.into_iter().collect();
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.to_vec());
-    table.add_rows(rows.into_iter().map(|row| row.to_vec()));
+    // The sequences that colour take no room on the screen, and would on the page.
+    table.add_rows(rows.iter().map(|row| row.iter().map(|cell| colourless(cell)).collect::<Vec<_>>()));
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
     }
-    table.trim_fmt()
+    coloured(&table.trim_fmt(), rows.iter().flatten())
+}
+
+/// Returns a text without the sequences of [`paint`].
+fn colourless(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_string();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
+/// Puts the colours of cells back into a table, in which the cells follow each other in their order.
+fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String {
+    let (mut text, mut rest) = (String::with_capacity(table.len()), table);
+    // The line of headings has no colours.
+    if let Some((headings, rows)) = rest.split_once('\n') {
+        text.push_str(headings);
+        text.push('\n');
+        rest = rows;
+    }
+    for cell in cells {
+        let plain = colourless(cell);
+        if plain.is_empty() {
+            continue;
+        }
+        let Some((before, after)) = rest.split_once(plain.trim_end()) else { continue };
+        text.push_str(before);
+        text.push_str(if plain == *cell { plain.trim_end() } else { cell });
+        rest = after;
+    }
+    text + rest
 }
 
 /// Returns a number with its noun: `1 batch`, `2 batches`.
@@ -375,4 +407,25 @@ pub(super) fn talk(text: &str) {
 
 fn paint(colour: bool, tone: Tone, text: &str) -> String {
     if colour { format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code()) } else { text.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_with_colours_on() {
+        let shown = |colour: bool| {
+            let row = |name: &str, tone, verdict: &str| {
+                [name.to_string(), paint(colour, tone, verdict), format!("{verdict} of {name}")]
+            };
+            let rows =
+                [row("pass", Tone::Good, "pass"), row("a", Tone::Bad, "unknown"), row("b", Tone::Faint, "")];
+            table(["CHECK", "VERDICT", "SEEN"], rows)
+        };
+        let (plain, coloured) = (shown(false), shown(true));
+        assert_eq!(colourless(&coloured), plain);
+        assert!(coloured.contains("\npass    \u{1b}[32mpass\u{1b}[0m      pass of pass\n"), "{coloured:?}");
+        assert!(coloured.contains("\u{1b}[1;31munknown\u{1b}[0m   unknown of a"), "{coloured:?}");
+    }
 }

@@ -259,7 +259,9 @@ fn text(output: &Output, checks: &[Check]) -> String {
     };
     let rows = checks.iter().map(|check| [check.name.to_string(), verdict(check), check.seen.clone()]);
     let mut parts = vec![table(["CHECK", "VERDICT", "SEEN"], rows)];
-    let is_open = |check: &&Check| !matches!(check.verdict, Verdict::Pass | Verdict::Skipped);
+    let is_open = |check: &&Check| {
+        !matches!(check.verdict, Verdict::Pass | Verdict::Skipped) && check.depends_on.is_none()
+    };
     parts.extend(checks.iter().filter(is_open).map(|check| {
         let todo = if check.todo.is_empty() { "look at it" } else { &check.todo };
         format!("{} {}: {todo}\n  why: {}\n  {}", verdict(check), check.name, check.why, check.link)

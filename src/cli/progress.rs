@@ -4,15 +4,19 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::log::{self, Kind};
 use super::output::{self, Output};
-use super::tally::{Goal, SharedTally, Tally};
+use super::tally::{Goal, SharedTally, Tally, in_words, titled};
 use crate::operation::{Event, Observer};
 
 /// How often a bar is drawn, whether or not something has happened.
 const TICK: Duration = Duration::from_millis(250);
+/// How often a countdown says something where there is no terminal.
+const COUNT: Duration = Duration::from_secs(10);
 
 /// The bar on the screen, which everything else that is printed must go around.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -31,12 +35,12 @@ struct Shown(ProgressBar);
 
 impl Shown {
     /// Shows a bar, if somebody looks.
-    fn new(length: Option<usize>, template: &str) -> Option<Self> {
+    fn new(length: Option<usize>, style: impl FnOnce() -> Option<ProgressStyle>) -> Option<Self> {
         if !output::is_watched() || log::is_json() {
             return None;
         }
         let bar = length.map_or_else(ProgressBar::new_spinner, |length| ProgressBar::new(length as u64));
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Some(style) = style() {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(TICK);
@@ -58,7 +62,9 @@ pub struct Spinner(Option<Shown>);
 impl Spinner {
     /// Shows it, if somebody looks.
     pub fn new() -> Self {
-        Self(Shown::new(None, "{spinner} {pos} steps ({per_sec})  {wide_msg}"))
+        Self(Shown::new(None, || {
+            ProgressStyle::with_template("{spinner} {pos} steps ({per_sec})  {wide_msg}").ok()
+        }))
     }
 }
 
@@ -68,10 +74,41 @@ impl Observer for Spinner {
         let Some(Shown(bar)) = &self.0 else { return };
         match event {
             Event::StageStarted { stage, back, .. } => {
-                bar.set_message(format!("{}{}", if back { "back: " } else { "" }, stage.title));
+                bar.set_message(titled(&stage.title, back));
             }
             Event::StepDone { .. } => bar.inc(1),
             _ => {}
+        }
+    }
+}
+
+/// A wait that ends at a known time: a line that renews itself on a terminal, elsewhere one every ten seconds.
+pub struct Countdown<'a> {
+    output: &'a Output,
+    bar: Option<Shown>,
+    said: Option<Duration>,
+}
+
+impl<'a> Countdown<'a> {
+    /// Shows nothing yet.
+    pub fn new(output: &'a Output) -> Self {
+        Self { output, bar: None, said: None }
+    }
+
+    /// Says what is waited for, and how long at most.
+    pub fn show(&mut self, left: Duration, text: &str) {
+        let line = format!("{text}: {} left", in_words(left));
+        let is_first = self.said.is_none();
+        if is_first {
+            self.bar = Shown::new(None, || ProgressStyle::with_template("{spinner} {wide_msg}").ok());
+        }
+        if let Some(Shown(bar)) = &self.bar {
+            bar.set_message(line);
+            self.said = Some(left);
+        } else if self.said.is_none_or(|said| said.saturating_sub(left) >= COUNT) {
+            let fields = [("seconds_left", left.as_secs().into())];
+            self.output.say(Kind::Progress, &line, &fields);
+            self.said = Some(left);
         }
     }
 }
@@ -88,6 +125,8 @@ fn trace(event: &Event<'_>) {
         Event::StepSkipped { step } => tracing::debug!(step = %step.id, "done before"),
         // The command that ends with it says so.
         Event::StepFailed { step, error } => tracing::debug!(step = %step.id, "not done: {error}"),
+        Event::CheckpointAsked { stage } => tracing::debug!(stage = stage.name, "the gates are asked"),
+        Event::CheckpointAnswered => {}
         Event::Assumed { external } => tracing::info!("taken as done: {}", external.what),
         Event::LeftAlone { step, reason } => tracing::warn!(step = %step, "left alone: {reason}"),
     }
@@ -98,6 +137,8 @@ pub struct Progress<'a> {
     output: &'a Output,
     tally: SharedTally,
     bar: Option<Shown>,
+    /// Counts down where there is no bar to do it.
+    counting: Option<JoinHandle<()>>,
     /// Services that have come since the last line.
     unsaid: usize,
     /// As many as make a line where there are no batches; `None` where there are.
@@ -108,14 +149,17 @@ impl<'a> Progress<'a> {
     /// Begins to show it.
     pub fn new(output: &'a Output, shared: SharedTally) -> Self {
         let tally = lock(&shared);
-        let bar = Shown::new(Some(tally.services), "{bar:24} {prefix}  {elapsed}\n  {wide_msg}");
+        let bar = Shown::new(Some(tally.services), || style(&shared));
         let line_after = tally.services.div_ceil(tally.batches.max(1)).max(1);
         let line_after = (tally.goal == Goal::Retire).then_some(line_after);
-        if let Some(Shown(bar)) = &bar {
-            draw(bar, &tally);
-        }
+        let there = tally.there();
+        // A bar that is drawn asks for the figures.
         drop(tally);
-        Self { output, tally: shared, bar, unsaid: 0, line_after }
+        if let Some(Shown(bar)) = &bar {
+            bar.set_position(there as u64);
+        }
+        let counting = bar.is_none().then(|| tokio::spawn(count_down(output.clone(), shared.clone())));
+        Self { output, tally: shared, bar, counting, unsaid: 0, line_after }
     }
 
     /// Says how far it is, where there is no bar and something to say.
@@ -138,11 +182,39 @@ fn lock(tally: &SharedTally) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn draw(bar: &ProgressBar, tally: &Tally) {
-    bar.set_position(tally.there() as u64);
-    bar.set_prefix(tally.words(Instant::now()));
-    let stage = &tally.stage;
-    bar.set_message(format!("{}{}", if stage.back { "back: " } else { "" }, stage.title));
+/// The bar and its texts, which are taken from the figures whenever it is drawn: a countdown moves although nothing
+/// happens.
+fn style(shared: &SharedTally) -> Option<ProgressStyle> {
+    let style = ProgressStyle::with_template("{bar:24} {figures}  {elapsed}\n  {stage}").ok()?;
+    let (figures, stage) = (shared.clone(), shared.clone());
+    let figures = move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
+        let _ = line.write_str(&lock(&figures).words(Instant::now()));
+    };
+    let stage = move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
+        let _ = line.write_str(&stage_line(&lock(&stage), Instant::now()));
+    };
+    Some(style.with_key("figures", figures).with_key("stage", stage))
+}
+
+/// The stage that is under way, and how long it still lingers.
+fn stage_line(tally: &Tally, now: Instant) -> String {
+    match tally.lingers(now) {
+        Some(left) => format!("the new addresses answer for {} more", in_words(left)),
+        None => titled(&tally.stage.title, tally.stage.back),
+    }
+}
+
+/// Says every ten seconds how long it still lingers.
+async fn count_down(output: Output, tally: SharedTally) {
+    loop {
+        sleep(COUNT).await;
+        let now = Instant::now();
+        let left = lock(&tally).lingers(now).filter(|left| !left.is_zero());
+        if let Some(left) = left {
+            let text = format!("the new addresses answer for {} more", in_words(left));
+            output.say(Kind::Progress, &text, &[("seconds_left", left.as_secs().into())]);
+        }
+    }
 }
 
 impl Observer for Progress<'_> {
@@ -161,13 +233,17 @@ impl Observer for Progress<'_> {
             self.say();
         }
         if let Some(Shown(bar)) = &self.bar {
-            draw(bar, &lock(&self.tally));
+            let there = lock(&self.tally).there();
+            bar.set_position(there as u64);
         }
     }
 }
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
+        if let Some(counting) = &self.counting {
+            counting.abort();
+        }
         self.say();
     }
 }

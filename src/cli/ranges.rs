@@ -2,17 +2,21 @@
 
 mod node_ports;
 mod rewrite;
+mod rewriting;
 mod show;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+
+pub(super) use rewrite::difference;
+pub(super) use rewriting::{Opened as OpenedRewrite, Rewrites, open as open_rewrite};
 
 use super::failure::Failure;
 use super::output::counted;
 use super::source::SourceArgs;
 use super::{Context, Outcome, findings};
 use crate::store::Revision;
-use crate::survey::audit::audit;
+use crate::survey::audit::audit_beside;
 use crate::survey::{Finding, Severity};
 
 /// The Service ranges: how full they are, and what is wrong with them
@@ -67,8 +71,8 @@ pub async fn run(context: &Context, args: &RangesArgs) -> Result<Outcome, Failur
 }
 
 async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> {
-    let (survey, store) = args.source.survey(context).await?;
-    let found = audit(&survey);
+    let (survey, ours, store) = args.source.survey_beside(context).await?;
+    let found = audit_beside(&ours, &survey);
     let value = Checked {
         version: 1,
         era: survey.era.era,

@@ -8,12 +8,13 @@ use serde::Serialize;
 use super::failure::{Failure, Kind};
 use super::output::{Output, Tone, counted, table};
 use super::progress::Spinner;
-use super::renumber::reasons;
+use super::renumber::{duration, reasons};
 use super::source::{StoredArgs, open_snapshot};
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
+use crate::renumber::estimate::{Estimate, estimate};
 use crate::renumber::rehearse::{Rollback, scope};
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
 use crate::survey::{Era, Finding, Severity, Survey};
@@ -59,6 +60,8 @@ struct Rehearsed<'a> {
     era: Era,
     digest: &'a str,
     tiers: Vec<TierSize<'a>>,
+    /// How long a live run is at work, at least and at most.
+    estimated_seconds: [u64; 2],
     #[serde(flatten)]
     rehearsal: &'a Rehearsal,
 }
@@ -82,8 +85,10 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
     let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;
     drop(progress);
+    let Estimate { least, most } = estimate(&plan.work, None);
     let value = Rehearsed {
         version: 1,
+        estimated_seconds: [least.as_secs(), most.as_secs()],
         snapshot: args.snapshot.display().to_string(),
         era: plan.work.era,
         digest: &plan.digest,
@@ -151,6 +156,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
             ),
         ),
     ];
+    lines.push(line("live run", &duration(work, None)));
     lines.extend(work.tiers_in_words().map(|tiers| line("tiers", &tiers)));
     lines.extend([
         line(
@@ -202,12 +208,8 @@ fn count(output: &Output, findings: &[Finding]) -> String {
 
 fn back(output: &Output, rehearsal: &Rehearsal) -> String {
     let good = rehearsal.rollback == Rollback::Identical && rehearsal.rollback_stuck.is_empty();
-    let recreated = match rehearsal.rollback_recreated.len() {
-        0 => String::new(),
-        count => format!(" (but for uid and creation time of {count} IPAddress objects made anew)"),
-    };
     let outcome = if good { "every key byte for byte as it was" } else { "not everything is as it was" };
-    format!("{}: rolled back from the middle, {outcome}{recreated}", verdict(output, good))
+    format!("{}: rolled back from the middle, {outcome}", verdict(output, good))
 }
 
 fn moves(work: &Renumbering) -> String {

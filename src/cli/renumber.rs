@@ -10,7 +10,9 @@ mod standing;
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -20,10 +22,12 @@ pub use evidence::EvidenceArgs;
 use super::failure::Failure;
 use super::output::{Output, Tone, counted, table, write_file};
 use super::source::SourceArgs;
+use super::tally::in_words;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::Plan;
+use crate::renumber::estimate::{Estimate, estimate};
 use crate::renumber::{Move, Renumbering, plan};
 
 /// Move every Service to another Service range
@@ -98,7 +102,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
         context.output.note(&format!("the plan is in `{}`", path.display()));
     }
     context.output.data(&*plan, |output| Ok(describe(output, &plan)))?;
-    context.output.progress(&summary(&plan, &store));
+    context.output.progress(&summary(&plan, &store, None));
     Ok(Outcome::Done)
 }
 
@@ -129,7 +133,7 @@ fn moves(output: &Output, plan: &Plan<Renumbering>) -> String {
     table(["NAMESPACE", "NAME", "TIER", "OLD", "NEW", "HOLD", "BECAUSE"], rows)
 }
 
-fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
+fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> String {
     let work = &plan.work;
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut lines = vec![format!(
@@ -143,6 +147,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
         reasons(work),
     )];
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
+    lines.push(format!("estimated duration: {}", duration(work, rate)));
     lines.push(format!("digest {}", plan.digest));
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.unread.iter().map(|unread| {
@@ -161,6 +166,19 @@ fn summary(plan: &Plan<Renumbering>, store: &str) -> String {
         format!("Whether every node can hold old addresses is not known: {gap}{accepted}")
     }));
     lines.join("\n")
+}
+
+/// How long the moves take, in words: `2 s to 40 s, without manual steps, gates and the soak`.
+pub(super) fn duration(work: &Renumbering, rate: Option<NonZeroU32>) -> String {
+    let Estimate { least, most } = estimate(work, rate);
+    let least = Duration::from_secs(least.as_secs().max(1));
+    // Nothing that is estimated so roughly is known to the second.
+    let most = match most.as_secs() {
+        seconds if seconds < 60 => seconds.next_multiple_of(10),
+        seconds => seconds.next_multiple_of(60),
+    };
+    let most = Duration::from_secs(most).max(least);
+    format!("{} to {}, without manual steps, gates and the soak", in_words(least), in_words(most))
 }
 
 /// Counts the Services that stay, by reason: ` (3 headless, 1 ExternalName)`.

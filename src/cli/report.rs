@@ -4,6 +4,7 @@
 mod history;
 mod html;
 mod ranges;
+pub(super) mod rewritten;
 mod sections;
 mod services;
 mod style;
@@ -18,11 +19,12 @@ use self::history::History;
 use self::html::{Html, esc};
 use self::ranges::Allocation;
 use super::failure::Failure;
-use super::live::open_operation;
+use super::live::{is_leased, open_operation};
 use super::output::write_file;
+use super::situation::Situation;
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
-use crate::operation::{Journal, Plan, Summary};
+use crate::operation::{Journal, Lock, Plan, Summary};
 use crate::renumber::verify::{self, Phase, Verified};
 use crate::renumber::{Move, Renumbering};
 use crate::survey::Survey;
@@ -38,12 +40,12 @@ Examples:
   netsurgeon renumber retire --keep-journal && netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
 pub struct ReportArgs {
     /// Its id
-    operation: String,
+    pub(super) operation: String,
     /// Write the page to this file
     #[arg(long, value_name = "FILE")]
     html: PathBuf,
     #[command(flatten)]
-    etcd: EtcdArgs,
+    pub(super) etcd: EtcdArgs,
 }
 
 /// What a page is about.
@@ -58,6 +60,15 @@ pub struct Subject<'a> {
     pub journal: &'a Journal,
     /// The cluster as it is now.
     pub survey: &'a Survey,
+    /// Whether a process holds the operation lease for it.
+    pub is_leased: bool,
+}
+
+impl Subject<'_> {
+    /// Where the operation is.
+    fn situation(&self) -> Situation {
+        Situation::of(self.operation, &self.plan.work, self.journal, self.summary, self.is_leased)
+    }
 }
 
 /// Runs the command.
@@ -67,16 +78,25 @@ pub async fn run(context: &Context, args: &ReportArgs) -> Result<Outcome, Failur
     let cluster = survey.cluster_id.clone().unwrap_or_default();
     let ongoing =
         open_operation(store.as_ref(), &cluster, Some(&args.operation), Some(survey.revision)).await?;
+    let held = Lock::holder(store.as_ref(), &cluster).await?;
     let page = page(&Subject {
         operation: &ongoing.operation,
         plan: &ongoing.plan,
         summary: &ongoing.summary,
         journal: &ongoing.journal,
         survey: &survey,
+        is_leased: is_leased(held.as_ref(), &ongoing.operation),
     });
-    write_file(&args.html, page.as_bytes())?;
-    context.output.progress(&format!("the page is in `{}`", args.html.display()));
-    Ok(Outcome::Done)
+    args.write(context, &page)
+}
+
+impl ReportArgs {
+    /// Writes a page to the file that was asked for.
+    pub(super) fn write(&self, context: &Context, page: &str) -> Result<Outcome, Failure> {
+        write_file(&self.html, page.as_bytes())?;
+        context.output.progress(&format!("the page is in `{}`", self.html.display()));
+        Ok(Outcome::Done)
+    }
 }
 
 /// Returns the page.
@@ -85,7 +105,7 @@ pub fn page(subject: &Subject<'_>) -> String {
     let history = History::of(work, journal, subject.summary);
     let verified = verify::verify(work, subject.survey, |step| journal.state(step));
     let mut html = Html::default();
-    begin(&mut html, subject);
+    begin(&mut html, subject.operation);
     sections::head(&mut html, subject, &history, &verified);
     problems(&mut html, subject, &history, &verified);
     sections::timeline(&mut html, subject, &history);
@@ -96,23 +116,28 @@ pub fn page(subject: &Subject<'_>) -> String {
         sections::findings(&mut html, subject, &verified);
         sections::troubles(&mut html, &history);
     }
-    html.add(format_args!(
-        "<footer>Made by netsurgeon {} from the journal of the operation and the cluster at revision {}.</footer>\n\
-         </body>\n</html>",
-        env!("CARGO_PKG_VERSION"),
-        subject.survey.revision
-    ));
+    end(
+        &mut html,
+        &format!("the journal of the operation and the cluster at revision {}", subject.survey.revision),
+    );
     html.0
 }
 
-fn begin(html: &mut Html, subject: &Subject<'_>) {
+fn end(html: &mut Html, sources: &str) {
+    html.add(format_args!(
+        "<footer>Made by netsurgeon {} from {sources}.</footer>\n</body>\n</html>",
+        env!("CARGO_PKG_VERSION")
+    ));
+}
+
+fn begin(html: &mut Html, operation: &str) {
     // Nothing is to be loaded or run, whatever a fault of ours might let through.
     html.add(format_args!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" \
          content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{}</title>\n<style>\n{}</style>\n\
          </head>\n<body>",
-        esc(subject.operation),
+        esc(operation),
         style::CSS
     ));
 }

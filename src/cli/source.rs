@@ -12,12 +12,14 @@ use zeroize::Zeroizing;
 
 use super::Context;
 use super::failure::{Failure, Kind};
+use super::live::{open_operation, unfinished};
 use crate::encryption::Keyring;
+use crate::operation::Journal;
 use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::seal::{Lenient, Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore, Revision};
-use crate::survey::{Layout, Survey};
+use crate::survey::{Layout, Ours, Survey};
 
 /// How to reach etcd.
 #[derive(Debug, Clone, Default, Args)]
@@ -126,18 +128,57 @@ impl SourceArgs {
         annotation: Option<&str>,
     ) -> Result<(Survey, String), Failure> {
         let layout = self.etcd.layout();
-        let store: Arc<dyn ReadStore> = match &self.snapshot {
-            // Nothing is made of the survey before the last read of it has found the checksum right.
-            Some(path) => {
-                let store = mention_checksum(context, SnapshotStore::open_ahead(path, &layout.surveyed())?);
-                Arc::new(Sealed::new(store, self.etcd.stored.seal()?))
-            }
-            None => self.etcd.connect().await?,
-        };
+        let store = self.open_ahead(context, &layout.surveyed()).await?;
         let at = self.at_revision.map(Revision);
         let survey = Survey::read_annotated(store.as_ref(), &layout, at, annotation).await?;
         Ok((survey, store.describe()))
     }
+
+    /// Does the same, and reads what operations that have not ended keep.
+    pub async fn survey_beside(&self, context: &Context) -> Result<(Survey, Ours, String), Failure> {
+        let layout = self.etcd.layout();
+        let mut scope = layout.surveyed();
+        scope.push(Journal::of_all_clusters());
+        let store = self.open_ahead(context, &scope).await?;
+        let survey = Survey::read(store.as_ref(), &layout, self.at_revision.map(Revision)).await?;
+        let ours = match &survey.cluster_id {
+            Some(cluster) => ours(context, store.as_ref(), cluster).await?,
+            None => Ours::default(),
+        };
+        Ok((survey, ours, store.describe()))
+    }
+
+    /// Opens what is read once, from its beginning to its end.
+    async fn open_ahead(&self, context: &Context, scope: &[KeyRange]) -> Result<Arc<dyn ReadStore>, Failure> {
+        Ok(match &self.snapshot {
+            // Nothing is made of the survey before the last read of it has found the checksum right.
+            Some(path) => {
+                let store = mention_checksum(context, SnapshotStore::open_ahead(path, scope)?);
+                Arc::new(Sealed::new(store, self.etcd.stored.seal()?))
+            }
+            None => self.etcd.connect().await?,
+        })
+    }
+}
+
+/// Returns what operations of a cluster that have not ended keep. A journal that cannot be read hides nothing.
+async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result<Ours, Failure> {
+    let mut ours = Ours::default();
+    for operation in unfinished(store, cluster).await? {
+        match open_operation(store, cluster, Some(&operation), None).await {
+            Ok(ongoing) => {
+                let more = ongoing.plan.work.ours();
+                ours.addresses.extend(more.addresses);
+                ours.services.extend(more.services);
+                ours.closed.extend(more.closed);
+            }
+            Err(failure) => {
+                let text = format!("operation `{operation}` is not taken into account: {}", failure.error);
+                context.output.warn(&text);
+            }
+        }
+    }
+    Ok(ours)
 }
 
 /// Opens a snapshot file, and says so when it cannot be checked.

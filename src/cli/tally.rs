@@ -147,11 +147,24 @@ pub struct Tally {
     /// Services that were there already when this process began.
     before: usize,
     waiting_since: Option<Instant>,
+    /// How long it lingers on the way back.
+    linger: Duration,
+    /// Until when it lingers.
+    lingers_until: Option<Instant>,
+    /// How long it was idle: at manual steps, at gates, lingering.
+    idle: Duration,
+    idle_since: Option<Instant>,
 }
 
 impl Tally {
     /// Begins to count where the journal stands.
-    pub fn new(operation: &str, goal: Goal, work: &Renumbering, journal: &Journal, now: Instant) -> Self {
+    pub fn new(
+        operation: &str,
+        goal: Goal,
+        (work, journal): (&Renumbering, &Journal),
+        linger: Duration,
+        now: Instant,
+    ) -> Self {
         let mut tally = Self {
             operation: operation.to_string(),
             goal,
@@ -165,6 +178,10 @@ impl Tally {
             begun: now,
             before: 0,
             waiting_since: None,
+            linger,
+            lingers_until: None,
+            idle: Duration::ZERO,
+            idle_since: None,
         };
         tally.before = tally.there();
         tally
@@ -192,12 +209,22 @@ impl Tally {
             }
             Event::StepStarted { step } => match &step.action {
                 Action::Wait(wait) if wait.name == "barrier" => self.waiting_since = Some(now),
-                Action::External(_) => self.paused = true,
+                Action::External(_) => {
+                    self.paused = true;
+                    self.rest(now);
+                }
+                Action::WaitBack { .. } => {
+                    self.lingers_until = now.checked_add(self.linger);
+                    self.rest(now);
+                }
                 _ => {}
             },
+            Event::CheckpointAsked { .. } => self.rest(now),
+            Event::CheckpointAnswered => self.wake(now),
             Event::StepDone { step } => return self.done(step, now),
             Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
             Event::StepFailed { error, .. } => {
+                self.wake(now);
                 self.paused = matches!(error, OperationError::Paused { .. });
                 self.steps.failed = self.steps.failed.saturating_add(u64::from(!error.is_pause()));
             }
@@ -207,7 +234,31 @@ impl Tally {
         false
     }
 
+    /// Takes note that it does nothing but wait for a person, a gate or a time.
+    fn rest(&mut self, now: Instant) {
+        self.idle_since.get_or_insert(now);
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.lingers_until = None;
+        if let Some(since) = self.idle_since.take() {
+            self.idle = self.idle.saturating_add(now.saturating_duration_since(since));
+        }
+    }
+
+    /// How long this process was at work.
+    fn active(&self, now: Instant) -> Duration {
+        let resting = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        now.saturating_duration_since(self.begun).saturating_sub(self.idle).saturating_sub(resting)
+    }
+
+    /// How long it still lingers, if it does.
+    pub fn lingers(&self, now: Instant) -> Option<Duration> {
+        self.lingers_until.map(|until| until.saturating_duration_since(now))
+    }
+
     fn done(&mut self, step: &Step, now: Instant) -> bool {
+        self.wake(now);
         self.paused = false;
         let count = if self.stage.back { &mut self.steps.undone } else { &mut self.steps.done };
         *count = count.saturating_add(1);
@@ -229,11 +280,11 @@ impl Tally {
         self.there() > before
     }
 
-    /// Services a second since this process began, and how long the rest takes at that pace; `None` before the
+    /// Services a second while this process was at work, and how long the rest takes at that pace; `None` before the
     /// first one.
     pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
         let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
-        let per_second = f64::from(came) / now.saturating_duration_since(self.begun).as_secs_f64().max(0.001);
+        let per_second = f64::from(came) / self.active(now).as_secs_f64().max(0.001);
         let rest = u32::try_from(self.services.saturating_sub(self.there())).unwrap_or(u32::MAX);
         let left = Duration::try_from_secs_f64((f64::from(rest) / per_second).round()).ok()?;
         Some((per_second, left))
@@ -283,27 +334,36 @@ pub fn in_words(time: Duration) -> String {
     }
 }
 
-/// Names the stage that is under way, or comes next.
-pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
-    let has = |stage: &&Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
+/// Returns the stage that is under way, or comes next, and whether it is to be undone; `None` when there is none left.
+pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)> {
+    let has = |stage: &Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
     let returning = journal.returning().map(|returning| returning.batch);
     if returning.is_some() || journal.is_being_undone() {
         let is_open =
             |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
-        let stages = work.way_back();
-        let mut its = stages.iter().filter(|stage| returning.is_none() || stage.batch == returning);
-        let stage = its.find(|stage| has(stage, &is_open))?;
-        return Some(format!("back: {}", stage.title));
+        let mut its =
+            work.way_back().into_iter().filter(|stage| returning.is_none() || stage.batch == returning);
+        return its.find(|stage| has(stage, &is_open)).map(|stage| (stage, true));
     }
     let is_open =
         |step: &Step| !step.action.is_for_the_way_back() && journal.state(&step.id) != Some(State::Done);
-    work.stages().iter().find(|stage| has(stage, &is_open)).map(|stage| stage.title.clone())
+    work.stages().into_iter().find(|stage| has(stage, &is_open)).map(|stage| (stage, false))
+}
+
+/// Names that stage.
+pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
+    next_stage(work, journal).map(|(stage, back)| titled(&stage.title, back))
+}
+
+/// Returns the title of a stage with its direction.
+pub fn titled(title: &str, back: bool) -> String {
+    if back { format!("back: {title}") } else { title.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{StepId, Swap, Wait, WorldError};
+    use crate::operation::{External, Fault, StepId, Swap, Wait};
 
     fn tally(now: Instant) -> Tally {
         Tally {
@@ -319,6 +379,10 @@ mod tests {
             begun: now,
             before: 20,
             waiting_since: None,
+            linger: Duration::from_mins(1),
+            lingers_until: None,
+            idle: Duration::ZERO,
+            idle_since: None,
         }
     }
 
@@ -342,6 +406,41 @@ mod tests {
         let now = begun + Duration::from_secs(4);
         assert_eq!(tally.words(now), "30 of 100 Services moved (30 %), 2.5 a second, 28 s left");
         assert_eq!(tally.phases, Phases { waiting: 70, held: 30, retired: 0 });
+    }
+
+    #[test]
+    fn rates_leave_out_manual_steps_gates_and_lingering() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut tally = tally(begun);
+        let external = External {
+            name: "flags".into(),
+            what: String::new(),
+            why: String::new(),
+            undo: None,
+            assumed: None,
+            assumed_back: None,
+        };
+        let manual = step("external/flags", Action::External(external));
+        let wait = Wait { name: "linger".into(), batch: None, until: String::new() };
+        let linger = step("linger/00000", Action::WaitBack { of: Vec::new(), wait });
+        let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
+        for _ in 0..10 {
+            tally.note(&Event::StepDone { step: &flip() }, at(4));
+        }
+        let words = "30 of 100 Services moved (30 %), 2.5 a second, 28 s left";
+        assert_eq!(tally.words(at(4)), words);
+        tally.note(&Event::StepStarted { step: &manual }, at(4));
+        assert_eq!(tally.words(at(3604)), words, "while it waits");
+        tally.note(&Event::StepDone { step: &manual }, at(3604));
+        tally.note(&Event::CheckpointAsked { stage: &stage }, at(3604));
+        tally.note(&Event::CheckpointAnswered, at(7204));
+        assert_eq!(tally.words(at(7204)), words, "after it has waited");
+        assert_eq!(tally.lingers(at(7204)), None);
+        tally.note(&Event::StepStarted { step: &linger }, at(7204));
+        assert_eq!(tally.lingers(at(7222)), Some(Duration::from_secs(42)));
+        tally.note(&Event::StepDone { step: &linger }, at(7264));
+        assert_eq!((tally.lingers(at(7264)), tally.words(at(7264)).as_str()), (None, words));
     }
 
     #[test]
@@ -370,7 +469,7 @@ mod tests {
         let paused = OperationError::Paused { name: "flags".into(), what: String::new(), why: String::new() };
         tally.note(&Event::StepFailed { step: &barrier, error: &paused }, begun);
         assert!(tally.paused && tally.steps.failed == 0, "a pause is no failure");
-        let failed = OperationError::World(WorldError("no".into()));
+        let failed = OperationError::World(Fault::Halt("no".into()));
         tally.note(&Event::StepFailed { step: &barrier, error: &failed }, begun);
         assert!(!tally.paused && tally.steps.failed == 1);
     }

@@ -139,10 +139,11 @@ fn named(silent: &[SilentNode]) -> String {
 
 /// A sentinel as it was made.
 #[derive(Debug, Clone)]
-struct Sentinel {
+pub(super) struct Sentinel {
     namespace: String,
     name: String,
-    port: u16,
+    /// Its health check port.
+    pub(super) port: u16,
     family: Family,
     made: Instant,
 }
@@ -158,7 +159,7 @@ impl Cluster {
             return Ok(Crossed::default());
         }
         let begun = Instant::now();
-        self.remove_leftovers(barrier).await?;
+        self.remove_leftovers(&barrier.namespace, &barrier.operation).await?;
         loop {
             if let Some(crossed) = self.with_a_sentinel(barrier, begun).await? {
                 return Ok(crossed);
@@ -212,11 +213,15 @@ impl Cluster {
     }
 
     /// Deletes what killed processes left behind.
-    async fn remove_leftovers(&self, barrier: &Barrier) -> Result<(), ClusterError> {
+    pub(super) async fn remove_leftovers(
+        &self,
+        namespace: &str,
+        operation: &str,
+    ) -> Result<(), ClusterError> {
         let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
-        let services = Collection::new("v1", "Service", Some(&barrier.namespace));
+        let services = Collection::new("v1", "Service", Some(namespace));
         for mut service in self.list(&services, Some(&selector)).await? {
-            if is_left_behind(&service, &barrier.operation, SystemTime::now())
+            if is_left_behind(&service, operation, SystemTime::now())
                 && let Some(members) = service.as_object_mut()
             {
                 // Items of a list do not say what they are.
@@ -308,7 +313,7 @@ fn is_left_behind(service: &Value, operation: &str, now: SystemTime) -> bool {
 }
 
 impl Sentinel {
-    fn of(made: &Value, family: Family, server: &str) -> Result<Self, ClusterError> {
+    pub(super) fn of(made: &Value, family: Family, server: &str) -> Result<Self, ClusterError> {
         let text = |path: &str| made.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
         let port = made.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64);
         let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
@@ -328,7 +333,7 @@ impl Sentinel {
 
     /// Whether an answer is a kube-proxy's about this sentinel (`hcHandler.ServeHTTP`,
     /// `pkg/proxy/healthcheck/service_health.go`, v1.36.3). Other programs may have the port on some node.
-    fn is_named_in(&self, answer: &str) -> bool {
+    pub(super) fn is_named_in(&self, answer: &str) -> bool {
         let from = answer.find('{').unwrap_or(answer.len());
         let Some(Ok(body)) = answer.get(from..).map(serde_json::from_str::<Value>) else { return false };
         let is = |name: &str, value: &str| {

@@ -69,6 +69,27 @@ impl Cluster {
     }
 }
 
+/// Returns an EndpointSlice for a Service that has no selector: a port at an address of each node, known to be that
+/// node's own.
+pub(super) fn slice_of_nodes(
+    service: &Value,
+    family: Family,
+    nodes: &[(&str, std::net::IpAddr)],
+    port: u16,
+) -> Value {
+    let endpoint = |(node, address): &(&str, std::net::IpAddr)| json!({"addresses": [address.to_string()], "nodeName": node, "conditions": {"ready": true}});
+    let mut slice = copy(service, &Value::Null);
+    if let Some(members) = slice.as_object_mut() {
+        if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("name".to_string(), name_of(service).into());
+        }
+        members.insert("addressType".to_string(), json!(family.to_string()));
+        members.insert("endpoints".to_string(), nodes.iter().map(endpoint).collect());
+        members.insert("ports".to_string(), json!([{"name": "", "protocol": "TCP", "port": port}]));
+    }
+    slice
+}
+
 fn changes(service: &Value, wanted: &[Value], found: &[Value], family: Family) -> Vec<SliceChange> {
     let of_family = |slice: &&Value| text(slice, "/addressType") == family.to_string();
     let is_ours = |slice: &&Value| label(slice, SLICE_MANAGED_BY) == MANAGED_BY.1;

@@ -3,7 +3,8 @@
 //! ```text
 //! Cluster ─ whichever API server the kubeconfig leads to: create, get, list, merge, delete; identity; nodes
 //!   ├ ApiServers, each dialled at its own address: readiness, caches, gates   (server)
-//!   └ barrier: every kube-proxy has applied what was written before           (barrier)
+//!   ├ barrier: every kube-proxy has applied what was written before           (barrier)
+//!   └ trial: which nodes route external IPs                                    (external_ips)
 //! Probe ─ something beside the cluster that speaks HTTP                        (probe)
 //! ```
 //!
@@ -19,6 +20,7 @@ mod discovery;
 mod endpoints;
 mod error;
 mod event;
+mod external_ips;
 mod health;
 mod lease;
 mod node;
@@ -44,13 +46,14 @@ pub use discovery::{ServedKind, ServedKinds};
 pub use endpoints::SliceChange;
 pub use error::ClusterError;
 pub use event::ServiceEvent;
+pub use external_ips::{ExternalIpTrial, ExternalIpsTried};
 pub use lease::{Lease, LeaseHolder};
 pub use node::Node;
 pub use options::ClusterOptions;
 pub use probe::{Probe, Response, escaped};
 pub use resource::{Collection, ObjectRef};
 pub use served::served;
-pub use server::{ApiServer, ApiServerClient, Version};
+pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};
 
 use connection::{Call, Connection, Verb};
 

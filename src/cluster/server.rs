@@ -10,10 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::connection::{Call, Connection, Verb};
 use super::error::excerpt;
-use super::{Cluster, ClusterError, ObjectRef, get};
+use super::{Cluster, ClusterError, Collection, ObjectRef, get};
 
 /// Where an API server says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +41,52 @@ pub struct Version {
     pub emulated: Option<String>,
 }
 
+/// The Lease by which an API server says that it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiServerLease {
+    /// The Lease's name.
+    pub name: String,
+    /// The API server's host, as it calls itself.
+    pub host: String,
+    /// When it was renewed last, by the API server's clock.
+    pub renewed: Option<OffsetDateTime>,
+    /// How long it lasts from then on.
+    pub duration: time::Duration,
+}
+
+impl ApiServerLease {
+    /// Whether it has expired by the time at which the newest of all was renewed. The API servers remove it then.
+    pub fn has_expired(&self, newest: Option<OffsetDateTime>) -> bool {
+        let expires = self.renewed.and_then(|renewed| renewed.checked_add(self.duration));
+        expires.is_none_or(|expires| newest.is_some_and(|newest| newest > expires))
+    }
+
+    fn of(lease: &Value) -> Self {
+        let text = |path: &str| lease.pointer(path).and_then(Value::as_str);
+        let name = text("/metadata/name").unwrap_or_default().to_string();
+        let host = lease.pointer("/metadata/labels").and_then(|labels| labels.get(HOST));
+        let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64);
+        Self {
+            host: host.and_then(Value::as_str).unwrap_or(&name).to_string(),
+            name,
+            renewed: text("/spec/renewTime").and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok()),
+            duration: time::Duration::seconds(seconds.unwrap_or_default()),
+        }
+    }
+}
+
+/// Labels of those Leases (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
+const IDENTITY: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
+const HOST: &str = "kubernetes.io/hostname";
+
 impl Cluster {
+    /// Lists the Leases of API servers: each renews its own every 10 s and removes it when it ends in good order. That of one
+    /// that is killed, or frozen, stays for an hour. None before Kubernetes 1.26.
+    pub async fn api_server_leases(&self) -> Result<Vec<ApiServerLease>, ClusterError> {
+        let leases = Collection::new("coordination.k8s.io/v1", "Lease", Some("kube-system"));
+        Ok(self.list(&leases, Some(IDENTITY)).await?.iter().map(ApiServerLease::of).collect())
+    }
+
     /// Lists the API servers that take requests now: the endpoints of the Service `default/kubernetes`, where
     /// each enters itself, and is taken out when it stops or is not heard of for 15 s
     /// (`pkg/controlplane/reconcilers/lease.go` and `instance.go`, v1.36.3).

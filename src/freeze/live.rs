@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{Freeze, Method, NAME, PART, policy, quota};
+use super::{Freeze, Method, NAME, PART, policy, quota, timer};
 use crate::cluster::{ApiServerClient, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 
 /// A policy that was made takes up to a second or two to reach an API server; quotas that are gone are
@@ -18,10 +18,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The kinds of objects that a freeze can have. What puts it in force is made last and deleted first.
-const KINDS: [(&str, &str); 3] = [
+const KINDS: [(&str, &str); 4] = [
     (policy::API_VERSION, "ValidatingAdmissionPolicyBinding"),
     (policy::API_VERSION, "ValidatingAdmissionPolicy"),
     ("v1", "ResourceQuota"),
+    (timer::API_VERSION, timer::KIND),
 ];
 
 /// Why a freeze was not put in force or taken away.
@@ -54,15 +55,18 @@ pub struct Object {
     api_version: &'static str,
     kind: &'static str,
     namespace: Option<String>,
+    name: String,
     uid: String,
     version: String,
     freeze: Option<Freeze>,
     leaving: bool,
+    /// Whether it is a timer that has run out.
+    ended: bool,
 }
 
 impl Object {
     fn reference(&self) -> ObjectRef<'_> {
-        ObjectRef::new(self.api_version, self.kind, self.namespace.as_deref(), NAME)
+        ObjectRef::new(self.api_version, self.kind, self.namespace.as_deref(), &self.name)
     }
 
     /// Names it, as in `ResourceQuota `shop/netsurgeon-lock``.
@@ -82,6 +86,16 @@ impl Standing {
     /// Returns the freeze that they are of, if one of them says so.
     pub fn freeze(&self) -> Option<&Freeze> {
         self.objects.iter().find_map(|object| object.freeze.as_ref())
+    }
+
+    /// Whether it has ended by itself: its timer has run out, or is gone.
+    pub fn has_ended(&self) -> bool {
+        let Some(freeze) = self.freeze().filter(|freeze| freeze.seconds.is_some()) else { return false };
+        let name = timer::name(freeze);
+        let runs = |object: &Object| {
+            object.kind == timer::KIND && object.name == name && !object.ended && !object.leaving
+        };
+        !self.objects.iter().any(runs)
     }
 
     /// Whether the objects are there that refuse anything.
@@ -113,7 +127,8 @@ impl Freezer<'_> {
         let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
         let mut standing = Standing::default();
         for (api_version, kind) in KINDS {
-            let collection = Collection::new(api_version, kind, None);
+            let namespace = (kind == timer::KIND).then_some(timer::NAMESPACE);
+            let collection = Collection::new(api_version, kind, namespace);
             let list = match self.cluster.list(&collection, Some(&selector)).await {
                 // An API server without such policies.
                 Err(ClusterError::NotFound { .. }) => Vec::new(),
@@ -128,7 +143,10 @@ impl Freezer<'_> {
     pub async fn manifests(&self, freeze: &Freeze) -> Result<Vec<Value>, FreezeError> {
         let namespaces = self.namespaces(freeze).await?;
         Ok(match freeze.method {
-            Method::Policy => vec![policy::policy(freeze), policy::binding(freeze)],
+            Method::Policy => {
+                let timer = timer::timer(freeze);
+                timer.into_iter().chain([policy::policy(freeze), policy::binding(freeze)]).collect()
+            }
             Method::Quota => namespaces.iter().map(|name| quota::quota(freeze, name)).collect(),
         })
     }
@@ -298,14 +316,26 @@ impl Freezer<'_> {
 fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Option<Object> {
     let metadata = found.get("metadata")?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_string);
-    (text("name").as_deref() == Some(NAME)).then(|| Object {
+    let (name, freeze) = (text("name").unwrap_or_default(), Freeze::of(found));
+    let is_timer = kind == timer::KIND && freeze.as_ref().is_some_and(|freeze| timer::name(freeze) == name);
+    let conditions = found.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let has_ended = |condition: &Value| {
+        let is = |name: &str, values: &[&str]| {
+            condition.get(name).and_then(Value::as_str).is_some_and(|value| values.contains(&value))
+        };
+        is("type", &["Failed", "FailureTarget", "Complete"]) && is("status", &["True"])
+    };
+    let ended = is_timer && conditions.into_iter().any(has_ended);
+    (name == NAME || is_timer).then(|| Object {
         api_version,
         kind,
         namespace: text("namespace"),
+        name,
         uid: text("uid").unwrap_or_default(),
         version: text("resourceVersion").unwrap_or_default(),
-        freeze: Freeze::of(found),
+        freeze,
         leaving: text("deletionTimestamp").is_some(),
+        ended,
     })
 }
 
@@ -335,5 +365,26 @@ mod tests {
         let mut found = policy::policy(&freeze());
         found["metadata"]["name"] = json!("netsurgeon-lock-2");
         assert_eq!(object("v1", "ResourceQuota", &found), None);
+    }
+
+    #[test]
+    fn a_freeze_has_ended_once_its_timer_has_or_is_gone() {
+        let freeze = Freeze { seconds: Some(60), ..freeze() };
+        let timer = timer::timer(&freeze).unwrap();
+        let standing = |timer: Option<&Value>| {
+            let policy = policy::policy(&freeze);
+            let objects = [Some((&policy, KINDS[1])), timer.map(|timer| (timer, KINDS[3]))];
+            let objects = objects.into_iter().flatten();
+            Standing {
+                objects: objects
+                    .filter_map(|(found, (version, kind))| object(version, kind, found))
+                    .collect(),
+            }
+        };
+        assert!(!standing(Some(&timer)).has_ended());
+        let mut failed = timer.clone();
+        failed["status"] = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+        assert!(standing(Some(&failed)).has_ended() && standing(None).has_ended());
+        assert!(!super::tests::standing(&[0, 1]).has_ended(), "one without an end does not");
     }
 }

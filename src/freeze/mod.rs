@@ -4,11 +4,12 @@
 //! ValidatingAdmissionPolicy with its binding ([`policy`]), or, where the API has no such policies, a
 //! ResourceQuota in every namespace ([`quota`]), which covers less. [`live`] puts them in force on every API
 //! server and takes them away again. The freeze itself is kept in an annotation of each object, so the cluster
-//! alone says who holds it.
+//! alone says who holds it. A freeze that ends by itself has a timer beside its policy ([`timer`]).
 
 pub mod live;
 pub mod policy;
 pub mod quota;
+pub mod timer;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -143,6 +144,9 @@ pub struct Freeze {
     pub operation: Option<String>,
     /// Since when, in seconds since 1970.
     pub since: i64,
+    /// How long it lasts, in seconds; without it, until it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u32>,
     /// How.
     pub method: Method,
     /// What.
@@ -188,21 +192,26 @@ impl Freeze {
             None => String::new(),
         };
         let Self { reason, holder, user, .. } = self;
-        format!("{reason}{operation}; locked by {holder} as {user} since {}", self.since_text())
+        let until = self.until_text().map(|until| format!(" until {until}")).unwrap_or_default();
+        format!("{reason}{operation}; locked by {holder} as {user} since {}{until}", self.since_text())
     }
 
     /// Returns the time as text (RFC 3339).
     pub fn since_text(&self) -> String {
-        let time = OffsetDateTime::from_unix_timestamp(self.since).ok();
-        time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| self.since.to_string())
+        time_text(self.since)
+    }
+
+    /// Returns when it ends by itself, as text; `None` if it does not.
+    pub fn until_text(&self) -> Option<String> {
+        self.seconds.map(|seconds| time_text(self.since.saturating_add(seconds.into())))
     }
 
     /// Returns what identifies an object of this freeze.
-    fn metadata(&self, namespace: Option<&str>) -> Value {
+    fn metadata(&self, name: &str, namespace: Option<&str>) -> Value {
         // Plain data with text keys always serialises.
         let record = serde_json::to_string(self).unwrap_or_default();
         let mut metadata = json!({
-            "name": NAME,
+            "name": name,
             "labels": {MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1},
             "annotations": {ANNOTATION: record},
         });
@@ -236,6 +245,11 @@ impl Freeze {
     }
 }
 
+fn time_text(seconds: i64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(seconds).ok();
+    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| seconds.to_string())
+}
+
 /// A text without line breaks and other control characters.
 fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c.is_whitespace())
@@ -258,6 +272,7 @@ pub(crate) mod tests {
             reason: "Services are being renumbered".into(),
             operation: Some("20260101T000000Z-abcd".into()),
             since: 1_767_225_600,
+            seconds: None,
             method: Method::Policy,
             what: What::Services,
             scope: Scope::new(&[], &[]),
@@ -295,6 +310,17 @@ pub(crate) mod tests {
             "a b c (operation 20260101T000000Z-abcd); locked by ops@host-1 as kubernetes-admin since \
              2026-01-01T00:00:00Z"
         );
+    }
+
+    #[test]
+    fn a_freeze_that_ends_by_itself_says_when() {
+        let freeze = Freeze { seconds: Some(5400), ..freeze() };
+        assert!(
+            freeze.says().ends_with("since 2026-01-01T00:00:00Z until 2026-01-01T01:30:00Z"),
+            "{}",
+            freeze.says()
+        );
+        assert_eq!(Freeze::of(&timer::timer(&freeze).unwrap()), Some(freeze));
     }
 
     #[test]

@@ -10,6 +10,9 @@
 //! * everything that is not Services (or workloads): EndpointSlices, ConfigMaps, namespaces. Whoever may delete
 //!   a namespace deletes what is in it.
 //!
+//! One that ends by itself has its timer ([`super::timer`]) as parameter: once that has run out, or is deleted, nothing is
+//! refused.
+//!
 //! It fails closed: an expression that fails refuses, and the expressions are total. It is evaluated inside the
 //! API server, so there is nothing that could be down; and it does not name policies and bindings themselves, so
 //! whoever has the right to delete them can unlock.
@@ -18,7 +21,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Freeze, NAME, PROBE};
+use super::{Freeze, NAME, PROBE, timer};
 
 /// Where policies are served; GA in 1.30.
 pub const API_VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -38,11 +41,16 @@ const OWN_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-syst
 
 /// Returns the policy.
 pub fn policy(freeze: &Freeze) -> Value {
+    // What there is none of is null, so that a policy that is there already loses it (RFC 7386).
+    let timer = freeze.seconds.map(|_| json!({"apiVersion": timer::API_VERSION, "kind": timer::KIND}));
+    let ended = if freeze.seconds.is_some() { timer::HAS_ENDED } else { "false" };
     json!({
         "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicy",
-        "metadata": freeze.metadata(None),
+        "metadata": freeze.metadata(NAME, None),
         "spec": {
             "failurePolicy": "Fail",
+            "paramKind": timer,
+            "variables": [{"name": "ended", "expression": ended}],
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {"matchExpressions": namespaces(freeze)},
@@ -51,12 +59,12 @@ pub fn policy(freeze: &Freeze) -> Value {
             "matchConditions": [{"name": "locked-out", "expression": locked_out(freeze)}],
             "validations": [
                 {
-                    "expression": format!("!({})", probe()),
+                    "expression": format!("variables.ended || !({})", probe()),
                     "message": in_force(freeze),
                     "reason": "Forbidden",
                 },
                 {
-                    "expression": format!("{} || ({HARMLESS})", probe()),
+                    "expression": format!("variables.ended || {} || ({HARMLESS})", probe()),
                     "messageExpression": message(freeze),
                     "message": format!("locked by netsurgeon: {}", freeze.says()),
                     "reason": "Forbidden",
@@ -68,10 +76,13 @@ pub fn policy(freeze: &Freeze) -> Value {
 
 /// Returns what puts the policy in force, and every refusal into the audit log.
 pub fn binding(freeze: &Freeze) -> Value {
+    let timer = freeze.seconds.map(|_| {
+        json!({"name": timer::name(freeze), "namespace": timer::NAMESPACE, "parameterNotFoundAction": "Allow"})
+    });
     json!({
         "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": freeze.metadata(None),
-        "spec": {"policyName": NAME, "validationActions": ["Deny", "Audit"]},
+        "metadata": freeze.metadata(NAME, None),
+        "spec": {"policyName": NAME, "validationActions": ["Deny", "Audit"], "paramRef": timer},
     })
 }
 

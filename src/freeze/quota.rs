@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Freeze, What};
+use super::{Freeze, NAME, What};
 
 /// What workloads are counted as. Neither Pods nor what controllers make are among it: a node that fails must
 /// not take them along.
@@ -21,7 +21,7 @@ pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
     hard.extend(WORKLOADS.iter().map(|name| ((*name).to_string(), limit(freeze.what.deploys()))));
     json!({
         "apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": freeze.metadata(Some(namespace)),
+        "metadata": freeze.metadata(NAME, Some(namespace)),
         "spec": {"hard": hard},
     })
 }

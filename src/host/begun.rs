@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use super::conntrack::is_probe;
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::{
@@ -115,8 +116,10 @@ const PROTOCOL: u16 = 2;
 /// In the addresses: source and destination, of IPv4 and of IPv6 (`CTA_IP_V4_SRC`, ...).
 const SOURCE: [u16; 2] = [1, 3];
 const DESTINATION: [u16; 2] = [2, 4];
-/// In the protocol: its number, and the destination's port (`CTA_PROTO_NUM`, `CTA_PROTO_DST_PORT`).
+/// In the protocol: its number, and the ports of source and destination (`CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT`,
+/// `CTA_PROTO_DST_PORT`).
 const NUMBER: u16 = 1;
+const FROM: u16 = 2;
 const PORT: u16 = 3;
 /// The bits of an attribute's type that say how to read it.
 const TYPE: u16 = 0x3fff;
@@ -137,18 +140,17 @@ fn connection(attributes: &[u8]) -> Option<Begun> {
     let tuple = attribute(attributes, ORIGINAL)?;
     let (addresses, protocol) = (attribute(tuple, ADDRESSES)?, attribute(tuple, PROTOCOL)?);
     let address = |kinds: [u16; 2]| kinds.iter().find_map(|kind| ip(attribute(addresses, *kind)?));
-    let port = attribute(protocol, PORT).and_then(|bytes| Some(u16::from_be_bytes(bytes.try_into().ok()?)));
-    Some(Begun {
-        client: address(SOURCE)?,
-        to: address(DESTINATION)?,
-        protocol: match attribute(protocol, NUMBER)?.first()? {
-            6 => "tcp".to_string(),
-            17 => "udp".to_string(),
-            132 => "sctp".to_string(),
-            number => number.to_string(),
-        },
-        port,
-    })
+    let port = |kind| Some(u16::from_be_bytes(attribute(protocol, kind)?.try_into().ok()?));
+    let name = match attribute(protocol, NUMBER)?.first()? {
+        6 => "tcp".to_string(),
+        17 => "udp".to_string(),
+        132 => "sctp".to_string(),
+        number => number.to_string(),
+    };
+    if is_probe(&name, port(FROM)) {
+        return None;
+    }
+    Some(Begun { client: address(SOURCE)?, to: address(DESTINATION)?, protocol: name, port: port(PORT) })
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -198,14 +200,21 @@ mod tests {
     }
 
     fn message(client: IpAddr, to: IpAddr, protocol: u8, port: u16) -> Vec<u8> {
+        message_from(client, 40_000, to, protocol, port)
+    }
+
+    fn message_from(client: IpAddr, from: u16, to: IpAddr, protocol: u8, port: u16) -> Vec<u8> {
         let octets = |address: IpAddr| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         };
         let [source, destination] = if to.is_ipv4() { [1, 2] } else { [3, 4] };
         let addresses = [attribute(source, &octets(client)), attribute(destination, &octets(to))].concat();
-        let ports =
-            [attribute(NUMBER, &[protocol]), attribute(2, &[1, 1]), attribute(PORT, &port.to_be_bytes())];
+        let ports = [
+            attribute(NUMBER, &[protocol]),
+            attribute(FROM, &from.to_be_bytes()),
+            attribute(PORT, &port.to_be_bytes()),
+        ];
         let tuple = [attribute(1 | 0x8000, &addresses), attribute(2 | 0x8000, &ports.concat())].concat();
         let content =
             [vec![2, 0, 0, 0], attribute(ORIGINAL | 0x8000, &tuple), attribute(3, &[0; 4])].concat();
@@ -228,6 +237,8 @@ mod tests {
         };
         assert_eq!(messages(&bytes), [of(client, to, "tcp", 443), of(client6, to6, "udp", 53)]);
         assert_eq!(messages(bytes.get(..70).unwrap()), []);
+        assert_eq!(messages(&message_from(client, 300, to, 6, 443)), [], "our own probe");
+        assert_eq!(messages(&message_from(client, 300, to, 17, 443)).len(), 1);
     }
 
     proptest! {

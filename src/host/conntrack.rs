@@ -17,6 +17,16 @@ use std::process::{Command, Stdio};
 
 const TABLE: &str = "/proc/net/nf_conntrack";
 
+/// Source ports of netsurgeon's own probes over TCP, if it runs as root. A probe is no use of the address that it tries, so
+/// connections from these ports are left out here and in [`super::begun`]. No client has them by chance: they are below
+/// the kernel's range for clients, and below those that NFS takes (665 to 1023).
+pub const PROBE_PORTS: std::ops::RangeInclusive<u16> = 256..=511;
+
+/// Whether a connection is one of netsurgeon's own probes, by its protocol and the client's port.
+pub(super) fn is_probe(protocol: &str, from: Option<u16>) -> bool {
+    protocol == "tcp" && from.is_some_and(|port| PROBE_PORTS.contains(&port))
+}
+
 /// A tracked connection to an address that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
@@ -88,16 +98,17 @@ fn select(lines: impl Read, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
     Ok(flows)
 }
 
-/// Reads a line; `None` if it is none of a connection between two addresses.
+/// Reads a line; `None` if it is none of a connection between two addresses, or one of our own probes.
 fn parse(line: &str) -> Option<Flow> {
     let mut words = line.split_ascii_whitespace();
     let protocol = words.by_ref().nth(2)?.to_string();
-    let (mut state, mut sources, mut to, mut port) = ("", Vec::new(), None, None);
+    let (mut state, mut sources, mut to, mut port, mut from) = ("", Vec::new(), None, None, None);
     // The number of the protocol and the seconds that are left come before.
     for word in words.skip(1) {
         match word.split_once('=') {
             Some(("src", address)) => sources.push(address.parse().ok()?),
             Some(("dst", address)) if to.is_none() => to = Some(address.parse().ok()?),
+            Some(("sport", number)) if sources.len() < 2 => from = number.parse().ok(),
             Some(("dport", number)) if sources.len() < 2 => port = number.parse().ok(),
             None if sources.is_empty()
                 && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') =>
@@ -108,6 +119,9 @@ fn parse(line: &str) -> Option<Flow> {
         }
     }
     let is_open = !matches!(state, "TIME_WAIT" | "CLOSE" | "LAST_ACK" | "SYN_SENT" | "SYN_SENT2");
+    if is_probe(&protocol, from) {
+        return None;
+    }
     let mut sources = sources.into_iter();
     Some(Flow { protocol, client: sources.next()?, to: to?, port, server: sources.next(), is_open })
 }
@@ -149,6 +163,19 @@ nonsense
             ]
         );
         assert_eq!(flows[0].server, Some("10.244.0.2".parse().unwrap()));
+    }
+
+    #[test]
+    fn own_probes_do_not_use_an_address() {
+        let line = |protocol: &str, from: u16| {
+            format!(
+                "ipv4 2 {protocol} 6 100 TIME_WAIT src=10.0.0.1 dst=10.96.0.10 sport={from} dport=53 src=10.96.0.10 dst=10.0.0.1 sport=53 dport={from}"
+            )
+        };
+        assert_eq!(parse(&line("tcp", 300)), None);
+        for (protocol, port) in [("tcp", 255), ("tcp", 512), ("tcp", 40_000), ("udp", 300)] {
+            assert!(parse(&line(protocol, port)).is_some(), "{protocol} {port}");
+        }
     }
 
     proptest! {

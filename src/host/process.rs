@@ -33,6 +33,13 @@ impl Process {
         self.arguments.iter().take(2).any(|word| word.rsplit('/').next() == Some(program))
     }
 
+    /// Whether it is in the network namespace of this process. One that cannot be looked at counts as being in it.
+    pub fn shares_network(&self) -> bool {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let its = namespace(&self.pid.to_string());
+        its.is_none() || its == namespace("self")
+    }
+
     /// Returns the value of a flag, the last one where it is there more than once, as the flags of Kubernetes' programs are
     /// read (`github.com/spf13/pflag`, v1.0).
     pub fn flag(&self, name: &str) -> Option<&str> {
@@ -67,6 +74,7 @@ mod tests {
     fn this_process_is_found() {
         let own = std::env::current_exe().unwrap();
         let found = running(own.file_name().unwrap().to_str().unwrap());
-        assert!(found.iter().any(|process| process.pid == std::process::id()), "{found:?}");
+        let process = found.iter().find(|process| process.pid == std::process::id()).expect("this process");
+        assert!(process.shares_network());
     }
 }

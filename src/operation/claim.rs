@@ -40,11 +40,18 @@ impl Claim {
     }
 }
 
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { holder, pid, operation, purpose, since } = self;
+impl Claim {
+    /// Returns for what it is and since when: `operation "..." (renumber to 10.200.0.0/16) since 2027-01-15T08:00:00Z`.
+    pub(super) fn matter(&self) -> String {
+        let Self { operation, purpose, since, .. } = self;
         let time = OffsetDateTime::from_unix_timestamp(*since).ok().and_then(|t| t.format(&Rfc3339).ok());
         let since = time.unwrap_or_else(|| since.to_string());
-        write!(f, "`{holder}` (pid {pid}) for operation `{operation}` ({purpose}) since {since}")
+        format!("operation `{operation}` ({purpose}) since {since}")
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` (pid {}) for {}", self.holder, self.pid, self.matter())
     }
 }

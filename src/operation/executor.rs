@@ -156,6 +156,7 @@ impl<'a> Executor<'a> {
         let checkpoint = self.checkpoint;
         let crew = self.crew();
         let way = Way::Forward(Mutex::default());
+        let mut batch = None;
         let mut stages = work.stages();
         stages.retain(|stage| until.is_none_or(|until| stage.index < until));
         let (mut left, mut place) = (stages.as_slice(), gate::Place::default());
@@ -164,6 +165,10 @@ impl<'a> Executor<'a> {
                 gate::ask(checkpoint, &crew, work, (&place, left)).await?;
             }
             let steps = work.steps(stage);
+            if batch != stage.batch {
+                batch = stage.batch;
+                way.begin_batch();
+            }
             crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
             crew.carry_out(&steps.iter().collect::<Vec<_>>(), &way, &mut report).await?;
             place.pass(stage);
@@ -201,11 +206,12 @@ impl<'a> Executor<'a> {
         let mut report = Report::default();
         for stage in stages {
             let steps = work.steps(stage);
-            if !steps.iter().any(|step| crew.is_to_be_carried_out(step, &way)) {
+            let back = crew.way_back(&steps, &way);
+            if !back.iter().any(|step| crew.is_to_be_carried_out(step, &way)) {
                 continue;
             }
             crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: true });
-            crew.carry_out(&steps.iter().rev().collect::<Vec<_>>(), &way, &mut report).await?;
+            crew.carry_out(&back, &way, &mut report).await?;
         }
         Ok(report)
     }

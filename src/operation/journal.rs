@@ -12,6 +12,7 @@
 
 mod keep;
 mod returning;
+mod status;
 mod summary;
 
 use std::collections::HashMap;
@@ -20,11 +21,12 @@ use std::ops::ControlFlow;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use self::keep::commit;
-pub use self::keep::{Listed, Progress, REMOVING};
+pub use self::keep::{Listed, Progress};
 pub use self::returning::Returning;
-use self::summary::RUNNING;
+pub use self::status::Status;
 pub use self::summary::Summary;
 use super::{Claim, OperationError, Plan, StepId};
 use crate::store::{
@@ -89,6 +91,8 @@ impl State {
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
+                // A wait that is owed again.
+                | (Some(Done), Done)
                 | (Some(Failed), Failed)
                 | (Some(UndoDone), Reset)
                 | (None, UndoDone | UndoFailed)
@@ -155,14 +159,18 @@ impl Journal {
         by: &Claim,
         guards: &[Guard],
     ) -> Result<Self, OperationError> {
-        let summary = Summary {
-            kind: plan.header.kind.clone(),
-            digest: plan.digest.clone(),
-            started: by.since,
-            status: RUNNING.to_string(),
-            holder: Some(by.holder.clone()).filter(|holder| !holder.is_empty()),
-            ..Summary::default()
-        };
+        Self::begin_gated(store, plan, by, Value::Null, guards).await
+    }
+
+    /// The same with what is asked between batches, to be recorded with the operation.
+    pub async fn begin_gated<W: Serialize + Sync>(
+        store: &dyn WriteStore,
+        plan: &Plan<W>,
+        by: &Claim,
+        gates: Value,
+        guards: &[Guard],
+    ) -> Result<Self, OperationError> {
+        let summary = Summary { gates, ..Summary::begun(&plan.header.kind, &plan.digest, by) };
         Self::begin(store, &plan.header.cluster, &by.operation, &to_json(plan), summary, guards).await
     }
 
@@ -262,9 +270,28 @@ impl Journal {
         self.records.get(step).map(|(record, _)| record)
     }
 
+    /// Returns the revision at which a step was done, `None` if it is not.
+    pub fn done_at(&self, step: &StepId) -> Option<Revision> {
+        self.records.get(step).filter(|(record, _)| record.state == State::Done).map(|(_, at)| *at)
+    }
+
+    /// Returns the revision at which the record of a step changed last, `None` if it has none.
+    pub fn changed_at(&self, step: &StepId) -> Option<Revision> {
+        self.records.get(step).map(|(_, revision)| *revision)
+    }
+
     /// Returns how a step stands, `None` if it was never begun, or is to be begun anew.
     pub fn state(&self, step: &StepId) -> Option<State> {
         self.records.get(step).map(|(record, _)| record.state).filter(|state| *state != State::Reset)
+    }
+
+    /// Returns the records of all steps, in the order in which they started; those that started in one second in the
+    /// order of their last change.
+    pub fn records(&self) -> Vec<(&StepId, &Record)> {
+        let mut all: Vec<_> = self.records.iter().collect();
+        let started = |record: &Record| record.history.first().map(|(_, time)| *time);
+        all.sort_by_key(|(step, (record, revision))| (started(record), *revision, *step));
+        all.into_iter().map(|(step, (record, _))| (step, record)).collect()
     }
 
     /// Whether undoing the operation as a whole has begun: something is undone, and not for the sake of a batch
@@ -375,7 +402,7 @@ mod tests {
         let table: [(Option<State>, &[State]); 8] = [
             (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
-            (Some(Done), &[UndoStarted, UndoDone, UndoFailed]),
+            (Some(Done), &[Done, UndoStarted, UndoDone, UndoFailed]),
             (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoDone), &[Started, Done, Reset]),
@@ -390,13 +417,7 @@ mod tests {
     }
 
     fn summary() -> Summary {
-        Summary {
-            kind: "test".into(),
-            digest: "d".into(),
-            started: 7,
-            status: RUNNING.into(),
-            ..Summary::default()
-        }
+        Summary { kind: "test".into(), digest: "d".into(), started: 7, ..Summary::default() }
     }
 
     #[tokio::test]

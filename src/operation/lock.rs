@@ -25,6 +25,11 @@ use crate::store::{
 
 /// How often the lock is tried for that others take and release in the same moments.
 const MOST_ATTEMPTS: u32 = 20;
+/// How often is looked whether a lease has ended that is waited for.
+const LOOK: Duration = Duration::from_secs(1);
+/// A lease may end so much later than it said: etcd tells whole seconds, and ends leases twice a second
+/// (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
+const GRACE: Duration = Duration::from_secs(3);
 /// The lease is kept alive this many times in the time that it runs, so that one attempt may fail.
 const BEATS: u32 = 3;
 
@@ -41,22 +46,11 @@ pub struct Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the cluster is locked by {}; ", self.claim)?;
-        let operation = &self.claim.operation;
+        let Claim { holder, pid, .. } = &self.claim;
+        write!(f, "`{holder}` (pid {pid}) holds the operation lease for {}; ", self.claim.matter())?;
         match self.left {
-            Some(left) => write!(
-                f,
-                "its lease runs {} s more, and longer while that process lives. Wait until it has ended; if it \
-                 is gone, the lock ends with the lease; if it hangs, resume operation `{operation}` and take \
-                 the lock over",
-                left.as_secs()
-            ),
-            None => write!(
-                f,
-                "it has no lease and never ends by itself. If that process is gone, resume operation \
-                 `{operation}` and take the lock over, or delete `{}`",
-                self.key
-            ),
+            Some(left) => write!(f, "it ends in {} s unless it is renewed", left.as_secs()),
+            None => write!(f, "it never ends by itself (key `{}`)", self.key),
         }
     }
 }
@@ -97,6 +91,38 @@ impl Lock {
                 let _ = store.revoke(granted.lease).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Takes the lock as [`Self::acquire`] does. Where it is held for the same operation, waits until that lease ends, for
+    /// as long as it had to run at first: a holder that is alive renews it meanwhile. `waiting` hears what is held, about
+    /// once a second.
+    ///
+    /// Fails with [`OperationError::Locked`] at once when it is held for another operation or has no lease, and as soon as
+    /// it is renewed.
+    pub async fn acquire_after(
+        store: Arc<dyn LeaseStore>,
+        cluster: &str,
+        about: &Claim,
+        ttl: Duration,
+        waiting: &mut (dyn FnMut(&Held) + Send),
+    ) -> Result<Self, OperationError> {
+        let mut first: Option<(Instant, Duration)> = None;
+        let mut last: Option<Held> = None;
+        loop {
+            let held = match Self::acquire(store.clone(), cluster, about, ttl).await {
+                Err(OperationError::Locked(held)) if held.claim.operation == about.operation => held,
+                outcome => return outcome,
+            };
+            let Some(left) = held.left else { return Err(OperationError::Locked(held)) };
+            let (since, bound) = *first.get_or_insert((Instant::now(), left.saturating_add(GRACE)));
+            let is_renewed = last.is_some_and(|last| last.claim != held.claim || held.left > last.left);
+            if is_renewed || since.elapsed() > bound {
+                return Err(OperationError::Locked(held));
+            }
+            waiting(&held);
+            last = Some(*held);
+            sleep(LOOK).await;
         }
     }
 

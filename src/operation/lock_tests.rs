@@ -40,17 +40,15 @@ async fn write(store: &MemoryStore, lock: &Lock, key: &str) -> Result<Revision, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_is_told_who_holds_it_and_what_to_do() {
+async fn a_second_operation_is_refused_by_name() {
     let store = Arc::new(MemoryStore::new());
     let lock = acquire(&store, "alice").await.unwrap();
     pass(&store, Duration::from_secs(4)).await;
     let refused = acquire(&store, "bob").await.err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "the cluster is locked by `alice` (pid 4711) for operation `alice` (renumber to 10.200.0.0/16) since \
-         2027-01-15T08:00:00Z; its lease runs 26 s more, and longer while that process lives. Wait until it \
-         has ended; if it is gone, the lock ends with the lease; if it hangs, resume operation `alice` and \
-         take the lock over"
+        "`alice` (pid 4711) holds the operation lease for operation `alice` (renumber to 10.200.0.0/16) since \
+         2027-01-15T08:00:00Z; it ends in 26 s unless it is renewed"
     );
     let other = Lock::acquire(store.clone(), "two", &claim("bob", "bob"), TTL).await;
     assert!(other.is_ok(), "another cluster has a lock of its own");
@@ -140,4 +138,51 @@ async fn a_lock_without_a_lease_or_of_another_make_is_respected() {
     store.commit(&put("two", b"{}".to_vec())).await.unwrap();
     let refused = Lock::take_over(store.clone(), "two", &claim("bob", "op"), TTL).await.err().unwrap();
     assert!(refused.to_string().contains("cannot be read"), "{refused}");
+}
+
+/// Tries to take the lock for an operation while time passes, and notes how long the lease was said to run.
+async fn acquire_after(
+    store: &Arc<MemoryStore>,
+    holder: &str,
+    operation: &str,
+) -> (Result<Lock, OperationError>, Vec<u64>) {
+    let (claim, mut told) = (claim(holder, operation), Vec::new());
+    let mut waiting = |held: &Held| told.push(held.left.unwrap_or_default().as_secs());
+    let outcome = tokio::select! {
+        outcome = Lock::acquire_after(store.clone(), "one", &claim, TTL, &mut waiting) => outcome,
+        () = async { loop { pass(store, Duration::from_secs(1)).await } } => unreachable!(),
+    };
+    (outcome, told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_dead_process_is_waited_for() {
+    let store = Arc::new(MemoryStore::new());
+    let dead = Lock::acquire(store.clone(), "one", &claim("alice", "op"), TTL).await.unwrap();
+    dead.keeper.abort();
+    pass(&store, Duration::from_secs(4)).await;
+    let (outcome, told) = acquire_after(&store, "bob", "op").await;
+    assert_eq!(outcome.unwrap().claim().holder, "bob");
+    assert!(told.len() > 20 && told.is_sorted_by(|one, next| one >= next), "it counts down: {told:?}");
+    assert_eq!(told.first(), Some(&26));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_renewed_is_not_waited_for() {
+    let store = Arc::new(MemoryStore::new());
+    let alive = Lock::acquire(store.clone(), "one", &claim("alice", "op"), TTL).await.unwrap();
+    pass(&store, Duration::from_secs(4)).await;
+    let (outcome, told) = acquire_after(&store, "bob", "op").await;
+    assert!(matches!(outcome.err().unwrap(), OperationError::Locked(held) if held.claim.holder == "alice"));
+    assert!(!told.is_empty() && told.len() < 20, "until it was renewed: {told:?}");
+    assert_eq!(alive.lost(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_another_operation_is_refused_at_once() {
+    let store = Arc::new(MemoryStore::new());
+    let _other = Lock::acquire(store.clone(), "one", &claim("alice", "other"), TTL).await.unwrap();
+    let (outcome, told) = acquire_after(&store, "bob", "op").await;
+    assert!(matches!(outcome, Err(OperationError::Locked(held)) if held.claim.operation == "other"));
+    assert_eq!(told, Vec::<u64>::new());
 }

@@ -34,13 +34,13 @@ mod swap;
 
 pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Progress, REMOVING, Record, Returning, State, Summary};
+pub use journal::{Journal, Listed, Progress, Record, Returning, State, Status, Summary};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
-    Ambient, Answer, Checkpoint, Closed, Event, NoWorld, Observed, Observer, Silent, SystemAmbient, World,
-    WorldError,
+    Ambient, Answer, Checkpoint, Closed, Event, Fault, NoWorld, Observed, Observer, Silent, SystemAmbient,
+    World,
 };
 pub use step::{
     Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
@@ -128,7 +128,7 @@ pub enum OperationError {
     },
     /// A port failed.
     #[error(transparent)]
-    World(#[from] WorldError),
+    World(#[from] Fault),
     /// The journal says something that cannot be.
     #[error("the journal record of step `{step}` cannot go from {from} to {to}")]
     IllegalTransition {
@@ -171,10 +171,13 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// Whether the error is about one object that someone else has changed, so that other steps may still
+    /// Whether the error is about one object that someone else has changed, or refuses, so that other steps may still
     /// be carried out.
     pub fn is_about_one_object(&self) -> bool {
-        matches!(self, Self::Changed { .. } | Self::Gone { .. } | Self::Exists { .. })
+        matches!(
+            self,
+            Self::Changed { .. } | Self::Gone { .. } | Self::Exists { .. } | Self::World(Fault::Skip(_))
+        )
     }
 
     /// Whether nothing went wrong: the operation waits for somebody, and the same call goes on.

@@ -7,10 +7,17 @@ use async_trait::async_trait;
 use super::{ApiChange, External, OperationError, Stage, Step, StepId, Swap, Wait};
 use crate::store::Revision;
 
-/// A port's failure, in words for the operator.
+/// A failure outside the store, in words for the operator, and what it means for the operation.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WorldError(pub String);
+pub enum Fault {
+    /// What the step is about cannot be done: its namespace is deleted, a policy or a webhook refuses it, another client has
+    /// changed it. The others can.
+    #[error("{0}")]
+    Skip(String),
+    /// Nothing sensible can continue.
+    #[error("{0}")]
+    Halt(String),
+}
 
 /// What a port finds when it is asked about a step whose outcome is not in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,24 +48,24 @@ pub enum Answer {
 #[async_trait]
 pub trait World: Send + Sync {
     /// Carries out a change through the API.
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldError>;
+    async fn api(&self, change: &ApiChange) -> Result<(), Fault>;
 
     /// Tells whether a change through the API is in force.
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError>;
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault>;
 
     /// Takes back what this process has made by [`Self::api`] when somebody else had come to the end of that step before,
     /// at revision `ended` of the store (`None`: to the end of the whole operation): a process that stood still between
     /// looking at the lock and its request is not kept from the request. Tells whether there was something.
-    async fn take_back(&self, _change: &ApiChange, _ended: Option<Revision>) -> Result<bool, WorldError> {
+    async fn take_back(&self, _change: &ApiChange, _ended: Option<Revision>) -> Result<bool, Fault> {
         Ok(false)
     }
 
     /// Waits until something is true, with a deadline of its own.
-    async fn wait(&self, wait: &Wait) -> Result<(), WorldError>;
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault>;
 
     /// Waits until someone has done something (or, on the way back, undone it), or says that it can only be
     /// assumed.
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError>;
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault>;
 }
 
 /// Says, between two batches, whether an operation may go on.
@@ -84,20 +91,20 @@ pub struct NoWorld;
 
 #[async_trait]
 impl World for NoWorld {
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
-        Err(WorldError(format!("there is no API to {change}")))
+    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
+        Err(Fault::Halt(format!("there is no API to {change}")))
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
-        Err(WorldError(format!("there is no API to {change}")))
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
+        Err(Fault::Halt(format!("there is no API to {change}")))
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
-        Err(WorldError(format!("there is nothing to wait for: {}", wait.until)))
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        Err(Fault::Halt(format!("there is nothing to wait for: {}", wait.until)))
     }
 
-    async fn external(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
-        Err(WorldError(format!("there is nobody to ask: {}", external.what)))
+    async fn external(&self, external: &External, _back: bool) -> Result<Answer, Fault> {
+        Err(Fault::Halt(format!("there is nobody to ask: {}", external.what)))
     }
 }
 
@@ -152,6 +159,13 @@ pub enum Event<'a> {
         /// The step.
         step: &'a Step,
     },
+    /// Whether the operation may continue is asked, between two batches.
+    CheckpointAsked {
+        /// The stage that comes next.
+        stage: &'a Stage,
+    },
+    /// It was answered, or not waited for any longer.
+    CheckpointAnswered,
     /// An external step was taken as done.
     Assumed {
         /// What.

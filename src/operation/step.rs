@@ -143,6 +143,14 @@ pub enum KeyChange {
         /// What must hold of it.
         require: Vec<Condition>,
     },
+    /// This change, if the key exists and all conditions hold. Otherwise the object belongs to another client by now, and
+    /// stays as it is.
+    If {
+        /// The conditions.
+        holds: Vec<Condition>,
+        /// The change.
+        change: Box<KeyChange>,
+    },
 }
 
 /// A field whose value is made at the moment of the change.

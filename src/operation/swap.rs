@@ -47,6 +47,12 @@ fn change_of(
     let gone = || OperationError::Gone { key: key.clone() };
     let changed = |source| OperationError::Changed { key: key.clone(), source };
     match (&key_edit.change, entry) {
+        (KeyChange::If { holds, change }, Some(entry)) => {
+            if holds.iter().any(|condition| edit::check(&entry.value, condition).is_err()) {
+                return Ok(None);
+            }
+            change_of(&KeyEdit { key: key.clone(), change: (**change).clone() }, Some(entry), ambient)
+        }
         (KeyChange::Create { .. }, Some(_)) => Err(OperationError::Exists { key: key.clone() }),
         (KeyChange::Create { value, fill }, None) => {
             let value = edit::apply(value, &filled(fill, ambient)).map_err(changed)?;
@@ -64,7 +70,7 @@ fn change_of(
             let expected = Expected::At(entry.mod_revision);
             Ok(Some(Change { key: key.clone(), expected, action: Action::Put(value) }))
         }
-        (KeyChange::Delete { .. }, None) => Ok(None),
+        (KeyChange::If { .. } | KeyChange::Delete { .. }, None) => Ok(None),
         (KeyChange::Delete { require }, Some(entry)) => {
             check_all(key, entry, require)?;
             let expected = Expected::At(entry.mod_revision);

@@ -79,7 +79,7 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
         if minor == 33 && patch < 6 {
             return Judged::warn(
                 format!(
-                    "{seen}: before 1.33.6 the repair loop deletes addresses that are handed over ahead of their Services, and makes \
+                    "{seen}: before 1.33.6 the repair loop deletes addresses that are reserved ahead of their Services, and makes \
                          them again"
                 ),
                 "upgrade to 1.33.6 or later first",

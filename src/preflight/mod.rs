@@ -43,8 +43,12 @@ const fn named(name: &'static str, why: &'static str) -> Named {
     Named { name, why }
 }
 
+/// The check that the others of a cluster depend on.
+const API: Named = named("api", "most checks ask the API server, as the user of the kubeconfig");
+
 /// What is looked at before a renumbering, in the order in which it is shown: first what everything else stands on.
 pub const RENUMBER: &[Named] = &[
+    API,
     named("etcd-members", "every write needs a quorum, and who loses one member more must not lose it"),
     named("etcd-alarms", "an etcd that has raised an alarm takes no writes, or cannot be trusted with them"),
     named(
@@ -112,6 +116,7 @@ pub const RENUMBER: &[Named] = &[
 
 /// What is looked at before the network of Pods is changed: every node is drained once, and every Pod made anew.
 pub const CNI: &[Named] = &[
+    API,
     named(
         "etcd-members",
         "a control-plane host that is drained and restarted takes its member of etcd along",
@@ -226,32 +231,43 @@ pub struct Judged {
     pub seen: String,
     /// What to do; empty if there is nothing to do.
     pub todo: String,
+    /// The permission without which it could not be seen, as in `list Node`.
+    pub denied: Option<String>,
 }
 
 impl Judged {
+    fn of(verdict: Verdict, seen: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { verdict, seen: seen.into(), todo: todo.into(), denied: None }
+    }
+
     /// Everything is as it should be.
     pub fn pass(seen: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Pass, seen: seen.into(), todo: String::new() }
+        Self::of(Verdict::Pass, seen, "")
     }
 
     /// It works, and something should be done about it.
     pub fn warn(seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warn, seen: seen.into(), todo: todo.into() }
+        Self::of(Verdict::Warn, seen, todo)
     }
 
     /// It must be mended first.
     pub fn fail(seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Fail, seen: seen.into(), todo: todo.into() }
+        Self::of(Verdict::Fail, seen, todo)
     }
 
     /// There is nothing to look at.
     pub fn skipped(seen: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Skipped, seen: seen.into(), todo: String::new() }
+        Self::of(Verdict::Skipped, seen, "")
     }
 
     /// It could not be seen.
     pub fn unknown(seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Unknown, seen: seen.into(), todo: todo.into() }
+        Self::of(Verdict::Unknown, seen, todo)
+    }
+
+    /// It could not be seen, because the user lacks a permission.
+    pub fn denied(seen: impl Into<String>, permission: impl Into<String>) -> Self {
+        Self { denied: Some(permission.into()), ..Self::unknown(seen, "") }
     }
 }
 
@@ -271,14 +287,23 @@ pub struct Check {
     pub todo: String,
     /// Where it is described.
     pub link: String,
+    /// The check whose failure is the reason why this one was not run; left out if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depends_on: Option<&'static str>,
 }
 
 impl Check {
     /// Returns the check as it came out.
     pub fn of(named: &Named, judged: Judged) -> Self {
-        let Judged { verdict, seen, todo } = judged;
+        let Judged { verdict, seen, todo, .. } = judged;
         let link = format!("docs/preflight.md#{}", named.name);
-        Self { name: named.name, verdict, seen, why: named.why, todo, link }
+        Self { name: named.name, verdict, seen, why: named.why, todo, link, depends_on: None }
+    }
+
+    /// Returns the check as one that was not run, because another one failed.
+    fn depending(self, on: &'static str) -> Self {
+        let (seen, todo) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
+        Self { verdict: Verdict::Unknown, seen, todo, depends_on: Some(on), ..self }
     }
 
     /// Returns the check as one that nobody carried out.
@@ -332,22 +357,47 @@ fn first_few(list: &[String]) -> String {
     }
 }
 
-/// Tells a reason once where several checks came to nothing for the same one, as without an etcd: the first of them has it.
-pub fn once(mut checks: Vec<Check>) -> Vec<Check> {
-    let mut told: BTreeMap<String, &'static str> = BTreeMap::new();
-    for check in checks.iter_mut().filter(|check| matches!(check.verdict, Verdict::Fail | Verdict::Unknown)) {
-        match told.get(&check.seen) {
-            Some(first) => {
-                check.verdict = Verdict::Unknown;
-                check.seen = format!("not looked at, for the reason that `{first}` has");
-                check.todo = format!("mend `{first}` first");
-            }
-            None => {
-                told.insert(check.seen.clone(), check.name);
-            }
+/// Reports a reason once where several checks failed for the same one, as without an etcd: the first of them has it.
+pub fn once(checks: Vec<Check>) -> Vec<Check> {
+    let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
+    let is_open = |check: &Check| matches!(check.verdict, Verdict::Fail | Verdict::Unknown);
+    let each = checks.into_iter().map(|check| {
+        if !is_open(&check) || check.depends_on.is_some() {
+            return check;
         }
-    }
-    checks
+        if let Some(first) = reported.get(&check.seen) {
+            return check.depending(first);
+        }
+        reported.insert(check.seen.clone(), check.name);
+        check
+    });
+    each.collect()
+}
+
+/// Makes checks of what was judged. Where the user lacks permissions, the check `api` lists them, and the checks that need
+/// them depend on it; if it was not asked for, each keeps its own reason.
+pub fn concluded(judged: Vec<(&Named, Option<Judged>)>) -> Vec<Check> {
+    let denied: BTreeSet<String> =
+        judged.iter().filter_map(|(_, judged)| judged.as_ref()?.denied.clone()).collect();
+    let has_api = judged.iter().any(|(named, judged)| named.name == API.name && judged.is_some());
+    let conclude = |(named, judged): (&Named, Option<Judged>)| {
+        let Some(judged) = judged else { return Check::skipped(named) };
+        if has_api && judged.denied.is_some() {
+            return Check::of(named, judged).depending(API.name);
+        }
+        if named.name == API.name && judged.verdict == Verdict::Pass && !denied.is_empty() {
+            let missing = denied.iter().cloned().collect::<Vec<_>>().join(", ");
+            return Check::of(
+                named,
+                Judged::fail(
+                    format!("{}; missing permissions: {missing}", judged.seen),
+                    "give the kubeconfig of a user who has them, as `/etc/kubernetes/admin.conf` on a control-plane host",
+                ),
+            );
+        }
+        Check::of(named, judged)
+    };
+    once(judged.into_iter().map(conclude).collect())
 }
 
 /// Whether one of them came out so.
@@ -368,9 +418,30 @@ mod tests {
         let verdicts: Vec<Verdict> = checks.iter().map(|check| check.verdict).collect();
         assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Unknown, Verdict::Unknown]);
         assert_eq!(checks[0].seen, "etcd cannot be used");
-        assert_eq!(checks[3].seen, format!("not looked at, for the reason that `{}` has", RENUMBER[0].name));
+        assert_eq!(checks[3].seen, format!("not run: depends on `{}`", RENUMBER[0].name));
+        assert_eq!(checks[3].depends_on, Some(RENUMBER[0].name));
         let twice = once(vec![check(0, Judged::pass("v1")), check(1, Judged::pass("v1"))]);
         assert!(!any(&twice, Verdict::Unknown), "what passes may look alike");
+    }
+
+    #[test]
+    fn missing_permissions_are_listed_by_the_check_api() {
+        let denied = |permission: &str| Judged::denied(format!("the user may not {permission}"), permission);
+        let judged = |api: Option<Judged>| {
+            let rest = [denied("list Node"), denied("list Pod"), denied("list Node"), Judged::pass("fine")];
+            let all = [api].into_iter().chain(rest.into_iter().map(Some));
+            concluded(RENUMBER.iter().zip(all).collect())
+        };
+        let checks = judged(Some(Judged::pass("https://api answers")));
+        assert_eq!(checks[0].verdict, Verdict::Fail);
+        assert_eq!(checks[0].seen, "https://api answers; missing permissions: list Node, list Pod");
+        for check in &checks[1..4] {
+            assert_eq!((check.verdict, check.depends_on), (Verdict::Unknown, Some("api")), "{check:?}");
+        }
+        assert_eq!(checks[4].verdict, Verdict::Pass);
+        assert!(judged(None)[1].seen.starts_with("the user may not"), "nothing else has the reason");
+        let broken = judged(Some(Judged::fail("the API cannot be used", "x")));
+        assert_eq!(broken[0].seen, "the API cannot be used");
     }
 
     #[test]

@@ -13,13 +13,17 @@ pub struct Route {
 }
 
 /// Judges what the kube-proxy of each node said: `None` if it says nothing to others (its health check listens on loopback, or
-/// not at all). `about`: mode and detector, in words; `missing`: why nothing can be held by an external IP, where something is missing
-/// for it.
+/// not at all). `about`: mode and detector, in words; `missing`: why nothing can be held by an external IP, and what would change
+/// that, if anything does.
 pub fn proxies(
     answers: Option<&[(String, Result<(), String>)]>,
     about: &str,
-    missing: Option<&str>,
+    missing: Option<(&str, Option<&str>)>,
 ) -> Judged {
+    let about = &match missing {
+        None => about.to_string(),
+        Some((reason, _)) => format!("{about}; {reason}: a shadow holds every old address"),
+    };
     let Some(answers) = answers else {
         return Judged::warn(
             format!("{about}; nobody can ask for their health from outside of their nodes"),
@@ -45,12 +49,14 @@ pub fn proxies(
         return Judged::fail("there are no Nodes", "is this the right cluster?");
     }
     let seen = format!("{} healthy: {about}", answers.len());
-    match missing {
+    match missing.and_then(|(_, remedy)| remedy) {
         None => Judged::pass(seen),
-        Some(reason) => Judged::warn(
-            format!("{seen}; {reason}: every old address is held by a shadow"),
-            "give kube-proxy `clusterCIDR` or `detectLocalMode`, and old addresses can be held by external IPs; with shadows alone \
-             each Service needs a second one for the time of the soak",
+        Some(remedy) => Judged::warn(
+            seen,
+            format!(
+                "{remedy}, and external IPs can hold old addresses; with shadows alone each Service needs a second one during the \
+                 soak"
+            ),
         ),
     }
 }
@@ -110,7 +116,12 @@ mod tests {
             ill.seen.starts_with("1 of 2 do not say that they are healthy: `node-1` (no answer)"),
             "{ill:?}"
         );
-        assert_eq!(judged(&[answer(false)], Some("no detector")).verdict, Verdict::Warn);
+        let warned = judged(&[answer(false)], Some(("no detector", Some("set one"))));
+        assert_eq!(warned.verdict, Verdict::Warn);
+        assert_eq!(warned.seen, "1 healthy: iptables; no detector: a shadow holds every old address");
+        assert!(warned.todo.starts_with("set one"), "{warned:?}");
+        let noted = judged(&[answer(false)], Some(("an old version", None)));
+        assert_eq!(noted.verdict, Verdict::Pass, "only an upgrade changes it: {noted:?}");
         assert_eq!(judged(&[], None).verdict, Verdict::Fail);
         assert_eq!(proxies(None, "iptables", None).verdict, Verdict::Warn);
     }

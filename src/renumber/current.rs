@@ -84,13 +84,21 @@ pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s S
         .iter()
         .map(|moved| (moved.namespace.as_str(), moved.name.as_str(), moved.uid.as_str()))
         .collect();
+    let shadows: HashSet<(&str, &str)> = work.shadows().collect();
     let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
     let is_new = |service: &&ServiceRecord| {
         !known.contains(&(service.namespace.as_str(), service.name.as_str(), service.uid.as_str()))
-            && !service.is_shadow()
+            && !service.is_sentinel()
+            && !shadows.contains(&(service.namespace.as_str(), service.name.as_str()))
             && service.addresses.iter().any(leaves)
     };
     survey.services.iter().filter(is_new).collect()
+}
+
+/// Returns the moves whose Services were deleted, or recreated, since they were planned.
+pub fn deleted<'w>(work: &'w Renumbering, survey: &Survey) -> impl Iterator<Item = &'w Move> {
+    let uids: HashSet<String> = survey.services.iter().map(|service| service.uid.to_string()).collect();
+    work.moves.iter().filter(move |moved| !uids.contains(moved.uid.as_str()))
 }
 
 fn drift(candidate: &Move, service: Option<&ServiceRecord>, in_use: &HashSet<IpAddr>) -> Option<Change> {

@@ -1,14 +1,16 @@
 //! What routes Services in the cluster, and which holds it can carry. Pure: judged from a survey, or from a
 //! configuration that the operator gives.
 //!
-//! A hold by external IP needs a kube-proxy that can tell local traffic: only then is traffic of Pods and nodes to
-//! an external IP with `externalTrafficPolicy: Local` routed as to a ClusterIP.
+//! A hold by external IP needs a kube-proxy that routes external IPs, and that can tell local traffic of the address's
+//! family: only then is traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` routed as to a
+//! ClusterIP.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
-use crate::survey::{ProxyContainer, Survey};
+use crate::ip::{Family, ServiceCidr};
+use crate::survey::{NodeRecord, ProxyContainer, Survey};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub enum DataPlane {
         /// Mode, detector and source, in words.
         about: String,
         /// Why a Service cannot be held by an external IP; `None` if it can.
-        no_external_ip: Option<&'static str>,
+        no_external_ip: Option<Obstacle>,
     },
     /// Nothing tells.
     Unknown(String),
@@ -26,21 +28,62 @@ pub enum DataPlane {
     Unsupported(String),
 }
 
+/// Why nothing can be held by an external IP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The feature gate is off: kube-proxy has no rules for external IPs.
+    Gate,
+    /// kube-proxy cannot tell traffic of Pods and nodes from traffic of others.
+    Detector,
+    /// A fault of older versions.
+    OldNftables,
+}
+
+impl Obstacle {
+    /// The reason in words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Gate => {
+                "kube-proxy routes no external IPs (its feature gate `AllowServiceExternalIPs` is off)"
+            }
+            Self::Detector => {
+                "kube-proxy has no local-traffic detector for this address family (`clusterCIDR` or `detectLocalMode`)"
+            }
+            Self::OldNftables => {
+                "kube-proxy before 1.36 in mode nftables drops what a node without endpoints sends to an external IP"
+            }
+        }
+    }
+
+    /// What the operator can change so that external IPs hold; `None` if only an upgrade helps.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::Gate => Some("switch kube-proxy's feature gate `AllowServiceExternalIPs` on"),
+            Self::Detector => Some("give kube-proxy `clusterCIDR` or `detectLocalMode`"),
+            Self::OldNftables => None,
+        }
+    }
+}
+
 /// What one configuration says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Proxy {
     mode: String,
-    detects: bool,
     detector: String,
+    /// The range, bridge or prefix by which it detects local traffic.
+    detects_by: String,
+    /// The feature gate `AllowServiceExternalIPs`, where it is set.
+    gate: Option<bool>,
 }
 
-/// Why nothing can be held by an external IP where something is missing in kube-proxy's configuration.
-pub const NO_DETECTOR: &str = "kube-proxy has no local-traffic detector (`clusterCIDR` or `detectLocalMode`)";
-const OLD_NFTABLES: &str =
-    "kube-proxy before 1.36 in mode nftables drops what a node without endpoints sends to an external IP";
+/// The gate that makes kube-proxy route external IPs (`pkg/proxy/serviceport.go`, v1.36.3).
+const GATE: &str = "AllowServiceExternalIPs";
 
-/// Judges what routes Services. `given` is the text of a KubeProxyConfiguration of the operator's.
-pub fn judge(survey: &Survey, given: Option<&str>) -> DataPlane {
+/// The first minor version in which the gate is planned to be off by default (KEP-5707).
+const OFF_BY_DEFAULT: u32 = 40;
+
+/// Judges what routes Services of a family. `given` is the text of a KubeProxyConfiguration of the operator's.
+pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane {
     let windows = survey.nodes.iter().find(|node| node.operating_system == "windows");
     if let Some(node) = windows {
         return DataPlane::Unsupported(format!(
@@ -64,7 +107,8 @@ pub fn judge(survey: &Survey, given: Option<&str>) -> DataPlane {
         Ok(found) => found,
         Err(reason) => return DataPlane::Unknown(reason),
     };
-    combine(&found, oldest_minor(survey))
+    let versions = versions(survey);
+    combine(&found, &Around { family, nodes: &survey.nodes, minors: &versions })
 }
 
 /// Every kube-proxy's own configuration: the arguments of its container, or the ConfigMap that they refer to.
@@ -91,18 +135,29 @@ fn configurations(survey: &Survey) -> Result<Vec<(Proxy, String)>, String> {
     Ok(found)
 }
 
-/// The oldest minor version of a kube-proxy or, where their images do not tell, of a kubelet.
-fn oldest_minor(survey: &Survey) -> Option<u32> {
+/// The minor versions of kube-proxies or, where their images do not tell, of kubelets.
+fn versions(survey: &Survey) -> Vec<u32> {
     let images = survey.routing.proxies.iter().filter_map(|container| container.image.rsplit_once(':'));
-    let from_images = images.filter_map(|(_, tag)| minor(tag)).min();
-    from_images.or_else(|| survey.nodes.iter().filter_map(|node| minor(&node.kubelet_version)).min())
+    let from_images: Vec<u32> = images.filter_map(|(_, tag)| minor(tag)).collect();
+    if !from_images.is_empty() {
+        return from_images;
+    }
+    survey.nodes.iter().filter_map(|node| minor(&node.kubelet_version)).collect()
 }
 
 fn minor(version: &str) -> Option<u32> {
     version.strip_prefix("v1.")?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
-fn combine(found: &[(Proxy, String)], minor: Option<u32>) -> DataPlane {
+/// What the configurations are judged for.
+struct Around<'a> {
+    family: Family,
+    nodes: &'a [NodeRecord],
+    /// Minor versions of kube-proxy.
+    minors: &'a [u32],
+}
+
+fn combine(found: &[(Proxy, String)], around: &Around<'_>) -> DataPlane {
     let tested = ["iptables", "nftables"];
     if let Some((proxy, source)) = found.iter().find(|(proxy, _)| !tested.contains(&proxy.mode.as_str())) {
         return DataPlane::Unsupported(format!(
@@ -110,14 +165,17 @@ fn combine(found: &[(Proxy, String)], minor: Option<u32>) -> DataPlane {
             proxy.mode
         ));
     }
-    let is_old =
-        || minor.is_none_or(|minor| minor < 36) && found.iter().any(|(proxy, _)| proxy.mode == "nftables");
+    let (oldest, newest) = (around.minors.iter().min(), around.minors.iter().max());
+    let is_old = oldest.is_none_or(|minor| *minor < 36);
+    let by_default = newest.is_none_or(|minor| *minor < OFF_BY_DEFAULT);
+    let proxies = || found.iter().map(|(proxy, _)| proxy);
     let no_external_ip = match () {
-        () if found.iter().any(|(proxy, _)| !proxy.detects) => Some(NO_DETECTOR),
-        () if is_old() => Some(OLD_NFTABLES),
+        () if proxies().any(|proxy| !proxy.gate.unwrap_or(by_default)) => Some(Obstacle::Gate),
+        () if proxies().any(|proxy| !proxy.detects(around)) => Some(Obstacle::Detector),
+        () if is_old && proxies().any(|proxy| proxy.mode == "nftables") => Some(Obstacle::OldNftables),
         () => None,
     };
-    let words = |(proxy, source): &(Proxy, String)| format!("{}, {} ({source})", proxy.mode, proxy.detector);
+    let words = |(proxy, source): &(Proxy, String)| format!("{} ({source})", proxy.words(around));
     let about = found.iter().map(words).collect::<Vec<_>>().join("; ");
     DataPlane::KubeProxy { about: format!("kube-proxy: {about}"), no_external_ip }
 }
@@ -131,12 +189,9 @@ fn parse(text: &str) -> Result<Proxy, String> {
     if get("/kind") != "KubeProxyConfiguration" {
         return Err("kube-proxy's configuration is no KubeProxyConfiguration".to_string());
     }
-    Ok(Proxy::of(
-        get("/mode"),
-        get("/detectLocalMode"),
-        get("/clusterCIDR"),
-        [get("/detectLocal/bridgeInterface"), get("/detectLocal/interfaceNamePrefix")],
-    ))
+    let gate = config.pointer("/featureGates").and_then(|gates| gates.get(GATE)).and_then(Value::as_bool);
+    let interfaces = [get("/detectLocal/bridgeInterface"), get("/detectLocal/interfaceNamePrefix")];
+    Ok(Proxy::of(get("/mode"), get("/detectLocalMode"), get("/clusterCIDR"), interfaces, gate))
 }
 
 /// Where kube-proxies tell others of their health: the port of `healthzBindAddress`, by default 10256 on every address
@@ -185,26 +240,79 @@ fn of_arguments(container: &ProxyContainer) -> Option<Proxy> {
     }
     let text = |name| flag(name).unwrap_or_default();
     let interfaces = [text("pod-bridge-interface"), text("pod-interface-name-prefix")];
-    Some(Proxy::of(text("proxy-mode"), text("detect-local-mode"), text("cluster-cidr"), interfaces))
+    let (mode, detector) = (text("proxy-mode"), text("detect-local-mode"));
+    Some(Proxy::of(mode, detector, text("cluster-cidr"), interfaces, gate_in(&words)))
+}
+
+/// Reads `--feature-gates=A=true,B=false`, which may be given several times; the last word counts
+/// (`MapStringBool.Set`, component-base `cli/flag/map_string_bool.go`, v0.36.3).
+fn gate_in(words: &[&str]) -> Option<bool> {
+    let flags = words.iter().enumerate().filter_map(|(at, word)| {
+        let rest = word.strip_prefix("--feature-gates")?;
+        rest.strip_prefix('=')
+            .or_else(|| words.get(at.saturating_add(1)).copied().filter(|_| rest.is_empty()))
+    });
+    let pairs = flags.flat_map(|flag| flag.trim_matches(['"', '\'']).split(','));
+    let own = pairs.filter_map(|pair| pair.trim().strip_prefix(GATE)?.trim_start().strip_prefix('='));
+    // As Go's `strconv.ParseBool` reads it.
+    own.filter_map(|value| match value.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    })
+    .next_back()
 }
 
 impl Proxy {
-    fn of(mode: &str, detector: &str, cluster_cidr: &str, [bridge, prefix]: [&str; 2]) -> Self {
+    fn of(
+        mode: &str,
+        detector: &str,
+        cluster_cidr: &str,
+        [bridge, prefix]: [&str; 2],
+        gate: Option<bool>,
+    ) -> Self {
         let detector = if detector.is_empty() { "ClusterCIDR" } else { detector };
-        let (value, detects) = match detector {
-            "ClusterCIDR" => (cluster_cidr, !cluster_cidr.is_empty()),
-            "NodeCIDR" => ("", true),
-            "BridgeInterface" => (bridge, !bridge.is_empty()),
-            "InterfaceNamePrefix" => (prefix, !prefix.is_empty()),
-            _ => ("", false),
+        let detects_by = match detector {
+            "ClusterCIDR" => cluster_cidr,
+            "BridgeInterface" => bridge,
+            "InterfaceNamePrefix" => prefix,
+            _ => "",
         };
-        let detector = match (detects, value) {
-            (false, _) => "without a local-traffic detector".to_string(),
+        let mode = if mode.is_empty() { "iptables" } else { mode }.to_string();
+        Self { mode, detector: detector.to_string(), detects_by: detects_by.to_string(), gate }
+    }
+
+    /// Whether it can tell local traffic of the family. A range tells that of its own family alone (`getLocalDetectors`,
+    /// `cmd/kube-proxy/app/server_linux.go`, v1.36.3).
+    fn detects(&self, around: &Around<'_>) -> bool {
+        let is_own = |range: &ServiceCidr| range.family() == around.family;
+        match self.detector.as_str() {
+            // A range with host bits is one, too: only the family matters.
+            "ClusterCIDR" => self.detects_by.split(',').any(|text| {
+                let address = text.split('/').next().and_then(|address| address.trim().parse().ok());
+                address.is_some_and(|address| Family::of(address) == around.family)
+            }),
+            "NodeCIDR" => around.nodes.iter().all(|node| node.pod_cidrs.iter().any(is_own)),
+            "BridgeInterface" | "InterfaceNamePrefix" => !self.detects_by.is_empty(),
+            _ => false,
+        }
+    }
+
+    fn words(&self, around: &Around<'_>) -> String {
+        let Self { mode, detector, detects_by, .. } = self;
+        let detector = match (self.detects(around), detects_by.as_str()) {
+            (false, "") => "without a local-traffic detector".to_string(),
+            (false, value) => {
+                format!("local traffic by {detector} {value}, without a detector for {}", around.family)
+            }
             (true, "") => format!("local traffic by {detector}"),
             (true, value) => format!("local traffic by {detector} {value}"),
         };
-        let mode = if mode.is_empty() { "iptables" } else { mode }.to_string();
-        Self { mode, detects, detector }
+        let gate = match self.gate {
+            Some(false) => format!(", feature gate `{GATE}` off"),
+            _ => String::new(),
+        };
+        format!("{mode}, {detector}{gate}")
     }
 }
 
@@ -217,23 +325,32 @@ mod tests {
         ProxyContainer { pod: "kube-proxy-1".into(), image: "kube-proxy:v1.36.3".into(), arguments }
     }
 
-    fn judged(text: &str, minor: u32) -> DataPlane {
-        combine(&[(parse(text).unwrap(), "test".to_string())], Some(minor))
+    fn judged_for(text: &str, minor: u32, family: Family, nodes: &[NodeRecord]) -> DataPlane {
+        let around = Around { family, nodes, minors: &[minor] };
+        combine(&[(parse(text).unwrap(), "test".to_string())], &around)
     }
+
+    fn obstacle(plane: &DataPlane) -> Option<Obstacle> {
+        match plane {
+            DataPlane::KubeProxy { no_external_ip, .. } => *no_external_ip,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
     #[test]
     fn a_configuration_is_read_with_its_defaults() {
-        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
         for (more, minor, wanted) in [
             ("clusterCIDR: 10.244.0.0/16\nmode: ''", 24, Some(None)),
-            ("clusterCIDR: ''\nmode: iptables", 36, Some(Some(NO_DETECTOR))),
+            ("clusterCIDR: ''\nmode: iptables", 36, Some(Some(Obstacle::Detector))),
             ("detectLocalMode: NodeCIDR\nmode: nftables", 36, Some(None)),
-            ("detectLocalMode: BridgeInterface\nmode: nftables", 36, Some(Some(NO_DETECTOR))),
+            ("detectLocalMode: BridgeInterface\nmode: nftables", 36, Some(Some(Obstacle::Detector))),
             ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", 36, Some(None)),
-            ("clusterCIDR: 10.244.0.0/16\nmode: nftables", 32, Some(Some(OLD_NFTABLES))),
+            ("clusterCIDR: 10.244.0.0/16\nmode: nftables", 32, Some(Some(Obstacle::OldNftables))),
             ("clusterCIDR: 10.244.0.0/16\nmode: ipvs", 36, None),
         ] {
-            let found = match judged(&format!("{head}{more}"), minor) {
+            let found = match judged_for(&format!("{HEAD}{more}"), minor, Family::V4, &[]) {
                 DataPlane::KubeProxy { no_external_ip, .. } => Some(no_external_ip),
                 DataPlane::Unsupported(_) => None,
                 DataPlane::Unknown(reason) => panic!("{reason}"),
@@ -245,6 +362,71 @@ mod tests {
     }
 
     #[test]
+    fn external_ips_are_ruled_out_where_the_feature_gate_is_off() {
+        for (gates, minor, wanted) in [
+            ("featureGates: {AllowServiceExternalIPs: false}", 36, Some(Obstacle::Gate)),
+            ("featureGates: {AllowServiceExternalIPs: true}", 36, None),
+            ("featureGates: {Other: false}", 36, None),
+            ("featureGates: null", 36, None),
+            ("featureGates: {}", OFF_BY_DEFAULT, Some(Obstacle::Gate)),
+            ("featureGates: {AllowServiceExternalIPs: true}", OFF_BY_DEFAULT, None),
+        ] {
+            let text = format!("{HEAD}clusterCIDR: 10.244.0.0/16\n{gates}");
+            let plane = judged_for(&text, minor, Family::V4, &[]);
+            assert_eq!(obstacle(&plane), wanted, "{gates} {minor}");
+        }
+        let off =
+            format!("{HEAD}clusterCIDR: 10.244.0.0/16\nfeatureGates: {{AllowServiceExternalIPs: false}}");
+        let DataPlane::KubeProxy { about, .. } = judged_for(&off, 36, Family::V4, &[]) else { panic!() };
+        assert!(about.contains("feature gate `AllowServiceExternalIPs` off"), "{about}");
+    }
+
+    #[test]
+    fn a_cluster_cidr_of_one_family_detects_that_family_alone() {
+        let of = |text: &str, family| obstacle(&judged_for(&format!("{HEAD}{text}"), 36, family, &[]));
+        for (text, v4, v6) in [
+            ("clusterCIDR: 10.244.0.0/16", true, false),
+            ("clusterCIDR: fd00:10:244::/56", false, true),
+            ("clusterCIDR: 10.244.0.0/16,fd00:10:244::/56", true, true),
+            ("clusterCIDR: 10.244.1.2/16", true, false),
+            ("clusterCIDR: x", false, false),
+            ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", true, true),
+        ] {
+            for (family, detects) in [(Family::V4, v4), (Family::V6, v6)] {
+                let wanted = (!detects).then_some(Obstacle::Detector);
+                assert_eq!(of(text, family), wanted, "{text} {family}");
+            }
+        }
+        let node = |cidr: &str| NodeRecord {
+            name: "node-1".into(),
+            pod_cidrs: vec![cidr.parse().unwrap()],
+            addresses: Vec::new(),
+            operating_system: String::new(),
+            kubelet_version: String::new(),
+        };
+        let (text, nodes) = (format!("{HEAD}detectLocalMode: NodeCIDR"), [node("10.244.1.0/24")]);
+        assert_eq!(obstacle(&judged_for(&text, 36, Family::V4, &nodes)), None);
+        assert_eq!(obstacle(&judged_for(&text, 36, Family::V6, &nodes)), Some(Obstacle::Detector));
+    }
+
+    #[test]
+    fn the_feature_gate_is_read_from_arguments() {
+        let of = |arguments: &[&str]| of_arguments(&container(arguments)).expect("flags").gate;
+        assert_eq!(of(&["kube-proxy"]), None);
+        assert_eq!(of(&["kube-proxy", "--feature-gates=AllowServiceExternalIPs=false"]), Some(false));
+        assert_eq!(
+            of(&["kube-proxy", "--feature-gates", "Other=true,AllowServiceExternalIPs=False"]),
+            Some(false)
+        );
+        let shell =
+            ["/bin/sh", "-c", "kube-proxy --feature-gates=\"AllowServiceExternalIPs=false,Other=true\" 2>&1"];
+        assert_eq!(of(&shell), Some(false));
+        let twice =
+            ["--feature-gates=AllowServiceExternalIPs=false", "--feature-gates=AllowServiceExternalIPs=true"];
+        assert_eq!(of(&twice), Some(true));
+    }
+
+    #[test]
     fn arguments_count_unless_there_is_a_file() {
         assert_eq!(of_arguments(&container(&["kube-proxy", "--config=/x", "--proxy-mode=ipvs"])), None);
         let shell = ["/bin/sh", "-c", "kube-proxy --proxy-mode \"nftables\" --cluster-cidr=10.0.0.0/8 2>&1"];
@@ -252,9 +434,11 @@ mod tests {
             [&shell[..], &["kube-proxy", "--proxy-mode=nftables", "--cluster-cidr", "10.0.0.0/8"]]
         {
             let proxy = of_arguments(&container(arguments)).expect("flags");
-            assert_eq!((proxy.mode.as_str(), proxy.detects), ("nftables", true), "{arguments:?}");
+            let around = Around { family: Family::V4, nodes: &[], minors: &[36] };
+            assert_eq!((proxy.mode.as_str(), proxy.detects(&around)), ("nftables", true), "{arguments:?}");
+            let bare = of_arguments(&container(&["kube-proxy"])).expect("flags");
+            assert!(!bare.detects(&around));
         }
-        assert!(!of_arguments(&container(&["kube-proxy"])).expect("flags").detects);
     }
 
     #[test]

@@ -12,10 +12,12 @@ mod given_up;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+pub(super) use following::behind;
+use following::copies;
 pub use following::{Follow, Followed};
-use following::{copies, decides, follow};
 pub use given_up::given_up;
 
+use super::dates::kept;
 use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
@@ -27,7 +29,7 @@ use crate::wire;
 
 /// The kinds of mends that [`watch`] asks for.
 pub const MENDS: &[&str] =
-    &["hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
+    &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
 
 /// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,19 +46,26 @@ pub struct Watched {
     pub findings: Vec<Finding>,
 }
 
-/// Looks at every Service whose old address is to be held; `state` tells the state of a step.
+/// Checks every Service whose old address is to be held, and the IPAddress objects that are kept; `state` tells the state
+/// of a step, `now` is in seconds since 1970.
 ///
-/// An operation that is being undone, or retires, is left alone as a whole.
+/// While the operation is rolled back, each hold is kept until the rollback of that Service. Nothing is repaired once old
+/// addresses are being retired.
 pub fn watch(
     work: &Renumbering,
     survey: &Survey,
-    is_being_undone: bool,
     state: impl Fn(&StepId) -> Option<State>,
+    now: i64,
 ) -> Watched {
     let mut watched = Watched::default();
-    if is_being_undone || is_past_no_return(&state) {
+    if is_past_no_return(&state) {
         return watched;
     }
+    let (wrong, taken) = kept(work, survey, &state, now);
+    watched.mends.extend(wrong.into_iter().map(|kept| kept.mend));
+    watched.findings.extend(taken.into_iter().map(|taken| {
+        Finding::error("kept-address-taken", format!("Service {}", taken.whose)).says(taken.to_string())
+    }));
     let layout = Layout::new(&work.prefix);
     let guard = Watch::of(work, &layout, survey);
     for candidate in &work.moves {
@@ -111,15 +120,13 @@ struct Watch<'a> {
     objects: HashMap<IpAddr, &'a AddressRecord>,
 }
 
-/// Who has the IPAddress of an old address.
+/// Whose the IPAddress of an old address is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
-    /// Nobody, or there are no such objects.
+    /// There is none.
     Nobody,
-    /// Whom we want, labelled as we want.
-    Right,
-    /// Whom we want, with another label.
-    Relabelled,
+    /// The Service's own, or one of its shadows': a repair loop may have recreated it so.
+    Own,
     Other,
 }
 
@@ -178,15 +185,18 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Who has the old address's IPAddress, if it should be for `name`.
-    fn holder(&self, candidate: &Move, name: &str, manager: &Manager) -> Holder {
-        let Some(object) = self.objects.get(&candidate.old_address) else { return Holder::Nobody };
-        let is_for = object.parent.0 == candidate.namespace && object.parent.1 == name;
-        match (is_for, object.managed_by == *manager) {
-            (true, true) => Holder::Right,
-            (true, false) => Holder::Relabelled,
-            (false, _) => Holder::Other,
+    fn holder(&self, candidate: &Move) -> Holder {
+        match self.objects.get(&candidate.old_address) {
+            None => Holder::Nobody,
+            Some(object) if is_own(candidate, object) => Holder::Own,
+            Some(_) => Holder::Other,
         }
+    }
+
+    /// What removes the IPAddress of one of its addresses.
+    fn freed(&self, candidate: &Move, address: IpAddr) -> Vec<KeyEdit> {
+        let object = self.objects.get(&address).filter(|object| is_own(candidate, object));
+        object.map(|object| self.compiler.free(candidate, address, &object.parent.1)).into_iter().collect()
     }
 
     fn held_by_itself(&self, candidate: &Move, service: &ServiceRecord) -> Seen {
@@ -214,17 +224,10 @@ impl<'a> Watch<'a> {
             ));
             done.push(format!("holds `{old}` again"));
         }
-        match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
+        match self.holder(candidate) {
+            // One that is missing is recreated with those of all other addresses that are kept.
             _ if !self.with_objects() => {}
-            Holder::Right => {}
-            Holder::Nobody => {
-                edits.push(self.compiler.reserve_old(candidate));
-                done.push(format!("`{old}` is reserved again"));
-            }
-            Holder::Relabelled => {
-                edits.push(self.compiler.take_old(candidate));
-                done.push(format!("`{old}` is taken back from the allocator"));
-            }
+            Holder::Own | Holder::Nobody => {}
             Holder::Other => return taken(candidate),
         }
         let code = if service.uid == candidate.uid { "hold-put-back" } else { "hold-by-name" };
@@ -241,33 +244,22 @@ impl<'a> Watch<'a> {
                 Finding::error("hold-missing", about(candidate)),
                 format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
             ),
-            Some(found) if decides(&shadow_spec(found, family)) != decides(&wanted) => {
-                Seen::Follow(Box::new(follow(candidate, found, &shadow_spec(found, family), &wanted)))
-            }
             // An IPAddress that a Service lists is the API server's repair loop's to mend.
-            Some(_) => Seen::Fine,
+            Some(found) => behind(candidate, service, found, family)
+                .map_or(Seen::Fine, |follow| Seen::Follow(Box::new(follow))),
             None if service.spec.selector.is_empty() && !shadow.has_copies() => wrong(
                 Finding::error("hold-missing", about(candidate)),
                 format!("has no selector any more that a shadow at `{old}` could copy"),
             ),
             None => {
                 let made = Shadow { spec: wanted, ..shadow.clone() };
-                let holder = self.holder(candidate, &shadow.hold_name, &Manager::Allocator);
-                let (edit, done) = match holder {
-                    Holder::Nobody if self.with_objects() => (
-                        self.compiler.hand_over_again(candidate, old, &shadow.hold_name),
-                        format!("`{old}` is reserved for its shadow again"),
-                    ),
-                    Holder::Nobody | Holder::Right => (
-                        self.compiler.shadow_again(candidate, &made),
-                        format!("the shadow `{}` holds `{old}` again", shadow.hold_name),
-                    ),
-                    Holder::Relabelled | Holder::Other => return taken(candidate),
-                };
-                let mut guards = vec![as_seen(service)];
-                guards
-                    .extend(self.objects.get(&old).map(|o| Guard::Unchanged(o.key.clone(), o.mod_revision)));
-                mend(candidate, "shadow-put-back", &[done], vec![edit], guards)
+                if self.holder(candidate) == Holder::Other {
+                    return taken(candidate);
+                }
+                // An IPAddress that the API server has released with the shadow is recreated as all that are kept.
+                let edits = vec![self.compiler.shadow_again(candidate, &made)];
+                let done = format!("the shadow `{}` holds `{old}` again", shadow.hold_name);
+                mend(candidate, "shadow-put-back", &[done], edits, vec![as_seen(service)])
             }
         }
     }
@@ -276,18 +268,13 @@ impl<'a> Watch<'a> {
     fn give_up(&self, candidate: &Move) -> Vec<KeyEdit> {
         let old = candidate.old_address;
         match &candidate.shadow {
-            None => match self.holder(candidate, &candidate.name, &Manager::Netsurgeon) {
-                Holder::Right if self.with_objects() => vec![self.compiler.free(candidate, old)],
-                _ => Vec::new(),
-            },
+            None => self.freed(candidate, old),
             Some(shadow) => {
-                match self.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]) {
-                    Some(_) => {
-                        let holder = self.holder(candidate, &shadow.hold_name, &Manager::Allocator);
-                        self.compiler.free_shadow(candidate, shadow, holder == Holder::Right)
-                    }
-                    None => Vec::new(),
-                }
+                let held =
+                    self.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]);
+                let mut edits = self.freed(candidate, old);
+                edits.extend(held.map(|_| self.compiler.drop_shadow(candidate, &shadow.hold_name, &[old])));
+                edits
             }
         }
     }
@@ -295,7 +282,11 @@ impl<'a> Watch<'a> {
     /// What retires a Service that the plan's own step does not find; `None` if it does.
     fn stray(&self, candidate: &Move) -> Option<Mend> {
         let found = self.service(candidate);
-        if found.is_some_and(|service| is_the_planned(candidate, service)) {
+        let is_as_held = |service: &ServiceRecord| match candidate.shadow {
+            Some(_) => true,
+            None => holds_as_it_did(candidate, service),
+        };
+        if found.is_some_and(|service| is_the_planned(candidate, service) && is_as_held(service)) {
             return None;
         }
         let mut edits = self.give_up(candidate);
@@ -304,13 +295,11 @@ impl<'a> Watch<'a> {
         Some(self.retired(candidate, says, edits))
     }
 
-    /// What takes the old address from a Service that was made anew and is held by its name.
+    /// What takes the old address from a Service that was recreated and is held by its name, or that its owner has
+    /// changed since it was held.
     fn held_no_more(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
-        let listed = &service.spec.external_ips;
-        let is_held = lists_the_old(candidate, service);
-        let policy = service.spec.external_traffic_policy.as_deref();
-        (candidate.shadow.is_none() && is_held)
-            .then(|| self.compiler.hold_no_more(candidate, &service.uid, (listed, policy)))
+        let is_held = candidate.shadow.is_none() && lists_the_old(candidate, service);
+        is_held.then(|| self.compiler.hold_no_more(candidate, service))
     }
 
     fn retired(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {
@@ -331,9 +320,18 @@ impl<'a> Watch<'a> {
             return None;
         }
         let new = candidate.new_address;
-        let is_ours = |object: &&AddressRecord| object.managed_by == Manager::Netsurgeon;
-        let reserved = self.objects.get(&new).copied().filter(is_ours);
-        let edits = reserved.map(|_| self.compiler.free(candidate, new)).into_iter().collect();
+        let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
+        let mut edits = if is_taken { Vec::new() } else { self.freed(candidate, new) };
+        // By now the RangeAllocation has the new range, and a bit for every address that was planned.
+        if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
+            edits.extend(self.compiler.free_bit(new));
+        }
+        edits.extend(self.shadows_of(candidate));
+        // A Service that was recreated with its old address keeps it.
+        let old = candidate.old_address;
+        if !found.is_some_and(|service| service.addresses.contains(&old)) {
+            edits.extend(self.freed(candidate, old));
+        }
         Some(self.retired(candidate, format!("`{new}` is reserved no longer"), edits))
     }
 
@@ -364,6 +362,14 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
 /// Whether it is the Service that was planned, with an address still.
 fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
     service.uid == candidate.uid && !service.addresses.is_empty()
+}
+
+/// Whether a Service holds its old address in just the way in which it was made to.
+fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
+    service.kind() == "ClusterIP"
+        && service.spec.external_ips.len() == 1
+        && lists_the_old(candidate, service)
+        && service.spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
 /// Whether a Service has the old address among its external IPs.
@@ -403,6 +409,13 @@ fn mend_of(
         steps: vec![candidate.step("flip"), candidate.step("retire"), no_return().id],
         guards,
     }
+}
+
+/// Whether an IPAddress is this Service's, or a shadow's of it.
+fn is_own(candidate: &Move, object: &AddressRecord) -> bool {
+    object.managed_by == Manager::Allocator
+        && object.parent.0 == candidate.namespace
+        && (object.parent.1 == candidate.name || candidate.has_shadow(&object.parent.1))
 }
 
 fn about(candidate: &Move) -> String {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::hold::Hold;
 use crate::ip::{Family, ServiceCidr};
 use crate::operation::StepId;
-use crate::survey::Era;
+use crate::survey::{Era, Ours};
 use crate::wire::Text;
 use crate::wire::objects::Encoding;
 
@@ -65,6 +65,9 @@ pub struct Renumbering {
     /// Whether what routes Services can hold nothing by an external IP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadows_only: bool,
+    /// The hold that the operator asked for, for every Service; sweeps keep to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_asked: Option<Hold>,
     /// The Services that move, in the order in which they do; last those that were born meanwhile, sweep by sweep.
     pub moves: Vec<Move>,
     /// The Services that do not.
@@ -72,12 +75,35 @@ pub struct Renumbering {
 }
 
 impl Renumbering {
-    /// Returns the moves of the cluster's DNS that kubelets may tell Pods of: what has its label alone may be behind a cache.
+    /// Returns the moves of the cluster's DNS that kubelets may give to Pods: those of its usual name or, where an
+    /// installer names it otherwise (`rke2-coredns-rke2-coredns`), all but the one by which a NodeLocal DNSCache reaches it
+    /// (`kube-dns-upstream`, which has the same label).
     pub fn dns(&self) -> impl Iterator<Item = &Move> {
-        let is_dns = |candidate: &&Move| {
-            candidate.turn == Turn::ClusterDns && matches!(candidate.name.as_str(), "kube-dns" | "coredns")
-        };
-        self.moves.iter().filter(is_dns)
+        let is_dns = |candidate: &&Move| candidate.turn == Turn::ClusterDns;
+        let is_usual = |candidate: &Move| matches!(candidate.name.as_str(), "kube-dns" | "coredns");
+        let has_usual = self.moves.iter().filter(is_dns).any(is_usual);
+        self.moves.iter().filter(is_dns).filter(move |candidate| {
+            if has_usual { is_usual(candidate) } else { candidate.name != "kube-dns-upstream" }
+        })
+    }
+
+    /// Returns namespace and name of every shadow Service.
+    pub fn shadows(&self) -> impl Iterator<Item = (&str, &str)> {
+        let with_shadow = self.moves.iter().filter_map(|moved| Some((moved, moved.shadow.as_deref()?)));
+        with_shadow.flat_map(|(moved, shadow)| {
+            [&shadow.hold_name, &shadow.warm_name].map(|name| (moved.namespace.as_str(), name.as_str()))
+        })
+    }
+
+    /// Returns what the operation has created and keeps, as its plan says.
+    pub fn ours(&self) -> Ours {
+        let addresses = self.moves.iter().flat_map(|moved| {
+            let of = (moved.namespace.clone(), moved.name.clone());
+            [(moved.old_address, of.clone()), (moved.new_address, of)]
+        });
+        let services = self.shadows().map(|(namespace, name)| (namespace.into(), name.into()));
+        let closed = ["kubernetes".to_string(), self.range_name(), self.back_range_name()];
+        Ours { addresses: addresses.collect(), services: services.collect(), closed: closed.into() }
     }
 
     /// Returns the move of the API servers' own Service.
@@ -169,9 +195,12 @@ pub struct Move {
     /// Whether the object has `clusterIP` alone, without a list (last written before Kubernetes 1.20).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_list: bool,
-    /// Whether the old address has no IPAddress object, although it should: one is made to hold it.
+    /// Whether the old address has no IPAddress object, although it should: one is created to hold it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old_object_missing: bool,
+    /// When the IPAddress object of the old address was created, in seconds since 1970: a rollback restores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_object_created: Option<i64>,
     /// The shadow Services, where the hold is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Box<Shadow>>,
@@ -195,6 +224,25 @@ impl Move {
     /// Whether its shadows have copies of the Service's endpoints.
     pub fn has_copies(&self) -> bool {
         self.shadow.as_ref().is_some_and(|shadow| shadow.has_copies())
+    }
+
+    /// Whether a Service of its namespace has the name of one of its shadows.
+    pub fn has_shadow(&self, name: &str) -> bool {
+        let is_named = |shadow: &Shadow| shadow.hold_name == name || shadow.warm_name == name;
+        self.shadow.as_deref().is_some_and(is_named)
+    }
+
+    /// Whether a step is about it, or about a shadow of it.
+    pub fn has_step(&self, step: &StepId) -> bool {
+        let Some((_, subject)) = step.0.split_once('/') else { return false };
+        let is_shadow = |name: &str| {
+            subject.strip_prefix(&*self.namespace).is_some_and(|rest| rest.strip_prefix('/') == Some(name))
+        };
+        subject == self.id()
+            || self
+                .shadow
+                .as_deref()
+                .is_some_and(|shadow| is_shadow(&shadow.hold_name) || is_shadow(&shadow.warm_name))
     }
 
     /// Returns the id of one of its steps, by the step's name: `flip`, `retire`, ...

@@ -4,6 +4,7 @@ mod bitmap;
 mod closing;
 mod compare;
 mod list;
+mod shadows;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,15 +16,14 @@ use serde_json::Value;
 
 use self::compare::difference;
 use super::intention::Renumbering;
-use super::steps::REWRITE_BITMAP;
+use super::steps::{CLOSE_RANGE, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, routed};
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
-use crate::operation::{Answer, ApiChange, External, Observed, Wait, World, WorldError};
+use crate::operation::{Answer, ApiChange, External, Fault, Observed, Wait, World};
 use crate::store::{Guard, ReadStore, Revision};
 
-/// How long a wait may take: half of the time by which an address is dated ahead that is handed to the
-/// allocator, so that a batch that is stopped by a wait is known to be while there is time to take it back. Longer
+/// How long a wait may take: longer
 /// than a kube-proxy that has lost its API server may take to look for it again, which is up to a minute
 /// (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
@@ -38,7 +38,12 @@ pub const LINGER: Duration = Duration::from_mins(1);
 pub trait Approver: Send + Sync {
     /// Returns [`Answer::Confirmed`] once it is done, or [`Answer::Open`] if nobody says so: then the operation
     /// pauses.
-    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, WorldError>;
+    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, Fault>;
+}
+
+/// Returns what must be waited for when addresses of a batch were put right: as the batch itself does before its flips.
+pub fn seen_again(batch: usize) -> Wait {
+    routed(batch)
 }
 
 /// How to wait for the cluster.
@@ -52,6 +57,8 @@ pub struct LiveOptions {
     pub reach: Reach,
     /// Nodes that no barrier waits for.
     pub without: BTreeSet<String>,
+    /// API servers that are stopped for good, by host or Lease: nothing waits for them.
+    pub without_api_servers: BTreeSet<String>,
     /// How long one wait may take.
     pub deadline: Duration,
     /// How long, on the way back, the new addresses go on answering after the last Service has moved back.
@@ -68,12 +75,17 @@ impl LiveOptions {
             namespace: "kube-system".to_string(),
             reach: Reach::Auto,
             without: BTreeSet::new(),
+            without_api_servers: BTreeSet::new(),
             deadline: DEADLINE,
             linger: LINGER,
             guards: Vec::new(),
         }
     }
 }
+
+/// The manual steps that a renumbering may have, by name: people or other components do them.
+pub const MANUAL_STEPS: [&str; 7] =
+    ["snapshot", "certificates", "flags", "node-local-dns", "cluster-dns", "soak", "certificates-after"];
 
 /// The world of a live renumbering.
 pub struct LiveWorld<'a> {
@@ -111,15 +123,23 @@ impl Made {
     }
 }
 
-/// Words an error of the API, with what to do about it.
-fn failed(error: &ClusterError) -> WorldError {
-    WorldError(match error.hint() {
+/// Words an error of the API, with what to do about it. What a policy, a webhook or the API refuses of one object is no
+/// fault of the others.
+fn failed(error: &ClusterError) -> Fault {
+    let words = match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
-    })
+    };
+    match error {
+        ClusterError::Refused { .. }
+        | ClusterError::Invalid { .. }
+        | ClusterError::NotFound { .. }
+        | ClusterError::AlreadyExists { .. } => Fault::Skip(words),
+        _ => Fault::Halt(words),
+    }
 }
 
-impl From<ClusterError> for WorldError {
+impl From<ClusterError> for Fault {
     fn from(error: ClusterError) -> Self {
         failed(&error)
     }
@@ -136,18 +156,22 @@ enum Found {
 }
 
 impl LiveWorld<'_> {
-    async fn create(&self, manifest: &Value) -> Result<(), WorldError> {
+    async fn create(&self, manifest: &Value) -> Result<(), Fault> {
+        let object = ObjectRef::of(manifest)?;
+        // A ServiceCIDR of the last attempt may end only when its last address does.
+        if object.collection.kind == "ServiceCIDR" && matches!(self.find(&object).await?, Found::Leaving) {
+            self.is_gone(&object).await?;
+        }
         match self.cluster.create_once_allocated(manifest).await {
             Ok(made) => Ok(self.made.note(&made)?),
             Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
                 Observed::Done => Ok(()),
-                Observed::Changed(reason) => Err(WorldError(reason)),
+                Observed::Changed(reason) => Err(Fault::Skip(reason)),
                 Observed::NotDone => Err(error.into()),
             },
             Err(error) => {
                 let whose = self.whose_address(manifest).await;
-                let words = failed(&error).0;
-                Err(WorldError(whose.map_or_else(|| words.clone(), |whose| format!("{words}; {whose}"))))
+                Err(whose.map_or_else(|| failed(&error), |whose| Fault::Skip(format!("{error}; {whose}"))))
             }
         }
     }
@@ -160,7 +184,7 @@ impl LiveWorld<'_> {
     }
 
     /// Compares what is there under a manifest's name with the manifest.
-    async fn compare(&self, manifest: &Value) -> Result<Observed, WorldError> {
+    async fn compare(&self, manifest: &Value) -> Result<Observed, Fault> {
         let object = ObjectRef::of(manifest)?;
         let Some(found) = self.cluster.get(&object).await? else { return Ok(Observed::NotDone) };
         Ok(match difference(manifest, &found) {
@@ -171,7 +195,7 @@ impl LiveWorld<'_> {
         })
     }
 
-    async fn find(&self, object: &ObjectRef<'_>) -> Result<Found, WorldError> {
+    async fn find(&self, object: &ObjectRef<'_>) -> Result<Found, Fault> {
         let Some(found) = self.cluster.get(object).await? else { return Ok(Found::Nothing) };
         let text = |path: &[&str]| {
             path.iter().try_fold(&found, |value, name| value.get(name)).and_then(Value::as_str)
@@ -186,15 +210,15 @@ impl LiveWorld<'_> {
     }
 
     /// Deletes an object of ours, and that one alone.
-    async fn delete(&self, object: &ObjectRef<'_>) -> Result<(), WorldError> {
+    async fn delete(&self, object: &ObjectRef<'_>) -> Result<(), Fault> {
         match self.find(object).await? {
             Found::Nothing | Found::Leaving => Ok(()),
             Found::Ours(uid) => Ok(self.cluster.delete(object, Some(&uid)).await?),
-            Found::Others => Err(WorldError(not_ours(object))),
+            Found::Others => Err(Fault::Skip(not_ours(object))),
         }
     }
 
-    async fn barrier(&self) -> Result<(), WorldError> {
+    async fn barrier(&self) -> Result<(), Fault> {
         let options = &self.options;
         let barrier = Barrier {
             namespace: options.namespace.clone(),
@@ -210,7 +234,7 @@ impl LiveWorld<'_> {
                 Ok(())
             }
             Err(BarrierError::Cluster(error)) => Err(error.into()),
-            Err(error @ BarrierError::NotCrossed { .. }) => Err(WorldError(format!(
+            Err(error @ BarrierError::NotCrossed { .. }) => Err(Fault::Halt(format!(
                 "{error}; mend the kube-proxy there, or leave out a node that is gone for good, then resume"
             ))),
         }
@@ -247,7 +271,7 @@ fn reference(change: &ApiChange) -> Result<ObjectRef<'_>, ClusterError> {
 
 #[async_trait]
 impl World for LiveWorld<'_> {
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
         match change {
             ApiChange::Create { manifest } => self.create(manifest).await,
             ApiChange::Delete { .. } => self.delete(&reference(change)?).await,
@@ -257,7 +281,7 @@ impl World for LiveWorld<'_> {
         }
     }
 
-    async fn take_back(&self, change: &ApiChange, ended: Option<Revision>) -> Result<bool, WorldError> {
+    async fn take_back(&self, change: &ApiChange, ended: Option<Revision>) -> Result<bool, Fault> {
         let ApiChange::Create { manifest } = change else { return Ok(false) };
         let object = ObjectRef::of(manifest)?;
         let Some((uid, made)) = self.made.all().get(&object.to_string()).cloned() else { return Ok(false) };
@@ -269,7 +293,7 @@ impl World for LiveWorld<'_> {
         Ok(true)
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
         match change {
             ApiChange::Create { manifest } => self.compare(manifest).await,
             // Carrying it out once more is the same as once.
@@ -285,13 +309,16 @@ impl World for LiveWorld<'_> {
         }
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         self.wait_for(wait).await
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
         match external.name.as_str() {
-            "close-range" => self.close_old_range().await.map(|()| Answer::Confirmed),
+            REOPEN_RANGE if !back => Ok(Answer::Confirmed),
+            REOPEN_RANGE => self.reopen_old_range().await.map(|()| Answer::Confirmed),
+            CLOSE_RANGE => self.close_old_range().await.map(|()| Answer::Confirmed),
+            REPLACE_RANGE => self.replace_range().await.map(|()| Answer::Confirmed),
             REWRITE_BITMAP => self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap))),
             "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
             "flags" => {

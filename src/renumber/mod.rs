@@ -8,8 +8,9 @@
 
 pub mod current;
 pub mod data_plane;
+pub mod dates;
+pub mod estimate;
 pub mod guard;
-pub mod handed;
 pub mod hold;
 mod intention;
 pub mod live;
@@ -18,6 +19,7 @@ pub mod ranges;
 pub mod reach;
 pub mod rehearse;
 pub mod reserved;
+pub mod rewriting;
 pub mod simulate;
 pub mod stages;
 mod steps;
@@ -32,5 +34,5 @@ pub use hold::Hold;
 pub use intention::{BitmapChange, Move, Overlap, RecordChange, Renumbering, Shadow, Skipped, Turn};
 pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};
-pub use steps::is_past_no_return;
+pub use steps::{is_manual, is_past_no_return};
 pub use tier::{TierSource, Tiers};

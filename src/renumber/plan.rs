@@ -17,7 +17,7 @@ use self::overlaps::overlaps;
 use self::records::{record_changes, unread};
 use self::shadow::make_shadow;
 
-use super::data_plane::{DataPlane, judge};
+use super::data_plane::{DataPlane, Obstacle, judge};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, Renumbering, Skipped, Turn};
 use super::target;
@@ -94,6 +94,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         gap_accepted: gap.is_some() && options.accept_gap,
         gap,
         shadows_only: no_external_ip.is_some(),
+        hold_asked: options.hold,
         moves,
         skipped,
     };
@@ -111,15 +112,17 @@ pub(super) fn make_moves(
 ) -> Result<Vec<Move>, PlanError> {
     check_movers(leaving)?;
     let family = options.to.family();
-    let with_object = with_object(survey, family, leaving)?;
+    let objects = objects_of(survey, family, leaving)?;
     let holds = choose_holds(leaving, options.hold, no_external_ip)?;
     let addresses = map_addresses(survey, options, leaving, taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
-    for (((service, hold), new_address), with_object) in
-        leaving.iter().zip(holds).zip(&addresses).zip(with_object)
-    {
-        let old_object_missing = survey.era.era != Era::Bitmap && !with_object;
-        moves.push(Move { old_object_missing, ..make_move(service, family, hold, *new_address) });
+    for (((service, hold), new_address), object) in leaving.iter().zip(holds).zip(&addresses).zip(objects) {
+        moves.push(Move {
+            turn: turn_of(survey, service),
+            old_object_missing: survey.era.era != Era::Bitmap && object.is_none(),
+            old_object_created: object.and_then(|object| object.created),
+            ..make_move(service, family, hold, *new_address)
+        });
     }
     Ok(moves)
 }
@@ -134,12 +137,17 @@ const ANNOUNCED: &str = "Calico announces ClusterIPs to routers, and an external
 
 fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result<Routes, PlanError> {
     let announced = is_announced.then_some(ANNOUNCED);
-    match judge(survey, options.proxy_config.as_deref()) {
-        DataPlane::KubeProxy { about, no_external_ip } if options.accept_gap => {
-            Ok((Some(about), no_external_ip.or(announced).map(str::to_string), None))
+    match judge(survey, options.to.family(), options.proxy_config.as_deref()) {
+        // Accepted or not: where there are no rules for external IPs, no old address would answer.
+        DataPlane::KubeProxy { about, no_external_ip: Some(gate @ Obstacle::Gate) } => {
+            Ok((Some(about), None, Some(gate.reason())))
         }
         DataPlane::KubeProxy { about, no_external_ip } => {
-            Ok((Some(about), None, no_external_ip.or(announced)))
+            let obstacle = no_external_ip.map(Obstacle::reason).or(announced);
+            if options.accept_gap {
+                return Ok((Some(about), obstacle.map(str::to_string), None));
+            }
+            Ok((Some(about), None, obstacle))
         }
         DataPlane::Unknown(reason) if options.accept_gap => Ok((None, Some(reason), None)),
         DataPlane::Unknown(reason) => Ok((None, Some(reason), announced)),
@@ -202,9 +210,13 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
     }
 }
 
-/// Tells of each mover whether the address that changes has its IPAddress object, and refuses where one says
-/// something else than its Service: the repair loop may be about to change it.
-fn with_object(survey: &Survey, family: Family, movers: &[&ServiceRecord]) -> Result<Vec<bool>, PlanError> {
+/// Returns for each mover the IPAddress object of the address that changes, and refuses where one says something
+/// else than its Service: the repair loop may be about to change it.
+fn objects_of<'s>(
+    survey: &'s Survey,
+    family: Family,
+    movers: &[&ServiceRecord],
+) -> Result<Vec<Option<&'s AddressRecord>>, PlanError> {
     let mut objects: Vec<(IpAddr, &AddressRecord)> =
         survey.addresses.iter().filter_map(|object| Some((object.address?, object))).collect();
     objects.sort_unstable_by_key(|(address, _)| *address);
@@ -212,7 +224,7 @@ fn with_object(survey: &Survey, family: Family, movers: &[&ServiceRecord]) -> Re
         let place = objects.binary_search_by_key(&address, |(own, _)| *own).ok()?;
         objects.get(place).map(|(_, object)| *object)
     };
-    let mut with_object = Vec::with_capacity(movers.len());
+    let mut found = Vec::with_capacity(movers.len());
     for service in movers {
         for object in service.addresses.iter().filter_map(|address| object_of(*address)) {
             let is_its = object.parent.0 == service.namespace && object.parent.1 == service.name;
@@ -226,9 +238,9 @@ fn with_object(survey: &Survey, family: Family, movers: &[&ServiceRecord]) -> Re
                 });
             }
         }
-        with_object.push(service.address(family).and_then(object_of).is_some());
+        found.push(service.address(family).and_then(object_of));
     }
-    Ok(with_object)
+    Ok(found)
 }
 
 fn choose_holds(
@@ -271,7 +283,7 @@ fn map_addresses(
         wanted.push(Wanted {
             old,
             old_range: ranges.iter().copied().find(|range| range.contains(old)),
-            rank: match turn_of(service) {
+            rank: match turn_of(survey, service) {
                 Turn::Kubernetes => Rank::First,
                 Turn::ClusterDns => Rank::Preferred,
                 Turn::Any => Rank::Ordinary,
@@ -299,10 +311,10 @@ pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     services.chain(objects).chain(external).filter(|address| to.contains(*address)).collect()
 }
 
-pub(super) fn turn_of(service: &ServiceRecord) -> Turn {
+pub(super) fn turn_of(survey: &Survey, service: &ServiceRecord) -> Turn {
     match () {
         () if service.is_kubernetes() => Turn::Kubernetes,
-        () if service.is_cluster_dns() => Turn::ClusterDns,
+        () if survey.is_cluster_dns(service) => Turn::ClusterDns,
         () => Turn::Any,
     }
 }
@@ -361,10 +373,11 @@ fn make_move(
         new_address,
         traffic_policy: service.spec.external_traffic_policy.clone(),
         tier: Text::default(),
-        turn: turn_of(service),
+        turn: Turn::Any,
         sweep: 0,
         without_list,
         old_object_missing: false,
+        old_object_created: None,
         shadow,
     }
 }

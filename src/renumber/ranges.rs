@@ -81,6 +81,24 @@ pub struct RangeRewrite {
 }
 
 impl RangeRewrite {
+    /// Whether the same rewrite would be planned from what is stored now.
+    #[must_use]
+    pub fn is_still_right(&self, survey: &Survey) -> bool {
+        let range = self.before.as_ref().map(|before| &before.range);
+        let to = match self.after.range.parse::<ServiceCidr>() {
+            Ok(to) if range != Some(&self.after.range) => Some(to),
+            _ => None,
+        };
+        plan_rewrite(survey, &self.name, to.as_ref()).is_ok_and(|plan| plan.work == *self)
+    }
+
+    /// Whether the rewrite frees addresses or ports.
+    #[must_use]
+    pub fn frees(&self) -> bool {
+        let before = self.before.as_ref().map(Content::marked).unwrap_or_default();
+        before.difference(&self.after.marked()).next().is_some()
+    }
+
     /// Returns the rewrite back, for showing it; one that made the object shows an empty one instead.
     #[must_use]
     pub fn inverse(&self) -> Self {

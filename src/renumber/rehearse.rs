@@ -16,12 +16,10 @@ use crate::operation::{
     Ambient, Claim, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
 };
 use crate::store::overlay::Overlay;
-use crate::store::{Entry, Key, KeyRange, ReadStore, StoreError};
+use crate::store::{KeyRange, ReadStore, StoreError};
 use crate::survey::audit::audit;
 use crate::survey::{Finding, Layout, Survey, SurveyError};
 use crate::wire::Text;
-use crate::wire::edit::{self, FieldChange};
-use crate::wire::{Field, FieldEdit, Value};
 
 /// Why a rehearsal could not be carried out to its end.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +69,6 @@ pub struct Rehearsal {
     pub misplaced: Vec<String>,
     /// How the rollback from the middle ended.
     pub rollback: Rollback,
-    /// What a rollback cannot give back: IPAddress objects with a new uid or creation time.
-    pub rollback_recreated: Vec<String>,
     /// Keys that differ after the rollback.
     pub rollback_differences: Vec<String>,
     /// Steps that the rollback could not undo.
@@ -87,7 +83,7 @@ pub struct Rehearsal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rollback {
-    /// Every key has the bytes that it had, uid and creation time of re-created IPAddress objects excepted.
+    /// Every key has the bytes that it had.
     Identical,
     /// Something is not as it was.
     Differs,
@@ -135,7 +131,7 @@ pub async fn rehearse(
     drop(finished.overlay);
     let middle = middle(&plan.work);
     let rolled_back = forward.run(middle, true, observer).await?;
-    let comparison = compare(base.as_ref(), &rolled_back.overlay, layout).await?;
+    let differences = compare(base.as_ref(), &rolled_back.overlay, layout).await?;
     let stages = plan.work.stages();
     let rehearsal = Rehearsal {
         services: before.services.len(),
@@ -147,9 +143,8 @@ pub async fn rehearse(
         findings_before: audit(&before),
         findings_after: audit(&after),
         misplaced: misplaced(&plan.work, &after),
-        rollback: if comparison.differences.is_empty() { Rollback::Identical } else { Rollback::Differs },
-        rollback_recreated: comparison.recreated,
-        rollback_differences: comparison.differences,
+        rollback: if differences.is_empty() { Rollback::Identical } else { Rollback::Differs },
+        rollback_differences: differences,
         rollback_stuck: rolled_back.stuck.iter().map(|s| format!("{}: {}", s.step, s.reason)).collect(),
         rollback_from: middle
             .and_then(|index| stages.get(index))
@@ -219,47 +214,20 @@ fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
         .collect()
 }
 
-#[derive(Default)]
-struct Comparison {
-    recreated: Vec<String>,
-    differences: Vec<String>,
-}
-
-/// Compares every key under the API server's prefix that the overlay has touched with what it was.
-async fn compare(base: &dyn ReadStore, overlay: &Overlay, layout: &Layout) -> Result<Comparison, StoreError> {
-    let mut comparison = Comparison::default();
+/// Compares every key under the API server's prefix that the overlay has touched with what it was. Returns those that
+/// differ.
+async fn compare(
+    base: &dyn ReadStore,
+    overlay: &Overlay,
+    layout: &Layout,
+) -> Result<Vec<String>, StoreError> {
+    let mut differences = Vec::new();
     let within = layout.everything();
     for change in overlay.changes() {
-        if !within.contains(change.key.as_bytes()) {
-            continue;
-        }
-        let was = base.get(&change.key).await?;
-        match (was, change.entry) {
-            (Some(was), Some(is)) if was.value == is.value => {}
-            (None, None) => {}
-            (Some(was), Some(is)) if same_but_for_identity(&was, &is) => {
-                comparison.recreated.push(short(&change.key, layout));
-            }
-            _ => comparison.differences.push(change.key.to_string()),
+        let was = base.get(&change.key).await?.map(|entry| entry.value);
+        if within.contains(change.key.as_bytes()) && was != change.entry.map(|entry| entry.value) {
+            differences.push(change.key.to_string());
         }
     }
-    Ok(comparison)
-}
-
-fn short(key: &Key, layout: &Layout) -> String {
-    let text = key.to_string();
-    text.strip_prefix(&layout.ip_addresses()).unwrap_or(&text).to_string()
-}
-
-/// Whether two IPAddress objects differ in nothing but uid and creation time.
-fn same_but_for_identity(was: &Entry, is: &Entry) -> bool {
-    let blank = |value: &[u8]| {
-        let edits = [
-            FieldEdit { field: Field::uid(), change: FieldChange::Set(Value::Text(String::new())) },
-            FieldEdit { field: Field::creation_timestamp(), change: FieldChange::Set(Value::Time(0)) },
-        ];
-        edit::apply(value, &edits)
-    };
-    let is_address = crate::wire::objects::type_of(&was.value).is_ok_and(|meta| meta.kind == "IPAddress");
-    is_address && blank(&was.value).is_ok_and(|was| Ok(was) == blank(&is.value))
+    Ok(differences)
 }

@@ -47,7 +47,7 @@ pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Re
         let has_it = survey.services.iter().find(|service| {
             service.addresses.contains(&candidate.new_address)
                 && service.uid != candidate.uid
-                && !service.is_shadow()
+                && !(service.namespace == candidate.namespace && candidate.has_shadow(&service.name))
         });
         if let Some(service) = has_it {
             let (address, whose) = (candidate.new_address, candidate.subject());

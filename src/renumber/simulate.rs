@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
-use super::steps::REWRITE_BITMAP;
+use super::steps::{REOPEN_RANGE, REWRITE_BITMAP};
 use crate::ip::{Item, Items};
-use crate::operation::{Ambient, Answer, ApiChange, External, Observed, Wait, World, WorldError};
+use crate::operation::{Ambient, Answer, ApiChange, External, Fault, Observed, Wait, World};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
 use crate::wire::StoredService;
 use crate::wire::edit::{self, FieldChange};
-use crate::wire::objects::{self, ALLOCATOR, NewIpAddress, RangeAllocation};
+use crate::wire::objects::{self, NewIpAddress, RangeAllocation};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The world of a rehearsal.
@@ -31,8 +31,8 @@ pub struct Simulation<'a> {
     turn: tokio::sync::Mutex<()>,
 }
 
-fn failed(error: impl std::fmt::Display) -> WorldError {
-    WorldError(error.to_string())
+fn failed(error: impl std::fmt::Display) -> Fault {
+    Fault::Halt(error.to_string())
 }
 
 impl<'a> Simulation<'a> {
@@ -54,15 +54,15 @@ impl Simulation<'_> {
         Layout::new(&self.work.prefix)
     }
 
-    fn key_of(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Key, WorldError> {
+    fn key_of(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Key, Fault> {
         match (kind, namespace) {
             ("ServiceCIDR", None) => Ok(self.layout().service_cidr(name)),
             ("Service", Some(namespace)) => Ok(self.layout().service(namespace, name)),
-            _ => Err(WorldError(format!("a rehearsal cannot change a {kind}"))),
+            _ => Err(Fault::Halt(format!("a rehearsal cannot change a {kind}"))),
         }
     }
 
-    async fn create(&self, manifest: &serde_json::Value) -> Result<(), WorldError> {
+    async fn create(&self, manifest: &serde_json::Value) -> Result<(), Fault> {
         let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
         let (kind, name) = (text("/kind").unwrap_or_default(), text("/metadata/name").unwrap_or_default());
         let namespace = text("/metadata/namespace");
@@ -76,7 +76,7 @@ impl Simulation<'_> {
         self.commit(changes).await
     }
 
-    fn fresh(&self, value: &[u8]) -> Result<Vec<u8>, WorldError> {
+    fn fresh(&self, value: &[u8]) -> Result<Vec<u8>, Fault> {
         let edits = [
             FieldEdit { field: Field::uid(), change: FieldChange::Set(Value::Text(self.ambient.uid())) },
             FieldEdit {
@@ -87,19 +87,13 @@ impl Simulation<'_> {
         edit::apply(value, &edits).map_err(failed)
     }
 
-    async fn allocate(
-        &self,
-        address: IpAddr,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Vec<Change>, WorldError> {
+    async fn allocate(&self, address: IpAddr, namespace: &str, name: &str) -> Result<Vec<Change>, Fault> {
         let mut changes: Vec<Change> = self.change_bit(address, true).await?.into_iter().collect();
         if self.work.era != Era::Bitmap {
             let new = NewIpAddress {
                 api_version: &self.work.api_version,
                 address,
                 parent: (namespace, name),
-                managed_by: ALLOCATOR,
                 uid: &self.ambient.uid(),
                 created: self.ambient.now(),
             };
@@ -114,11 +108,11 @@ impl Simulation<'_> {
     }
 
     /// Where there is a bitmap, and it is the new range's. Under dual write it becomes that when the flag changes.
-    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, WorldError> {
+    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, Fault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
         let entry = self.store.get(&key).await.map_err(failed)?;
-        let entry = entry.ok_or_else(|| WorldError(format!("`{key}` does not exist")))?;
+        let entry = entry.ok_or_else(|| Fault::Halt(format!("`{key}` does not exist")))?;
         let found: RangeAllocation = objects::decode(&entry.value).map_err(failed)?;
         let items = Items::Addresses(self.work.to);
         let is_new = found.range.is_some_and(|range| range == self.work.to.to_string());
@@ -129,12 +123,12 @@ impl Simulation<'_> {
         let value =
             edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).map_err(failed)?;
         if allocated && value == entry.value {
-            return Err(WorldError(format!("`{address}` is already allocated")));
+            return Err(Fault::Halt(format!("`{address}` is already allocated")));
         }
         Ok(Some(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) }))
     }
 
-    async fn delete(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<(), WorldError> {
+    async fn delete(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<(), Fault> {
         let key = self.key_of(kind, namespace, name)?;
         let Some(entry) = self.store.get(&key).await.map_err(failed)? else { return Ok(()) };
         let expected = Expected::At(entry.mod_revision);
@@ -148,7 +142,7 @@ impl Simulation<'_> {
         self.commit(changes).await
     }
 
-    async fn release(&self, address: IpAddr) -> Result<Vec<Change>, WorldError> {
+    async fn release(&self, address: IpAddr) -> Result<Vec<Change>, Fault> {
         let mut changes: Vec<Change> = self.change_bit(address, false).await?.into_iter().collect();
         let key = self.layout().ip_address(address);
         if let Some(entry) = self.store.get(&key).await.map_err(failed)? {
@@ -157,7 +151,7 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    async fn commit(&self, changes: Vec<Change>) -> Result<(), WorldError> {
+    async fn commit(&self, changes: Vec<Change>) -> Result<(), Fault> {
         let transaction = Transaction { guards: Vec::new(), changes };
         self.store.commit(&transaction).await.map(drop).map_err(failed)
     }
@@ -165,7 +159,7 @@ impl Simulation<'_> {
 
 #[async_trait]
 impl World for Simulation<'_> {
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
         let _turn = self.turn.lock().await;
         match change {
             ApiChange::Create { manifest } => self.create(manifest).await,
@@ -177,7 +171,7 @@ impl World for Simulation<'_> {
         }
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
         let (key, wanted) = match change {
             ApiChange::Create { manifest } => {
                 let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
@@ -194,13 +188,16 @@ impl World for Simulation<'_> {
         Ok(if exists == wanted { Observed::Done } else { Observed::NotDone })
     }
 
-    async fn wait(&self, _wait: &Wait) -> Result<(), WorldError> {
+    async fn wait(&self, _wait: &Wait) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         *waits = waits.saturating_add(1);
         Ok(())
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
+        if external.name == REOPEN_RANGE && !back {
+            return Ok(Answer::Confirmed);
+        }
         // Nobody else allocates anything meanwhile: what was planned is what would be computed.
         let planned = if back { &external.assumed_back } else { &external.assumed };
         if let (REWRITE_BITMAP, Some(planned)) = (external.name.as_str(), planned) {

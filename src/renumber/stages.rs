@@ -1,8 +1,8 @@
 //! A renumbering as stages of steps, in the order that the cluster's storage era asks for.
 //!
-//! Within a batch the stages are arranged so that the way back, which runs them in reverse, is the same
-//! protocol with the addresses exchanged: an address is handed to the allocator, the data plane is waited
-//! for, and only then the Service takes it. Stages that matter in one direction only do nothing in the other.
+//! Where allocations are objects, the IPAddress objects of both addresses of a Service belong to it, and are dated ahead,
+//! from before its flip until its old address is retired. The flip writes the Service alone, so the rollback is the same
+//! protocol with the addresses exchanged. Stages that matter in one direction only do nothing in the other.
 //!
 //! Whoever resolved a name a moment before its Service moved back connects to the new address for a while. So on the
 //! way back all batches move first, then it *lingers* once, and only then the new addresses are taken away.
@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use super::intention::{Move, Renumbering};
 use super::steps::{self, Compiler};
+use crate::ip::as_flag;
 use crate::operation::{Stage, Step, Work};
 use crate::survey::{Era, Layout};
 
@@ -26,24 +27,23 @@ enum Part {
     Shadows,
     Prewarm,
     Linger,
-    HandOver,
-    SettleOld,
+    /// The old addresses of a batch, where they are objects: kept from the repair loops.
+    Date,
     Barrier,
     Flip,
-    HandBack,
     Verify,
-    Settle,
     Temporaries,
     Unwarm,
     Records,
     Close,
     NoReturn,
     Retire,
+    Settle,
     Finish,
 }
 
 impl Part {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 20] = [
         Self::Prepare,
         Self::Flags,
         Self::Reserve,
@@ -52,19 +52,17 @@ impl Part {
         Self::Shadows,
         Self::Prewarm,
         Self::Linger,
-        Self::HandOver,
-        Self::SettleOld,
+        Self::Date,
         Self::Barrier,
         Self::Flip,
-        Self::HandBack,
         Self::Verify,
-        Self::Settle,
         Self::Temporaries,
         Self::Unwarm,
         Self::Records,
         Self::Close,
         Self::NoReturn,
         Self::Retire,
+        Self::Settle,
         Self::Finish,
     ];
 
@@ -78,11 +76,9 @@ impl Part {
             Self::Shadows => "shadows",
             Self::Prewarm => "prewarm",
             Self::Linger => "linger",
-            Self::HandOver => "hand-over",
-            Self::SettleOld => "settle-old",
+            Self::Date => "date",
             Self::Barrier => "barrier",
             Self::Flip => "flip",
-            Self::HandBack => "hand-back",
             Self::Verify => "verify",
             Self::Settle => "settle",
             Self::Temporaries => "temporaries",
@@ -162,6 +158,12 @@ impl Renumbering {
         format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.to.prefix_len())
     }
 
+    /// Returns the name of the ServiceCIDR that serves the old range on the way back, until the API servers' own one has it
+    /// again.
+    pub(super) fn back_range_name(&self) -> String {
+        format!("{}-back", self.range_name())
+    }
+
     /// Returns the moves of a batch; none if there is no such batch.
     pub(super) fn batch(&self, batch: usize) -> &[Move] {
         self.moves.get(self.batch_range(batch)).unwrap_or_default()
@@ -188,7 +190,9 @@ impl Renumbering {
         if !self.records.is_empty() {
             parts.push((Part::Records, None));
         }
-        parts.extend([Part::Close, Part::NoReturn, Part::Retire, Part::Finish].map(|part| (part, None)));
+        parts.extend([Part::Close, Part::NoReturn, Part::Retire].map(|part| (part, None)));
+        parts.extend([Part::Settle].into_iter().filter(|_| objects).map(|part| (part, None)));
+        parts.push((Part::Finish, None));
         parts
     }
 
@@ -201,9 +205,8 @@ impl Renumbering {
         add(!objects || is_swept, &[Part::Reserve]);
         add(has_shadows, &[Part::Shadows]);
         add(true, &[Part::Prewarm, Part::Linger]);
-        add(objects, &[Part::HandOver, Part::SettleOld]);
+        add(objects, &[Part::Date]);
         add(true, &[Part::Barrier, Part::Flip, Part::Verify]);
-        add(objects, &[Part::HandBack, Part::Settle]);
         add(objects && has_shadows, &[Part::Temporaries]);
         add(has_shadows, &[Part::Unwarm]);
     }
@@ -258,13 +261,11 @@ impl Renumbering {
             Part::Linger => {
                 format!("on the way back: leave the new addresses of {of} for those who know them")
             }
-            Part::HandOver => format!("give the allocator the new addresses of {of}"),
-            Part::SettleOld => format!("on the way back: settle the old addresses of {of}"),
+            Part::Date => format!("protect the old addresses of {of}"),
             Part::Barrier => format!("wait until every node routes {of}"),
             Part::Flip => format!("move {of}"),
-            Part::HandBack => format!("on the way back: give the allocator the old addresses of {of}"),
             Part::Verify => format!("wait until every node routes {of} as moved"),
-            Part::Settle => format!("settle the new addresses of {of}"),
+            Part::Settle => "date the new addresses as those of any other Service".into(),
             Part::Temporaries => format!("free the temporary addresses of {of}"),
             Part::Unwarm => format!("remove the warming shadows of {of}"),
             Part::Overlap => "tell routers and DNS caches of both ranges".into(),
@@ -322,11 +323,9 @@ impl Work for Renumbering {
             Part::Shadows => compiler.shadows(batch, moves),
             Part::Prewarm => some(&|m| compiler.prewarm(m)),
             Part::Linger => vec![steps::linger(batch, moves)],
-            Part::HandOver => some(&|m| compiler.hand_over(m)),
-            Part::SettleOld => some(&|m| compiler.settle_old(m)),
+            Part::Date => each(&|m| compiler.date(m)),
             Part::Barrier => vec![steps::barrier("barrier", batch)],
             Part::Flip => each(&|m| compiler.flip(m)),
-            Part::HandBack => some(&|m| compiler.hand_back(m)),
             // On the way back in the other order: first the endpoints of shadows made anew, then the nodes.
             Part::Verify if moves.iter().any(|m| m.shadow.is_some()) => {
                 vec![steps::barrier("verify", batch), steps::endpoints("endpoints-back", batch)]
@@ -342,7 +341,8 @@ impl Work for Renumbering {
             Part::Overlap => self.overlaps.iter().map(Compiler::overlap).collect(),
             Part::Records => self.records.iter().map(|record| compiler.record(record)).collect(),
             Part::Close => compiler.close(),
-            Part::NoReturn => vec![steps::no_return()],
+            Part::NoReturn if self.era == Era::Bitmap => vec![steps::no_return()],
+            Part::NoReturn => vec![steps::all_seen(), steps::no_return()],
             Part::Retire => each(&|m| compiler.retire(m)),
             Part::Finish => compiler.finish(),
         }
@@ -354,6 +354,9 @@ impl Work for Renumbering {
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
+        for stage in stages.iter_mut().filter(|stage| stage.name == Part::Flags.name()) {
+            stage.title = format!("every API server has `{}` as its range again", as_flag(&self.flag_before));
+        }
         if self.era == Era::Bitmap {
             return stages;
         }
@@ -382,7 +385,9 @@ impl Act {
         match Part::named(&stage.name) {
             Some(Part::Linger) => Self::Linger,
             // One batch after the other uses the same temporary addresses.
-            Some(Part::Temporaries | Part::Reserve | Part::Shadows | Part::Prewarm) => Self::Leave,
+            Some(Part::Temporaries | Part::Reserve | Part::Shadows | Part::Prewarm | Part::Date) => {
+                Self::Leave
+            }
             _ => Self::Move,
         }
     }

@@ -11,22 +11,27 @@ mod shadow;
 
 use std::net::IpAddr;
 
-use edits::{both, create, date_now, inverse, managed_by, one, relabel, reparent, swap, text};
+use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap, text};
 
-pub(super) use range::{REWRITE_BITMAP, bits_step};
+pub use range::is_manual;
+pub(super) use range::{CLOSE_RANGE, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, bits_step};
 
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
-use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, State, Step, StepId, Swap, Wait};
+use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, State, Step, StepId, Wait};
+use crate::store::Key;
 use crate::survey::{Era, Layout};
-use crate::wire::edit::Condition;
-use crate::wire::objects::{ALLOCATOR, NETSURGEON, NewIpAddress};
+use crate::wire::edit::{Condition, FieldChange};
+use crate::wire::objects::NewIpAddress;
 use crate::wire::{Field, FieldEdit, Text, Value};
 
-/// How far ahead of now an address is dated that is handed to the allocator before its Service has it: the
-/// repair loop leaves younger ones alone (`repairip.go`, 1.33.6 and later). Long enough for a batch, its shadows
-/// included, whatever stalls.
-const AHEAD_SECONDS: i64 = 300;
+/// How far ahead of now both IPAddress objects of a Service that moves are dated, from before its flip until its old
+/// address is retired: longer than any soak, and renewed by the guard and by every resume once half of it is over.
+///
+/// A repair loop keeps an IPAddress that is dated ahead although its Service does not list it (`syncIPAddress`,
+/// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). So an API server that was
+/// frozen, and sees Services and IPAddresses in any order when it continues, deletes neither.
+pub(super) const AHEAD_SECONDS: i64 = 60 * 24 * 60 * 60;
 
 /// Compiles the steps of one renumbering.
 pub(super) struct Compiler<'a> {
@@ -44,22 +49,13 @@ fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
     Step { id: candidate.step(name), about: candidate.id(), action, apart: false }
 }
 
-/// A transaction that belongs to the way back of a Service's flip.
-fn way_back(name: &str, candidate: &Move, swap: Swap) -> Step {
-    step_of(candidate, name, Action::WayBack { of: candidate.step("flip"), swap })
-}
-
 /// Words for what is waited for, which a [`Wait`] carries to whoever waits.
 pub(super) mod word {
     pub(in crate::renumber) const BARRIER: &str = "barrier";
     pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
     pub(in crate::renumber) const SEEN: &str = "seen";
     pub(in crate::renumber) const LINGER: &str = "linger";
-    pub(in crate::renumber) const ALLOCATION: &str = "allocation";
-    pub(in crate::renumber) const ALLOCATION_BACK: &str = "allocation-back";
     pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
-    pub(in crate::renumber) const RANGE_REPLACED: &str = "range-replaced";
-    pub(in crate::renumber) const TEMPORARY_GONE: &str = "temporary-gone";
 }
 
 /// Waiting for every API server to know the addresses of a batch, and for every kube-proxy to have applied
@@ -97,6 +93,13 @@ pub(super) fn seen(name: &str, batch: usize) -> Step {
     waiting(name, batch, wait(batch, word::SEEN, until))
 }
 
+/// The same for all batches: an API server that has not seen a flip would delete the new address once it is dated now.
+pub(super) fn all_seen() -> Step {
+    let until =
+        "every API server is ready and has seen the addresses and Services of all batches".to_string();
+    step("seen", "all", Action::Wait(Wait { name: word::SEEN.to_string(), batch: None, until }))
+}
+
 /// Waiting for shadow Services to have the endpoints of the Services that they stand in for.
 pub(super) fn endpoints(name: &str, batch: usize) -> Step {
     let until = "the shadow Services have the endpoints of the Services that they stand in for";
@@ -114,33 +117,45 @@ pub fn is_past_no_return(state: impl Fn(&StepId) -> Option<State>) -> bool {
 }
 
 impl Compiler<'_> {
-    /// Makes the IPAddress of a target address, ours: the allocator does not give it away, the repair loop
-    /// leaves it alone.
+    /// Creates the IPAddress of a target address for its Service, dated ahead: the allocator does not allocate it, the
+    /// repair loop keeps it although the Service does not list it yet.
     pub(super) fn reserve(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
-        let value = self.new_ip_address(candidate.new_address, candidate, &candidate.name, NETSURGEON);
-        let forward = vec![create(key.clone(), value, 0)];
-        let backward =
-            vec![KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }];
-        step_of(candidate, "reserve", both(forward, backward))
+        let value = self.new_ip_address(candidate.new_address, candidate);
+        let forward = vec![create(key.clone(), value, AHEAD_SECONDS)];
+        step_of(candidate, "reserve", both(forward, vec![discard(key, owned_by(candidate))]))
     }
 
-    pub(super) fn new_ip_address(
-        &self,
-        address: IpAddr,
-        candidate: &Move,
-        parent: &str,
-        managed_by: &str,
-    ) -> Vec<u8> {
+    pub(super) fn new_ip_address(&self, address: IpAddr, candidate: &Move) -> Vec<u8> {
         let new = NewIpAddress {
             api_version: &self.work.api_version,
             address,
-            parent: (&candidate.namespace, parent),
-            managed_by,
+            parent: (&candidate.namespace, &candidate.name),
             uid: "",
             created: 0,
         };
         new.encode(self.work.encoding)
+    }
+
+    /// Dates the IPAddress of the old address ahead, so that the repair loop keeps it once its Service does not list it
+    /// any more. Undone, it has its own date again.
+    pub(super) fn date(&self, candidate: &Move) -> Step {
+        let key = self.layout.ip_address(candidate.old_address);
+        let action = if candidate.old_object_missing {
+            let value = self.new_ip_address(candidate.old_address, candidate);
+            let forward = vec![create(key.clone(), value, AHEAD_SECONDS)];
+            both(forward, vec![discard(key, owned_by(candidate))])
+        } else {
+            let forward = vec![dated(key.clone(), owned_by(candidate), AHEAD_SECONDS)];
+            both(forward, vec![only_if(owned_by(candidate), Self::dated_as_before(key, candidate))])
+        };
+        step_of(candidate, "date", action)
+    }
+
+    fn dated_as_before(key: Key, candidate: &Move) -> KeyEdit {
+        let change = FieldChange::Set(candidate.old_object_created.map_or(Value::Absent, Value::Time));
+        let edits = vec![FieldEdit { field: Field::creation_timestamp(), change }];
+        KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() } }
     }
 
     /// Adds the new address as an external IP, so that every node routes it before any DNS answer names it.
@@ -167,70 +182,23 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Hands the new address to the allocator ahead of the flip; taken back on the way back.
-    /// A shadow that warms the address up was lent it before.
-    pub(super) fn hand_over(&self, candidate: &Move) -> Option<Step> {
-        if candidate.hold != Hold::ExternalIp {
-            return None;
-        }
-        let key = self.layout.ip_address(candidate.new_address);
-        let forward = vec![relabel(key.clone(), NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))];
-        let backward = vec![relabel(key, ALLOCATOR, NETSURGEON, None)];
-        Some(step_of(candidate, "hand-over", both(forward, backward)))
-    }
-
-    /// The counterpart of [`Self::hand_over`] for the way back: the old address goes to the allocator ahead
-    /// of the flip back. Forward there is nothing to do.
-    pub(super) fn hand_back(&self, candidate: &Move) -> Option<Step> {
-        if candidate.hold != Hold::ExternalIp || candidate.old_object_missing {
-            return None;
-        }
-        let key = self.layout.ip_address(candidate.old_address);
-        let mut back = swap(vec![relabel(key, NETSURGEON, ALLOCATOR, Some(AHEAD_SECONDS))]);
-        back.checks.push(self.is_as_moved(candidate));
-        Some(way_back("hand-back", candidate, back))
-    }
-
     /// What the first change on a Service's way back makes sure of: that the Service is still as it was moved,
     /// so that its flip can be undone, and nothing needs to be touched if not.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
-        let mut conditions = vec![
+        let conditions = vec![
             Condition::Holds(Field::uid(), text(&candidate.uid)),
             Condition::Holds(Field::cluster_ip(), Value::text(candidate.new.first().map(Text::as_str))),
             Condition::Holds(Field::cluster_ips(), Value::texts(&candidate.new)),
         ];
-        if candidate.hold == Hold::ExternalIp {
-            conditions.push(Condition::Holds(Field::external_ips(), one(candidate.old_address)));
-        }
         KeyCheck { key: self.layout.service(&candidate.namespace, &candidate.name), conditions }
     }
 
-    /// Dates the new address as made now, once its Service has it. The shadow that warmed it up gives it back.
+    /// Dates the new address as created now, once the old one is retired.
     pub(super) fn settle(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
-        let (forward, backward) = match &candidate.shadow {
-            None => (date_now(key), None),
-            Some(shadow) => {
-                let (name, warm) = (&candidate.name, &shadow.warm_name);
-                (reparent(key.clone(), warm, name, 0), Some(reparent(key, name, warm, AHEAD_SECONDS)))
-            }
-        };
-        let backward = backward.map(|edit| swap(vec![edit]));
-        step_of(candidate, "settle", Action::Swap { forward: swap(vec![forward]), backward })
-    }
-
-    /// The same for the old address on the way back.
-    pub(super) fn settle_old(&self, candidate: &Move) -> Option<Step> {
-        let key = self.layout.ip_address(candidate.old_address);
-        let edit = if candidate.old_object_missing {
-            if candidate.hold != Hold::ExternalIp {
-                return None;
-            }
-            KeyEdit { key, change: KeyChange::Delete { require: vec![managed_by(NETSURGEON)] } }
-        } else {
-            date_now(key)
-        };
-        Some(way_back("settle-old", candidate, swap(vec![edit])))
+        let forward = only_if(owned_by(candidate), dated(key, Vec::new(), 0));
+        let action = Action::Swap { forward: swap(vec![forward]), backward: None };
+        step_of(candidate, "settle", action)
     }
 
     /// The move itself: the Service gets the new address, and what holds the old one takes it, in one
@@ -253,19 +221,26 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             forward.checks.push(self.bit_is_ours(candidate));
         } else {
-            forward.edits.extend(self.release_old(candidate, true));
-            forward.checks.push(self.is_handed_over(candidate.new_address));
-            backward.edits.extend(self.release_old(candidate, false));
-            if candidate.hold == Hold::ExternalIp && !candidate.old_object_missing {
-                backward.checks.push(self.is_handed_over(candidate.old_address));
-            }
+            forward.checks.extend(self.addresses_are_ours(candidate));
+            backward.checks.extend(self.addresses_are_ours(candidate));
         }
+        forward.checks.extend(self.shadow_holds(candidate));
         step_of(candidate, "flip", Action::Swap { forward, backward: Some(backward) })
     }
 
-    /// A repair loop may have deleted an address that was handed over and came too late to its Service.
-    fn is_handed_over(&self, address: IpAddr) -> KeyCheck {
-        KeyCheck { key: self.layout.ip_address(address), conditions: vec![managed_by(ALLOCATOR)] }
+    /// Neither address of the Service is another client's: while an operation was interrupted, an IPAddress may have been
+    /// deleted, and the address allocated to another Service.
+    fn addresses_are_ours(&self, candidate: &Move) -> impl Iterator<Item = KeyCheck> {
+        [candidate.old_address, candidate.new_address]
+            .into_iter()
+            .map(|address| KeyCheck { key: self.layout.ip_address(address), conditions: owned_by(candidate) })
+    }
+
+    /// The shadow that takes over the old address has it already.
+    fn shadow_holds(&self, candidate: &Move) -> Option<KeyCheck> {
+        let shadow = candidate.shadow.as_ref()?;
+        let conditions = vec![Condition::Holds(Field::cluster_ips(), one(candidate.old_address))];
+        Some(KeyCheck { key: self.layout.service(&candidate.namespace, &shadow.hold_name), conditions })
     }
 
     /// A repair round of an API server may have freed a bit that no Service had yet.
@@ -277,31 +252,6 @@ impl Compiler<'_> {
             Condition::BitsSet { field: Field::data(), capacity, bits },
         ];
         KeyCheck { key: self.range_key(), conditions }
-    }
-
-    /// What happens to the IPAddress objects in the transaction of a flip, forward or back.
-    fn release_old(&self, candidate: &Move, forward: bool) -> Vec<KeyEdit> {
-        let old = self.layout.ip_address(candidate.old_address);
-        match (&candidate.shadow, forward) {
-            (None, true) if candidate.old_object_missing => {
-                let address = candidate.old_address;
-                vec![create(old, self.new_ip_address(address, candidate, &candidate.name, NETSURGEON), 0)]
-            }
-            (Some(shadow), true) if candidate.old_object_missing => {
-                let address = candidate.old_address;
-                vec![create(old, self.new_ip_address(address, candidate, &shadow.hold_name, ALLOCATOR), 0)]
-            }
-            (Some(shadow), false) if candidate.old_object_missing => {
-                let require = vec![Condition::Holds(Field::parent_name(), text(&shadow.hold_name))];
-                vec![KeyEdit { key: old, change: KeyChange::Delete { require } }]
-            }
-            (None, true) => vec![relabel(old, ALLOCATOR, NETSURGEON, None)],
-            (None, false) => {
-                vec![relabel(self.layout.ip_address(candidate.new_address), ALLOCATOR, NETSURGEON, None)]
-            }
-            (Some(shadow), true) => vec![reparent(old, &candidate.name, &shadow.hold_name, 0)],
-            (Some(shadow), false) => vec![reparent(old, &shadow.hold_name, &candidate.name, AHEAD_SECONDS)],
-        }
     }
 
     /// Stops holding an old address.
@@ -324,12 +274,7 @@ impl Compiler<'_> {
             }
         };
         if self.work.era != Era::Bitmap {
-            let key = self.layout.ip_address(candidate.old_address);
-            let require = match &candidate.shadow {
-                None => managed_by(NETSURGEON),
-                Some(shadow) => Condition::Holds(Field::parent_name(), text(&shadow.hold_name)),
-            };
-            edits.push(KeyEdit { key, change: KeyChange::Delete { require: vec![require] } });
+            edits.push(discard(self.layout.ip_address(candidate.old_address), owned_by(candidate)));
         }
         let forward = swap(edits);
         step_of(candidate, "retire", Action::Swap { forward, backward: None })

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::current::newcomers;
+use super::hold::{Choice, choose};
 use super::intention::{Move, Renumbering, Turn};
 use super::plan::{PlanError, PlanOptions, give_temporaries, in_use, make_moves};
 use crate::survey::{ServiceRecord, Survey};
@@ -50,11 +51,18 @@ pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanE
     if found.is_empty() {
         return Ok(None);
     }
+    let no_external_ip = work.shadows_only.then_some(AS_PLANNED);
+    // A Service that the hold asked for does not suit must not keep the others in the old range.
+    let is_held = |service: &&ServiceRecord| {
+        matches!(choose(service, work.hold_asked, no_external_ip), Choice::Hold(..))
+    };
+    if found.iter().any(is_held) {
+        found.retain(is_held);
+    }
     found.truncate(AT_ONCE);
-    let options = PlanOptions::new(work.to);
+    let options = PlanOptions { hold: work.hold_asked, ..PlanOptions::new(work.to) };
     let mut taken = in_use(survey, &work.to);
     taken.extend(work.moves.iter().map(|planned| planned.new_address));
-    let no_external_ip = work.shadows_only.then_some(AS_PLANNED);
     let moves = make_moves(survey, &options, &found, no_external_ip, &taken)?;
     let moves = moves.into_iter().map(|found| Move { turn: Turn::Any, ..found }).collect();
     let mut part = Renumbering { moves, ..work.clone() };

@@ -83,7 +83,7 @@ pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s Servic
 }
 
 fn is_open(survey: &Survey, service: &ServiceRecord) -> bool {
-    turn_of(service).is_any() && !survey.is_api_backend(service)
+    turn_of(survey, service).is_any() && !survey.is_api_backend(service)
 }
 
 /// The Services that move, in their order.
@@ -117,7 +117,7 @@ pub(super) fn arrange<'s>(
     let mut ordered = Vec::with_capacity(services.len());
     let mut without: Vec<&ServiceRecord> = Vec::new();
     for service in services {
-        let turn = turn_of(service);
+        let turn = turn_of(survey, service);
         let place = match tiers {
             _ if !turn.is_any() => 0,
             _ if survey.is_api_backend(service) => last,

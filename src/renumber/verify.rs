@@ -6,8 +6,10 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use super::guard::behind;
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
+use crate::ip::Family;
 use crate::operation::{State, StepId};
 use crate::survey::audit::Finding;
 use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
@@ -63,13 +65,8 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
         // One that was deleted before it moved waits for nothing.
         let is_counted = phase != Phase::Waiting || cluster.service(candidate).is_some();
         *count = count.saturating_add(usize::from(is_counted));
-        // On the way back the old address is the allocator's before the Service has it again.
-        let manager = match state(&candidate.step("hand-back")) {
-            Some(State::UndoDone) => Manager::Allocator,
-            _ => Manager::Netsurgeon,
-        };
-        let is_warm = candidate.shadow.is_some() && !is_done(candidate, "settle", &state);
-        cluster.check(candidate, (phase, is_warm, &manager), &mut verified.findings);
+        let is_kept = is_done(candidate, "reserve", &state);
+        cluster.check(candidate, (phase, is_kept), &mut verified.findings);
     }
     verified
 }
@@ -77,6 +74,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
 /// What the survey says, to be looked up.
 struct Cluster<'a> {
     with_objects: bool,
+    family: Family,
     services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
     objects: HashMap<IpAddr, &'a AddressRecord>,
 }
@@ -87,6 +85,7 @@ impl<'a> Cluster<'a> {
         let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
         Self {
             with_objects: work.era != Era::Bitmap,
+            family: work.family,
             services: services.collect(),
             objects: objects.collect(),
         }
@@ -98,14 +97,8 @@ impl<'a> Cluster<'a> {
         found.filter(|service| service.uid == candidate.uid && !service.addresses.is_empty())
     }
 
-    /// Of the tuple: `is_warm`, whether the new address is still lent to the shadow that warmed it up; `manager`,
-    /// whose the IPAddress of the old address is while a Service itself holds it.
-    fn check(
-        &self,
-        candidate: &Move,
-        (phase, is_warm, manager): (Phase, bool, &Manager),
-        findings: &mut Vec<Finding>,
-    ) {
+    /// Of the tuple: `is_kept`, whether the new address is reserved.
+    fn check(&self, candidate: &Move, (phase, is_kept): (Phase, bool), findings: &mut Vec<Finding>) {
         let subject = format!("Service {}", candidate.subject());
         let Some(service) = self.service(candidate) else {
             findings.push(
@@ -125,32 +118,22 @@ impl<'a> Cluster<'a> {
             );
             return;
         }
-        if phase == Phase::Waiting {
-            return;
+        if is_kept || phase != Phase::Waiting {
+            self.check_object(candidate, candidate.new_address, findings);
         }
-        // The IPAddress of the new address must be the allocator's and the Service's.
-        let warm = candidate.shadow.as_ref().filter(|_| is_warm).map(|shadow| shadow.warm_name.as_str());
-        let parent = warm.unwrap_or(&candidate.name);
-        self.check_object(candidate, candidate.new_address, parent, &Manager::Allocator, findings);
-        if phase == Phase::Held {
-            self.check_held(candidate, service, manager, findings);
-        } else {
-            self.check_retired(candidate, service, findings);
+        match phase {
+            Phase::Waiting => {}
+            Phase::Held => self.check_held(candidate, service, findings),
+            Phase::Retired => self.check_retired(candidate, service, findings),
         }
     }
 
-    fn check_object(
-        &self,
-        candidate: &Move,
-        address: IpAddr,
-        parent: &str,
-        manager: &Manager,
-        findings: &mut Vec<Finding>,
-    ) {
+    /// The IPAddress of each of its addresses must be the allocator's and for the Service.
+    fn check_object(&self, candidate: &Move, address: IpAddr, findings: &mut Vec<Finding>) {
         if !self.with_objects {
             return;
         }
-        let expected = format!("for {}/{parent}, of {manager}", candidate.namespace);
+        let expected = format!("for {}, of {}", candidate.subject(), Manager::Allocator);
         let found = self.objects.get(&address).map_or_else(
             || "no object".to_string(),
             |object| format!("for {}/{}, of {}", object.parent.0, object.parent.1, object.managed_by),
@@ -167,13 +150,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn check_held(
-        &self,
-        candidate: &Move,
-        service: &ServiceRecord,
-        manager: &Manager,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn check_held(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
         let old = candidate.old_address;
         let missing = |what: String, findings: &mut Vec<Finding>| {
             findings.push(
@@ -182,12 +159,15 @@ impl<'a> Cluster<'a> {
                     .values("not held", format!("{old} held ({})", candidate.hold)),
             );
         };
-        let (parent, manager) = if let (Some(shadow), Hold::Shadow) = (&candidate.shadow, candidate.hold) {
+        if let (Some(shadow), Hold::Shadow) = (&candidate.shadow, candidate.hold) {
             let key = (candidate.namespace.as_str(), shadow.hold_name.as_str());
-            if !self.services.get(&key).is_some_and(|shadow| shadow.addresses.contains(&old)) {
-                missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
+            match self.services.get(&key).filter(|shadow| shadow.addresses.contains(&old)) {
+                None => {
+                    missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
+                }
+                Some(found) => findings
+                    .extend(behind(candidate, service, found, self.family).map(|follow| follow.finding)),
             }
-            (shadow.hold_name.as_str(), &Manager::Allocator)
         } else {
             let policy = service.spec.external_traffic_policy.as_deref().unwrap_or("none");
             if !holds(service, old) {
@@ -195,9 +175,8 @@ impl<'a> Cluster<'a> {
             } else if policy != "Local" {
                 findings.push(masquerades(candidate, policy));
             }
-            (candidate.name.as_str(), manager)
-        };
-        self.check_object(candidate, old, parent, manager, findings);
+        }
+        self.check_object(candidate, old, findings);
     }
 
     fn check_retired(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
@@ -206,7 +185,9 @@ impl<'a> Cluster<'a> {
             .shadow
             .as_ref()
             .and_then(|shadow| self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str())));
-        let object = self.objects.get(&old).filter(|object| object.managed_by == Manager::Netsurgeon);
+        let is_its =
+            |object: &&&AddressRecord| object.parent == (candidate.namespace.clone(), candidate.name.clone());
+        let object = self.objects.get(&old).filter(is_its);
         if holds(service, old) || shadow.is_some() || object.is_some() {
             findings.push(
                 Finding::error("hold-left-over", format!("Service {}", candidate.subject()))

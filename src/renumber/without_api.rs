@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 
 use super::intention::Renumbering;
-use crate::operation::{Answer, ApiChange, External, Observed, Stage, Step, Wait, Work, World, WorldError};
+use crate::operation::{Answer, ApiChange, External, Fault, Observed, Stage, Step, Wait, Work, World};
 
 /// A renumbering whose way back ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
@@ -37,21 +37,21 @@ pub struct WithoutApi {
     pub pause: Duration,
 }
 
-fn without(what: &dyn std::fmt::Display) -> WorldError {
-    WorldError(format!("not while no API server answers: {what}"))
+fn without(what: &dyn std::fmt::Display) -> Fault {
+    Fault::Halt(format!("not while no API server answers: {what}"))
 }
 
 #[async_trait]
 impl World for WithoutApi {
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
         Err(without(change))
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
         Err(without(change))
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         tracing::info!(
             seconds = self.pause.as_secs(),
             until = wait.until,
@@ -61,7 +61,7 @@ impl World for WithoutApi {
         Ok(())
     }
 
-    async fn external(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, _back: bool) -> Result<Answer, Fault> {
         Err(without(&external.what))
     }
 }

@@ -8,11 +8,14 @@ mod bitmaps;
 mod node_ports;
 mod ranges;
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::{Era, Survey};
+use super::{AddressRecord, Era, ServiceRecord, Survey};
+use crate::wire::Text;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -95,16 +98,46 @@ impl Finding {
     }
 }
 
-/// Returns everything that is wrong, worst first, then by code and subject.
-pub fn audit(survey: &Survey) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    addresses::services(survey, &mut findings);
-    if survey.era.era != Era::Bitmap {
-        addresses::ip_addresses(survey, &mut findings);
+/// What operations that have not ended have created and keep: known from their journals, never by a label.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ours {
+    /// Addresses, and namespace and name of the Service that each is kept for.
+    pub addresses: HashMap<IpAddr, (Text, Text)>,
+    /// Namespaces and names of Services.
+    pub services: HashSet<(Text, Text)>,
+    /// Names of ServiceCIDRs that it deletes.
+    pub closed: HashSet<String>,
+}
+
+impl Ours {
+    /// Whether this Service was created by an operation.
+    pub fn has(&self, service: &ServiceRecord) -> bool {
+        !self.services.is_empty()
+            && self.services.contains(&(service.namespace.clone(), service.name.clone()))
     }
+
+    /// Whether this IPAddress is kept by an operation for the Service that it names.
+    fn keeps(&self, address: IpAddr, parent: &(Text, Text)) -> bool {
+        self.addresses.get(&address) == Some(parent)
+    }
+}
+
+/// Returns everything that is wrong in a cluster without an operation, worst first, then by code and subject.
+pub fn audit(survey: &Survey) -> Vec<Finding> {
+    audit_beside(&Ours::default(), survey)
+}
+
+/// The same beside operations that have not ended: what they keep is not wrong, and counted in one finding.
+pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    addresses::services(survey, ours, &mut findings);
+    if survey.era.era != Era::Bitmap {
+        addresses::ip_addresses(survey, ours, &mut findings);
+    }
+    kept(survey, ours, &mut findings);
     bitmaps::addresses(survey, &mut findings);
     node_ports::node_ports(survey, &mut findings);
-    ranges::ranges(survey, &mut findings);
+    ranges::ranges(survey, ours, &mut findings);
     ranges::capacity(survey, &mut findings);
     for unreadable in &survey.unreadable {
         findings.push(
@@ -122,6 +155,31 @@ pub fn audit(survey: &Survey) -> Vec<Finding> {
             .then_with(|| (a.code, &a.subject, &a.found).cmp(&(b.code, &b.subject, &b.found)))
     });
     findings
+}
+
+/// Counts what an operation keeps beside the addresses that Services list themselves.
+fn kept(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
+    let services = survey.services.iter().filter(|service| ours.has(service)).count();
+    let listed: HashSet<(&Text, &Text, IpAddr)> = survey
+        .services
+        .iter()
+        .flat_map(|service| service.addresses.iter().map(move |it| (&service.namespace, &service.name, *it)))
+        .collect();
+    let is_kept = |object: &&AddressRecord| {
+        object.address.is_some_and(|it| {
+            ours.keeps(it, &object.parent) && !listed.contains(&(&object.parent.0, &object.parent.1, it))
+        })
+    };
+    let addresses = survey.addresses.iter().filter(is_kept).count();
+    if services > 0 || addresses > 0 {
+        findings.push(
+            Finding::info("kept-by-operation", "operation")
+                .says(format!(
+                    "an operation that has not ended keeps {addresses} IPAddress objects and {services} Services"
+                ))
+                .values(addresses.saturating_add(services), "0 once it has ended"),
+        );
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod read;
 mod records;
 mod usage;
 
-pub use audit::{Finding, Severity};
+pub use audit::{Finding, Ours, Severity};
 pub use era::{Era, EraEvidence};
 pub use layout::Layout;
 pub use records::{

@@ -11,7 +11,7 @@ use super::records::{
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
-use crate::store::{Key, KeyRange, ReadStore, Record, Revision, Visit};
+use crate::store::{Key, KeyRange, ReadStore, Record, Revision, StoreError, Visit};
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
     self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
@@ -19,6 +19,10 @@ use crate::wire::objects::{
 use crate::wire::tree;
 use crate::wire::yaml::Yaml;
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
+
+/// How often a survey is read again because its revision was compacted: API servers compact every five minutes
+/// (`--etcd-compaction-interval`), so once is rare.
+const MOST_READS: u32 = 4;
 
 impl Survey {
     /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
@@ -34,7 +38,30 @@ impl Survey {
     }
 
     /// Reads the same, and of each Service the value of this annotation.
+    ///
+    /// A compaction may remove the revision while it is read; then, unless that one was asked for, everything is read
+    /// again at a new one.
     pub async fn read_annotated(
+        store: &dyn ReadStore,
+        layout: &Layout,
+        at: Option<Revision>,
+        annotation: Option<&str>,
+    ) -> Result<Self, SurveyError> {
+        let mut reads = 1;
+        loop {
+            match Self::read_once(store, layout, at, annotation).await {
+                Err(SurveyError::Store(StoreError::Compacted { asked, .. }))
+                    if at.is_none() && reads < MOST_READS =>
+                {
+                    reads = reads.saturating_add(1);
+                    tracing::info!(revision = asked.0, "compacted while it was read; reading again");
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn read_once(
         store: &dyn ReadStore,
         layout: &Layout,
         at: Option<Revision>,
@@ -224,16 +251,7 @@ impl Reader {
         {
             self.annotations.insert(Key::from(record.key), value);
         }
-        self.services.push(ServiceRecord {
-            key: Key::from(record.key),
-            mod_revision: record.mod_revision,
-            namespace: service.namespace,
-            name: service.name,
-            uid: service.uid,
-            labels: service.labels,
-            addresses: service.spec.addresses(),
-            spec: service.spec,
-        });
+        self.services.push(ServiceRecord::of(Key::from(record.key), record.mod_revision, service));
         Ok(())
     }
 
@@ -250,6 +268,7 @@ impl Reader {
             name: Text::from(&*stored.name),
             parent: (Text::from(&*stored.parent_namespace), Text::from(&*stored.parent_name)),
             managed_by: Manager::from(&*stored.managed_by),
+            created: stored.created,
         });
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::{EraEvidence, Layout};
 use crate::ip::{Family, ServiceCidr};
 use crate::store::{Key, Revision};
 use crate::wire::objects::{ALLOCATOR, Encoding, NETSURGEON};
-use crate::wire::{Pairs, ServicePort, ServiceSpec, Text};
+use crate::wire::{Pairs, ServicePort, ServiceSpec, StoredService, Text};
 
 /// Everything that holds a Service address, as it stood at one revision.
 #[derive(Debug, Clone)]
@@ -77,6 +77,20 @@ pub struct ServiceRecord {
 }
 
 impl ServiceRecord {
+    /// Returns the record of what a key held at a revision.
+    pub fn of(key: Key, mod_revision: Revision, service: StoredService) -> Self {
+        Self {
+            key,
+            mod_revision,
+            namespace: service.namespace,
+            name: service.name,
+            uid: service.uid,
+            labels: service.labels,
+            addresses: service.spec.addresses(),
+            spec: service.spec,
+        }
+    }
+
     /// Returns `namespace/name`.
     pub fn subject(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -97,15 +111,22 @@ impl ServiceRecord {
         self.namespace == "default" && self.name == "kubernetes"
     }
 
-    /// Whether the Service is one that netsurgeon made, to stand in for another one under its old or its new
-    /// address.
-    pub fn is_shadow(&self) -> bool {
+    /// Whether the Service says that netsurgeon manages it. Anybody may label a Service so: a shadow is known by the plan
+    /// of its operation.
+    pub fn is_labelled_ours(&self) -> bool {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
-    /// Whether the Service is the cluster's DNS: in `kube-system`, named as kube-dns or CoreDNS, or labelled
-    /// `k8s-app=kube-dns` as both are by most installers.
-    pub fn is_cluster_dns(&self) -> bool {
+    /// Whether the Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.
+    pub fn is_sentinel(&self) -> bool {
+        self.namespace == "kube-system"
+            && self.is_labelled_ours()
+            && self.labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
+    }
+
+    /// Whether the Service is the cluster's DNS by its name or label: in `kube-system`, named as kube-dns or CoreDNS, or
+    /// labelled `k8s-app=kube-dns` as both are by most installers.
+    pub fn is_named_as_dns(&self) -> bool {
         self.namespace == "kube-system"
             && (matches!(self.name.as_str(), "kube-dns" | "coredns")
                 || self.labels.get("k8s-app").is_some_and(|app| app == "kube-dns"))
@@ -142,6 +163,8 @@ pub struct AddressRecord {
     pub parent: (Text, Text),
     /// Value of the label `ipaddress.kubernetes.io/managed-by`.
     pub managed_by: Manager,
+    /// When it was created, in seconds since 1970, as it says itself.
+    pub created: Option<i64>,
 }
 
 /// Who looks after an IPAddress object, as its label says.
@@ -149,9 +172,7 @@ pub struct AddressRecord {
 pub enum Manager {
     /// The API server's allocator.
     Allocator,
-    /// netsurgeon: the address is reserved or held.
-    Netsurgeon,
-    /// Somebody else, or nobody (empty).
+    /// Another controller, or none (empty).
     Other(String),
 }
 
@@ -159,7 +180,6 @@ impl From<&str> for Manager {
     fn from(label: &str) -> Self {
         match label {
             ALLOCATOR => Self::Allocator,
-            NETSURGEON => Self::Netsurgeon,
             other => Self::Other(other.to_string()),
         }
     }
@@ -169,7 +189,6 @@ impl fmt::Display for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Allocator => ALLOCATOR,
-            Self::Netsurgeon => NETSURGEON,
             Self::Other(label) => label,
         })
     }
@@ -277,6 +296,14 @@ impl Survey {
             prefixes.iter().any(|prefix| one.key.as_bytes().starts_with(prefix.as_bytes()))
         };
         self.unreadable.iter().filter(is_one).collect()
+    }
+
+    /// Whether a Service is the cluster's DNS: by its name or label or, in `kube-system`, by the address that kubeadm gives
+    /// kubelets.
+    pub fn is_cluster_dns(&self, service: &ServiceRecord) -> bool {
+        let is_given = |address: &IpAddr| self.cluster_dns.iter().any(|text| text.parse() == Ok(*address));
+        service.is_named_as_dns()
+            || (service.namespace == "kube-system" && service.addresses.iter().any(is_given))
     }
 
     /// Whether a webhook or an aggregated API is served by this Service.

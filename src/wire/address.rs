@@ -1,6 +1,6 @@
 //! What a survey wants to know of an IPAddress object, read without copying.
 //!
-//! A cluster has an IPAddress for every address of every Service, and of each only four texts matter, so
+//! A cluster has an IPAddress for every address of every Service, and of each only four texts and a time matter, so
 //! they are picked out of the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
 //! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3; what the generated reader says is
 //! compared by a test.
@@ -20,6 +20,8 @@ pub struct StoredAddress<'a> {
     pub name: Cow<'a, str>,
     /// Value of the label [`MANAGED_BY`].
     pub managed_by: Cow<'a, str>,
+    /// `metadata.creationTimestamp`, in seconds since 1970.
+    pub created: Option<i64>,
     /// `spec.parentRef.namespace`.
     pub parent_namespace: Cow<'a, str>,
     /// `spec.parentRef.name`.
@@ -58,6 +60,7 @@ impl<'a> StoredAddress<'a> {
             let field = field?;
             match field.number {
                 1 => self.name = field.text()?.into(),
+                8 => self.walk_time(field.message()?)?,
                 11 => {
                     let (key, text) = map_entry(field.message()?)?;
                     if key == MANAGED_BY {
@@ -65,6 +68,16 @@ impl<'a> StoredAddress<'a> {
                     }
                 }
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_time(&mut self, time: &'a [u8]) -> Result<(), WireError> {
+        for field in fields(time) {
+            let field = field?;
+            if field.number == 1 {
+                self.created = Some(field.varint()?.cast_signed());
             }
         }
         Ok(())
@@ -96,6 +109,7 @@ impl From<IpAddressObject> for StoredAddress<'_> {
         Self {
             api_version: Cow::default(),
             name: metadata.name.unwrap_or_default().into(),
+            created: metadata.creation_timestamp.and_then(|time| time.seconds),
             managed_by: metadata.labels.remove(MANAGED_BY).unwrap_or_default().into(),
             parent_namespace: parent.namespace.unwrap_or_default().into(),
             parent_name: parent.name.unwrap_or_default().into(),
@@ -108,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::envelope::Envelope;
-    use super::super::objects::{Encoding, NETSURGEON, NewIpAddress, decode};
+    use super::super::objects::{ALLOCATOR, Encoding, NewIpAddress, decode};
     use super::super::protobuf::tests::any_message_with_maps;
     use super::super::protobuf::{put_bytes, replace};
     use super::*;
@@ -118,7 +132,6 @@ mod tests {
             api_version: "networking.k8s.io/v1",
             address: "fd00:10:96::a".parse().unwrap(),
             parent: ("kube-system", "kube-dns"),
-            managed_by: NETSURGEON,
             uid: "7adac09e-fea0-4c10-a3f2-0349c8f576a7",
             created: 1_795_247_950,
         };
@@ -130,7 +143,8 @@ mod tests {
         let (protobuf, json) = (sample(Encoding::Protobuf), sample(Encoding::Json));
         let address = StoredAddress::decode(&protobuf).unwrap();
         assert_eq!(address, StoredAddress::decode(&json).unwrap());
-        assert_eq!((&*address.name, &*address.managed_by), ("fd00:10:96::a", NETSURGEON));
+        assert_eq!((&*address.name, &*address.managed_by), ("fd00:10:96::a", ALLOCATOR));
+        assert_eq!(address.created, Some(1_795_247_950));
         assert_eq!((&*address.parent_namespace, &*address.parent_name), ("kube-system", "kube-dns"));
         assert_eq!(address.api_version, "networking.k8s.io/v1");
     }

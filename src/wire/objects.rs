@@ -124,7 +124,7 @@ pub enum Encoding {
     Json,
 }
 
-/// An IPAddress object about to be made (`networking.k8s.io`, `IPAddress`).
+/// An IPAddress object about to be created, labelled as the allocator labels its own (`networking.k8s.io`, `IPAddress`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIpAddress<'a> {
     /// API version, as in `networking.k8s.io/v1`.
@@ -133,8 +133,6 @@ pub struct NewIpAddress<'a> {
     pub address: IpAddr,
     /// The Service that the address is for: namespace and name.
     pub parent: (&'a str, &'a str),
-    /// Value of the label [`MANAGED_BY`].
-    pub managed_by: &'a str,
     /// The object's uid.
     pub uid: &'a str,
     /// Seconds since 1970.
@@ -151,7 +149,7 @@ impl NewIpAddress<'_> {
                 "kind": "IPAddress", "apiVersion": self.api_version,
                 "metadata": {
                     "name": name, "uid": self.uid, "creationTimestamp": json::format_time(self.created),
-                    "labels": { IP_FAMILY: family, MANAGED_BY: self.managed_by },
+                    "labels": { IP_FAMILY: family, MANAGED_BY: ALLOCATOR },
                 },
                 "spec": {"parentRef": {"resource": "services", "namespace": self.parent.0, "name": self.parent.1}},
             });
@@ -169,7 +167,7 @@ impl NewIpAddress<'_> {
                 creation_timestamp: Some(generated::Time { seconds: Some(self.created), nanos: Some(0) }),
                 labels: BTreeMap::from([
                     (IP_FAMILY.to_string(), family),
-                    (MANAGED_BY.to_string(), self.managed_by.to_string()),
+                    (MANAGED_BY.to_string(), ALLOCATOR.to_string()),
                 ]),
                 ..ObjectMeta::default()
             }),
@@ -210,7 +208,6 @@ mod tests {
             api_version: "networking.k8s.io/v1",
             address: "fd00:10:96::a".parse().unwrap(),
             parent: ("kube-system", "kube-dns"),
-            managed_by: NETSURGEON,
             uid: "7adac09e-fea0-4c10-a3f2-0349c8f576a7",
             created: 1_795_247_950,
         };
@@ -219,7 +216,7 @@ mod tests {
             let meta = object.metadata.unwrap();
             assert_eq!(meta.name.as_deref(), Some("fd00:10:96::a"));
             assert_eq!(meta.labels[IP_FAMILY], "IPv6");
-            assert_eq!(meta.labels[MANAGED_BY], NETSURGEON);
+            assert_eq!(meta.labels[MANAGED_BY], ALLOCATOR);
             assert_eq!(meta.creation_timestamp.unwrap().seconds, Some(1_795_247_950));
             let parent = object.spec.unwrap().parent_ref.unwrap();
             assert_eq!(parent.namespace.as_deref(), Some("kube-system"));

@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::StreamExt as _;
 use netsurgeon::operation::{
-    Answer, ApiChange, Claim, Executor, External, Journal, Lock, Observed, Silent, SystemAmbient, Wait,
-    World, WorldError,
+    Answer, ApiChange, Claim, Executor, External, Fault, Journal, Lock, Observed, Silent, SystemAmbient,
+    Wait, World,
 };
 use netsurgeon::renumber::{PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
@@ -140,19 +140,19 @@ struct Ready;
 
 #[async_trait]
 impl World for Ready {
-    async fn api(&self, _change: &ApiChange) -> Result<(), WorldError> {
+    async fn api(&self, _change: &ApiChange) -> Result<(), Fault> {
         Ok(())
     }
 
-    async fn observe(&self, _change: &ApiChange) -> Result<Observed, WorldError> {
+    async fn observe(&self, _change: &ApiChange) -> Result<Observed, Fault> {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, _wait: &Wait) -> Result<(), WorldError> {
+    async fn wait(&self, _wait: &Wait) -> Result<(), Fault> {
         Ok(())
     }
 
-    async fn external(&self, _external: &External, _back: bool) -> Result<Answer, WorldError> {
+    async fn external(&self, _external: &External, _back: bool) -> Result<Answer, Fault> {
         Ok(Answer::Confirmed)
     }
 }

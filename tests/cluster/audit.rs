@@ -449,13 +449,8 @@ async fn pods_older_than_a_move_are_found_where_a_journal_tells() {
     let store = store_of(&cluster.etcd).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.unwrap();
     let plan = plan(&survey, &PlanOptions::new("10.201.0.0/16".parse().unwrap())).unwrap();
-    let summary = Summary {
-        kind: "renumber".into(),
-        digest: plan.digest.clone(),
-        started: 1,
-        status: "running".into(),
-        ..Summary::default()
-    };
+    let summary =
+        Summary { kind: "renumber".into(), digest: plan.digest.clone(), started: 1, ..Summary::default() };
     let (id, text) = (&plan.header.cluster, serde_json::to_vec(&plan).unwrap());
     Journal::begin(&store, id, "told", &text, summary, &[]).await.unwrap();
     let (journal, ..) = Journal::open(&store, id, "told").await.unwrap();

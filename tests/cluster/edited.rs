@@ -162,7 +162,6 @@ async fn carry_out(cluster: &Cluster, until: Until) -> Plan<Renumbering> {
         kind: plan.header.kind.clone(),
         digest: plan.digest.clone(),
         started: 0,
-        status: "running".into(),
         ..Summary::default()
     };
     let cluster = &plan.header.cluster;

@@ -237,8 +237,8 @@ async fn assert_refuses(dev: &Api, locked: &Value) {
 }
 
 async fn the_same_person_changes_it_another_may_not(cluster: &Cluster, lock: &[&str], locked: &Value) {
-    for words in [["lock"], ["unlock"]] {
-        let second = run_by("eve", cluster, &words).expect(1);
+    for words in [&["lock", "--reason", "mine"][..], &["unlock"]] {
+        let second = run_by("eve", cluster, words).expect(1);
         assert!(second.err.contains("locked by ops@") && second.err.contains("--force"), "{}", second.err);
     }
     let again = run_by("ops", cluster, lock).expect(0).json();
@@ -248,11 +248,11 @@ async fn the_same_person_changes_it_another_may_not(cluster: &Cluster, lock: &[&
     let wider = [lock, &["--exempt-user", "dev"]].concat();
     run_by("ops", cluster, &wider).expect(0);
     cluster.api_as(0, "dev", MASTERS).await.create(&service("default", "allowed")).await;
-    run_by("eve", cluster, &["lock", "--force"]).expect(0);
+    run_by("eve", cluster, &["lock", "--reason", "test", "--force"]).expect(0);
     let words =
         refused(&cluster.api_as(0, "dev", MASTERS).await, Method::DELETE, &path("allowed"), None).await;
     assert!(words.contains("locked by eve@"), "{words}");
-    run_by("ops", cluster, &["lock", "--force"]).expect(0);
+    run_by("ops", cluster, &["lock", "--reason", "test", "--force"]).expect(0);
 }
 
 /// EndpointSlices follow, namespaces and what belongs to something else go, load balancers get their addresses.
@@ -272,7 +272,7 @@ async fn the_cluster_goes_on_while_it_is_locked() {
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "map", "uid": uid}]);
     cluster.api.create(&owned).await;
 
-    run(&cluster, "lock --what services").expect(0);
+    run(&cluster, "lock --reason test --what services").expect(0);
     let dev = cluster.api_as(0, "dev", MASTERS).await;
     let pod = cluster.create_pod(0, "web-1", &json!({"app": "web"})).await;
     wait_until("the EndpointSlice has the pod", DEADLINE, async || {
@@ -326,7 +326,7 @@ async fn workloads_are_locked_and_still_scale() {
     let cluster = start(Era::Objects, 1).await;
     cluster.api.create(&deployment("shop")).await;
     pods_of(&cluster.api, "shop", 1).await;
-    run(&cluster, "lock --what deploys --namespace default").expect(0);
+    run(&cluster, "lock --reason test --what deploys --namespace default").expect(0);
     let dev = cluster.api_as(0, "dev", MASTERS).await;
     let all = "/apis/apps/v1/namespaces/default/deployments";
     refused(&dev, Method::POST, all, Some(&deployment("new"))).await;
@@ -364,7 +364,7 @@ async fn quotas_refuse_what_is_new() {
     let cluster = start(Era::Bitmap, 1).await;
     cluster.api.create(&service("default", "web")).await;
     cluster.api.create_namespace("shop").await;
-    let locked = run(&cluster, "lock --with quota -o json").expect(0).json();
+    let locked = run(&cluster, "lock --reason test --with quota -o json").expect(0).json();
     assert!(locked["not_covered"].to_string().contains("changes and deletions"), "{locked}");
     let dev = cluster.api_as(0, "dev", MASTERS).await;
     for (namespace, api) in [("default", &dev), ("shop", &dev), ("default", &cluster.api)] {
@@ -375,10 +375,10 @@ async fn quotas_refuse_what_is_new() {
     dev.create(&service("kube-system", "other")).await;
     dev.merge(&path("web"), &json!({"spec": {"selector": {"app": "z"}}})).await;
     // From quotas to the policy without a moment in between.
-    run(&cluster, "lock").expect(0);
+    run(&cluster, "lock --reason test").expect(0);
     assert_eq!(cluster.api.list("/api/v1/resourcequotas").await, Vec::<Value>::new());
     refused(&dev, Method::DELETE, &path("web"), None).await;
-    run(&cluster, "lock --with quota -n shop").expect(0);
+    run(&cluster, "lock --reason test --with quota -n shop").expect(0);
     dev.delete(&path("web")).await;
     let shown = run(&cluster, "lock status").expect(0).out;
     assert!(shown.contains("ResourceQuota `shop/netsurgeon-lock`") && shown.contains("but not"), "{shown}");
@@ -391,16 +391,52 @@ async fn quotas_refuse_what_is_new() {
 #[tokio::test]
 async fn half_a_lock_is_seen_and_mended() {
     let cluster = start(Era::Objects, 1).await;
-    let planned = run(&cluster, "lock --dry-run -o json").expect(0).json();
+    let planned = run(&cluster, "lock --reason test --dry-run -o json").expect(0).json();
     assert_nothing_left(&cluster).await;
     cluster.api.create(&planned["items"][0]).await;
     assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "incomplete");
-    let missing = run(&cluster, "lock -n nowhere").expect(1);
+    let missing = run(&cluster, "lock --reason test -n nowhere").expect(1);
     assert!(missing.err.contains("there is no namespace `nowhere`"), "{}", missing.err);
-    run(&cluster, "lock").expect(0);
+    run(&cluster, "lock --reason test").expect(0);
     assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "locked");
     run(&cluster, "unlock").expect(0);
     assert_nothing_left(&cluster).await;
-    let yaml = run(&cluster, "lock --dry-run").expect(0).out;
+    let yaml = run(&cluster, "lock --reason test --dry-run").expect(0).out;
     assert!(yaml.matches("---").count() == 2 && yaml.contains("failurePolicy: Fail"), "{yaml}");
+}
+
+/// Nothing of netsurgeon runs when the time is over: the cluster itself lets everybody through again.
+#[tokio::test]
+async fn a_lock_with_a_duration_ends_by_itself() {
+    let cluster = start(Era::Objects, 2).await;
+    let locked = run(&cluster, "lock --reason test --for 25s -o json").expect(0).json();
+    assert_eq!(locked["lock"]["seconds"], 25);
+    let all = "/api/v1/namespaces/default/services";
+    let dev = cluster.api_as(0, "dev", MASTERS).await;
+    let words = refused(&dev, Method::POST, all, Some(&service("default", "early"))).await;
+    assert!(words.contains(" until "), "it says when it ends: {words}");
+    let shown = run(&cluster, "lock status").expect(0).out;
+    assert!(shown.contains("Job `kube-system/netsurgeon-lock-") && shown.contains(" until "), "{shown}");
+    for number in 0..2 {
+        let dev = cluster.api_as(number, "dev", MASTERS).await;
+        wait_until("the time is over", DEADLINE, async || {
+            let late = service("default", &format!("late-{number}"));
+            let outcome = dev.request(Method::POST, all, "application/json", Some(&late)).await;
+            outcome.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+    dev.delete(&path("late-0")).await;
+    let ended = run(&cluster, "lock status -o json").expect(0);
+    assert_eq!(ended.json()["status"], "ended", "{}", ended.err);
+    // Its time is over, so another person may lock, and for as long as it takes.
+    let again = run_by("eve", &cluster, &["lock", "--reason", "mine", "-o", "json"]).expect(0).json();
+    assert_eq!((&again["status"], &again["lock"]["seconds"]), (&json!("locked"), &Value::Null));
+    refused(&dev, Method::POST, all, Some(&service("default", "later"))).await;
+    run_by("eve", &cluster, &["unlock"]).expect(0);
+    assert_nothing_left(&cluster).await;
+    let jobs = cluster.api.list("/apis/batch/v1/jobs").await;
+    assert_eq!(jobs, Vec::<Value>::new(), "no timer is left");
+    let quota = run(&cluster, "lock --reason test --with quota --for 1h").expect(1);
+    assert!(quota.err.contains("cannot end by itself"), "{}", quota.err);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use netsurgeon::operation::{
     Action, Claim, Executor, Failure, Journal, KeyChange, KeyEdit, Lock, NoWorld, OperationError, Report,
-    Silent, Stage, Step, StepId, Summary, Swap, SystemAmbient, Work,
+    Silent, Stage, Status, Step, StepId, Summary, Swap, SystemAmbient, Work,
 };
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::lease::LeaseStore;
@@ -76,7 +76,7 @@ async fn carry_out(
 }
 
 async fn begin(store: &EtcdStore, operation: &str, lock: &Lock) -> Journal {
-    let summary = Summary { status: "running".into(), ..Summary::default() };
+    let summary = Summary::default();
     let guards = [lock.guard()];
     Journal::begin(store, CLUSTER, operation, b"", summary, &guards).await.expect("a journal")
 }
@@ -117,12 +117,12 @@ async fn of_two_exactly_one_gets_it() {
             };
             let winner = match (alice.await.expect("the task"), bob.await.expect("the task")) {
                 (Ok(lock), Err(refused)) => {
-                    assert!(refused.to_string().contains("locked by `alice`"), "{refused}");
+                    assert!(refused.to_string().contains("`alice` (pid"), "{refused}");
                     wins[0] += 1;
                     lock
                 }
                 (Err(refused), Ok(lock)) => {
-                    assert!(refused.to_string().contains("locked by `bob`"), "{refused}");
+                    assert!(refused.to_string().contains("`bob` (pid"), "{refused}");
                     wins[1] += 1;
                     lock
                 }
@@ -171,7 +171,7 @@ async fn after_the_holder_died_the_next_takes_it_and_the_late_write_is_refused()
         assert_lost_to(&late, "bob");
         let made = contract::scan(one.as_ref(), &[netsurgeon::store::KeyRange::prefix("/made/")], None).await;
         assert_eq!(made.expect("a scan").1.len(), 1, "nothing came late");
-        let refused = journal.set_status(one.as_ref(), "done", 0, &[Guard::Absent("/x".into())]).await;
+        let refused = journal.set_status(one.as_ref(), Status::Done, 0, &[Guard::Absent("/x".into())]).await;
         refused.expect("without the lock's guard it is written");
 
         carry_out(&other, &mut journal, vec![taken.guard()], &names).await.expect("bob holds the lock");
@@ -282,4 +282,31 @@ async fn a_server_that_starts_again_leaves_the_lock_with_its_holder() {
 async fn entry_lease(store: &EtcdStore) -> netsurgeon::store::lease::LeaseId {
     let entry = store.get(&"/netsurgeon/one/lock".into()).await.expect("a get").expect("it is held");
     netsurgeon::store::lease::LeaseId(entry.lease)
+}
+
+/// Another process may be about to go on with the operation: its journal is not removed under its hands.
+#[tokio::test]
+async fn forget_takes_the_lock_of_the_cluster() {
+    let etcd = plain(VERSIONS[0]).await;
+    let store = handle(&etcd).await;
+    let lock = acquire(&store, "holder", LONG).await.expect("it is free");
+    let journal = begin(&store, "ended", &lock).await;
+    journal
+        .set_status(store.as_ref(), Status::RolledBack, 1_800_000_000, &[lock.guard()])
+        .await
+        .expect("it is ours");
+    let before = etcd.keys("/netsurgeon/").await;
+    let forget = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+        command.env_clear().args(["operation", "forget", "ended"]);
+        let output = command.env("ETCDCTL_ENDPOINTS", etcd.endpoint()).output().expect("netsurgeon runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, says) = forget();
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("the cluster is locked by `holder`"), "{says}");
+    assert_eq!(etcd.keys("/netsurgeon/").await, before, "nothing is removed");
+    lock.release().await.expect("it is given back");
+    assert_eq!(forget().0, Some(0));
+    assert_eq!(etcd.keys("/netsurgeon/").await, Vec::<String>::new(), "the lock is gone, too");
 }

@@ -18,6 +18,8 @@ mod rig;
 
 mod lock;
 mod members;
+mod operations;
 mod servers;
 mod snapshot_files;
 mod store;
+mod surveys;

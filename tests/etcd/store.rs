@@ -332,6 +332,24 @@ async fn compacted_revisions_are_told_with_the_oldest_one_left() {
 }
 
 #[tokio::test]
+async fn endpoints_of_two_clusters_are_refused_by_name() {
+    for version in VERSIONS {
+        let (one, other) = (plain(version).await, plain(version).await);
+        let both = [one.endpoint(), other.endpoint()];
+        let error = refused(EtcdOptions::new(both.clone())).await;
+        assert!(matches!(error, StoreError::Configuration { .. }), "{error:?}");
+        let says = error.to_string();
+        for endpoint in both {
+            assert!(says.contains(&format!("`{endpoint}` ")), "{says}");
+        }
+        assert!(says.contains("give endpoints of one cluster"), "{says}");
+        // One that does not answer says nothing; the same one twice is one cluster.
+        let gone = format!("http://127.0.0.1:{}", free_port());
+        connect(impatient(EtcdOptions::new([one.endpoint(), gone, one.endpoint()]))).await;
+    }
+}
+
+#[tokio::test]
 async fn an_update_keeps_the_lease() {
     for version in VERSIONS {
         let etcd = plain(version).await;

@@ -17,9 +17,20 @@ fn wrong_usage_is_status_2() {
     --- stderr
     error: unrecognized subcommand 'chekc'
 
-      tip: a similar subcommand exists: 'check'
+      tip: a similar subcommand exists: 'ranges check'
 
     Usage: netsurgeon ranges [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    --- exit status 2
+    ");
+    assert_snapshot!(tell("plan --to 10.200.0.0/16"), @r"
+    --- stderr
+    error: unrecognized subcommand 'plan'
+
+      tip: a similar subcommand exists: 'renumber plan'
+
+    Usage: netsurgeon [OPTIONS] <COMMAND>
 
     For more information, try '--help'.
     --- exit status 2
@@ -298,4 +309,19 @@ fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("an end");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+/// What depends on the API is one line each, and does not repeat why it cannot be used.
+#[test]
+fn preflight_blames_a_bad_kubeconfig_once() {
+    let words = "preflight renumber --to 10.200.0.0/16 --kubeconfig /nowhere.conf --etcd-endpoints http://127.0.0.1:1";
+    let output = run(&format!("{words} --etcd-timeout 1"));
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{out}");
+    let mut lines = out.lines().skip(1);
+    let first = lines.next().unwrap_or_default();
+    assert!(first.starts_with("api ") && first.contains("fail") && first.contains("/nowhere.conf"), "{out}");
+    assert_eq!(out.lines().filter(|line| line.contains("/nowhere.conf")).count(), 1, "{out}");
+    assert!(out.matches("not run: depends on `api`").count() > 10, "{out}");
+    assert!(!out.contains("unknown zones:"), "no paragraph for what depends on it: {out}");
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use netsurgeon::operation::{self, Mend, Mended, State, Work as _, mend};
+use netsurgeon::operation::{self, Ambient as _, Mend, Mended, State, Work as _, mend};
 use netsurgeon::renumber::guard::{Watched, given_up, strays, watch};
 use netsurgeon::renumber::verify::verify;
 use netsurgeon::renumber::{Hold, Move};
@@ -11,7 +11,6 @@ use netsurgeon::store::{Action, Change, Expected, Guard, Key, ReadStore as _, Tr
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
-use netsurgeon::wire::objects::MANAGED_BY;
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, Constant, keys};
@@ -20,9 +19,7 @@ use crate::saboteur::Saboteur;
 async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
     let journal = bench.journal(store).await;
-    watch(&bench.plan.work, &survey, journal.is_being_undone() || journal.returning().is_some(), |step| {
-        journal.state(step)
-    })
+    watch(&bench.plan.work, &survey, |step| journal.state(step), Constant.now())
 }
 
 async fn carry_out(bench: &Bench, store: &Saboteur, one: &Mend) -> Mended {
@@ -150,16 +147,18 @@ async fn a_lost_reservation_is_made_again() {
     let store = soaking(&bench).await;
     delete(&store, &key).await;
     set(&store, &service_of(one), &dropped()).await;
-    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-put-back {}", one.subject())], vec![]));
-    set(&store, &key, &[(Field::label(MANAGED_BY), text("ipallocator.k8s.io"))]).await;
-    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-put-back {}", one.subject())], vec![]));
+    let both = ["address-kept", "hold-put-back"].map(|code| format!("{code} {}", one.subject()));
+    assert_eq!(settle(&bench, &store).await, (both.to_vec(), vec![]));
+    // Time goes by.
+    set(&store, &key, &[(Field::creation_timestamp(), Value::Time(Constant.now()))]).await;
+    assert_eq!(settle(&bench, &store).await, (vec![format!("address-kept {}", one.subject())], vec![]));
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
     let journal = bench.journal(&store).await;
     let verified = verify(&bench.plan.work, &survey, |step| journal.state(step));
     assert_eq!(verified.findings, []);
     set(&store, &key, &[(Field::parent_name(), text("thief"))]).await;
-    let about = format!("held-address-taken Service {}", one.subject());
-    assert_eq!(settle(&bench, &store).await, (vec![], vec![about]));
+    let about = ["kept", "held"].map(|what| format!("{what}-address-taken Service {}", one.subject()));
+    assert_eq!(settle(&bench, &store).await, (vec![], about.to_vec()));
 }
 
 /// `replace --force`: deleted, refused because of our reservation, and after that is given up made again, by
@@ -184,7 +183,8 @@ async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name(
     ];
     set(&store, &service, &elsewhere).await;
     set(&store, &service, &dropped()).await;
-    assert_eq!(settle(&bench, &store).await, (vec![format!("hold-by-name {name}")], vec![]));
+    let both = ["address-kept", "hold-by-name"].map(|code| format!("{code} {name}"));
+    assert_eq!(settle(&bench, &store).await, (both.to_vec(), vec![]));
     let held = store.get(&service).await.unwrap().unwrap().value;
     let address = one.old_address.to_string();
     assert_eq!(edit::read(&held, &Field::external_ips()).unwrap(), Value::Texts(vec![address.clone()]));
@@ -418,7 +418,7 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
                 })
                 .map(|key| key.to_string())
                 .collect();
-            let (differ, _) = bench.differences(&store).await;
+            let differ = bench.differences(&store).await;
             let others: Vec<&String> = differ.iter().filter(|key| !theirs.contains(key)).collect();
             assert_eq!(others, Vec::<&String>::new(), "{context}");
         }

@@ -1,20 +1,21 @@
-//! An operation that was interrupted between handing addresses to the allocator and the flips of their Services, for so
-//! long that a repair loop has deleted them: they are handed over anew, forward and back. Where allocations are bits,
-//! those that were freed are set again.
+//! An operation that was interrupted for so long that API servers have deleted what it keeps: IPAddress objects are
+//! recreated and dated ahead again; where allocations are bits, those that were freed are set again.
 
 use netsurgeon::ip::{Item, Items};
-use netsurgeon::operation::{self, Mended, State};
+use netsurgeon::operation::{self, Ambient as _, Mended, State};
 use netsurgeon::renumber::Move;
+use netsurgeon::renumber::dates::{Kept, Taken, kept};
 use netsurgeon::renumber::guard::given_up;
-use netsurgeon::renumber::handed::{Handed, handed};
 use netsurgeon::renumber::reserved::{reserve_again, reserved};
 use netsurgeon::store::{Key, ReadStore as _};
 use netsurgeon::survey::{Era, Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
-use netsurgeon::wire::{Field, FieldEdit};
+use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, CASES, Constant};
 use crate::saboteur::{Fault, Saboteur};
+
+const MONTH: i64 = 30 * 24 * 60 * 60;
 
 /// Undoes everything up to a commit; `None` if it comes to the end before.
 async fn stopped_on_the_way_back(bench: &Bench, at: usize) -> Option<Saboteur> {
@@ -26,92 +27,119 @@ async fn stopped_on_the_way_back(bench: &Bench, at: usize) -> Option<Saboteur> {
     Some(store)
 }
 
-async fn open(bench: &Bench, store: &Saboteur) -> Vec<Handed> {
-    let journal = bench.journal(store).await;
-    handed(&bench.plan.work, |step| journal.state(step))
+/// What is to be put right so many seconds after the last write, and what is lost.
+async fn checked(bench: &Bench, store: &Saboteur, later: i64) -> (Vec<Kept>, Vec<Taken>) {
+    let (journal, survey) = (bench.journal(store).await, bits(store).await);
+    kept(&bench.plan.work, &survey, |step| journal.state(step), Constant.now() + later)
 }
 
-/// Hands over anew what a repair loop has deleted, and the others for longer: every second one. Returns those that were
-/// gone.
-async fn lost_and_renewed(bench: &Bench, store: &Saboteur) -> Vec<String> {
-    let mut gone = Vec::new();
+/// Deletes every second address that is kept, as an API server does that has seen things in another order, and puts
+/// everything right a month later.
+async fn lost_and_renewed(bench: &Bench, store: &Saboteur) -> usize {
+    let (all, taken) = checked(bench, store, 2 * MONTH).await;
+    assert_eq!(taken, [], "{}", bench.name);
+    for one in all.iter().step_by(2) {
+        store.delete(&one.key).await;
+    }
+    let (wrong, taken) = checked(bench, store, 2 * MONTH).await;
+    assert_eq!((wrong.len(), taken), (all.len(), vec![]), "{}", bench.name);
     let mut journal = bench.journal(store).await;
-    for (number, one) in open(bench, store).await.iter().enumerate() {
-        let is_gone = number % 2 == 0;
-        if is_gone {
-            store.delete(&one.key).await;
-            gone.push(one.key.to_string());
-        }
-        let mend = if is_gone { &one.again } else { &one.longer };
-        let settled = operation::settle(store, &mut journal, (&[], State::Done), mend, &[], &Constant).await;
+    for (number, one) in wrong.iter().enumerate() {
+        assert_eq!(one.is_news, number % 2 == 0, "{}: {}", bench.name, one.key);
+        let none = (&[][..], State::Done);
+        let settled = operation::settle(store, &mut journal, none, &one.mend, &[], &Constant).await;
         assert_eq!(settled.expect("a commit"), Mended::Done, "{}: {}", bench.name, one.key);
-        assert!(store.get(&one.key).await.expect("a read").is_some());
     }
-    gone
+    assert_eq!(checked(bench, store, 0).await, (vec![], vec![]), "{}", bench.name);
+    all.len()
 }
 
 #[tokio::test]
-async fn forward_it_goes_on() {
+async fn addresses_are_kept_from_before_the_flips_until_they_are_retired() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
-        let store = bench.fresh().await;
+        let (store, moves) = (bench.fresh().await, bench.plan.work.moves.len());
+        let with_objects = usize::from(bench.plan.work.era != Era::Bitmap);
         bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
-        if bench.plan.work.era == Era::Bitmap {
-            assert_eq!(open(&bench, &store).await, [], "there is no such thing");
-            continue;
-        }
-        let first = open(&bench, &store).await.first().expect("some are handed over").key.clone();
-        store.delete(&first).await;
-        let stopped = bench.run(&store, bench.no_return()).await.expect_err("its Service must not take it");
-        assert!(stopped.to_string().contains(&first.to_string()), "{stopped}");
-        // The same again, with its Service still where it was.
-        let store = bench.fresh().await;
-        bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
-        lost_and_renewed(&bench, &store).await;
-        bench.run(&store, bench.no_return()).await.expect("it goes on");
-        assert_eq!(open(&bench, &store).await, [], "{}: all are taken", bench.name);
-        bench.unwind(&store).await.expect("a way back");
-        bench.assert_as_at_the_start(&store, "renewed forward").await;
+        let first = bench.plan.work.batches()[0].len();
+        assert_eq!(checked(&bench, &store, 0).await, (vec![], vec![]), "{}", bench.name);
+        let count = lost_and_renewed(&bench, &store).await;
+        assert_eq!(count, (moves + first) * with_objects, "{}", bench.name);
+        bench.run(&store, bench.no_return()).await.expect("it continues");
+        assert_eq!(lost_and_renewed(&bench, &store).await, 2 * moves * with_objects, "{}", bench.name);
+        bench.run(&store, None).await.expect("it is retired");
+        assert_eq!(
+            checked(&bench, &store, 3 * MONTH).await,
+            (vec![], vec![]),
+            "{}: none any more",
+            bench.name
+        );
     }
 }
 
 #[tokio::test]
-async fn before_the_flips_it_goes_back() {
+async fn recreated_addresses_are_rolled_back() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
-        let store = bench.fresh().await;
-        bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
-        lost_and_renewed(&bench, &store).await;
-        let report = bench.unwind(&store).await.expect("a way back");
-        assert_eq!(report.stuck, [], "{}", bench.name);
-        bench.assert_as_at_the_start(&store, "renewed, and undone").await;
-    }
-}
-
-#[tokio::test]
-async fn back_it_goes_on() {
-    for (fixture, to) in CASES {
-        let bench = Bench::of(fixture, to).await;
-        // Until it is stopped just where old addresses are handed back.
-        let mut points = 0;
-        for at in 1..200 {
-            let Some(store) = stopped_on_the_way_back(&bench, at).await else { break };
-            if open(&bench, &store).await.is_empty() {
-                continue;
-            }
-            points += 1;
-            let gone = lost_and_renewed(&bench, &store).await;
-            let report = bench.unwind(&store).await.expect("it goes on");
+        for until in [bench.plan.work.flip_stage(0), bench.no_return()] {
+            let store = bench.fresh().await;
+            bench.run(&store, until).await.expect("a run");
+            lost_and_renewed(&bench, &store).await;
+            let report = bench.unwind(&store).await.expect("a rollback");
             assert_eq!(report.stuck, [], "{}", bench.name);
-            // What was deleted comes back as an API server makes it today, without what others had written into it.
-            let (mut differ, _) = bench.differences(&store).await;
-            differ.retain(|key| !gone.contains(key));
-            assert_eq!(differ, Vec::<String>::new(), "{}", bench.name);
-            if points > 5 {
-                break;
-            }
+            bench.assert_as_at_the_start(&store, "recreated, and rolled back").await;
         }
-        assert!(points > 5 || bench.plan.work.era == Era::Bitmap, "{}: {points}", bench.name);
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_that_was_interrupted_keeps_addresses_too() {
+    for (fixture, to) in CASES {
+        let bench = Bench::of(fixture, to).await;
+        for at in [1, 3, 10, 30, 50] {
+            let Some(store) = stopped_on_the_way_back(&bench, at).await else { break };
+            lost_and_renewed(&bench, &store).await;
+            let report = bench.unwind(&store).await.expect("it continues");
+            assert_eq!(report.stuck, [], "{}", bench.name);
+            bench.assert_as_at_the_start(&store, "recreated during the rollback").await;
+        }
+    }
+}
+
+/// Issued to another Service while nobody was there: neither its owner nor ours loses anything.
+#[tokio::test]
+async fn an_address_that_another_service_has_by_now_is_never_taken_from_it() {
+    for (fixture, to) in [("objects", "10.200.0.0/16"), ("dualwrite", "10.200.0.0/16")] {
+        let bench = Bench::of(fixture, to).await;
+        let (layout, moves) = (Layout::default(), &bench.plan.work.moves);
+        let (ours, thief) = (&moves[0], moves.last().expect("several"));
+        let store = bench.fresh().await;
+        bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
+        let key = layout.ip_address(ours.new_address);
+        let entry = store.get(&key).await.expect("a read").expect("reserved");
+        let theirs = [(Field::parent_namespace(), &thief.namespace), (Field::parent_name(), &thief.name)];
+        let edits = theirs.map(|(field, name)| FieldEdit {
+            field,
+            change: FieldChange::Set(Value::Text(name.to_string())),
+        });
+        store.meddle(&key, edit::apply(&entry.value, &edits).expect("an edit")).await;
+        let before = store.get(&key).await.expect("a read");
+        let (wrong, taken) = checked(&bench, &store, 0).await;
+        assert_eq!(wrong, [], "{fixture}");
+        let said: Vec<String> = taken.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{fixture}");
+        for part in [ours.new_address.to_string(), ours.subject(), thief.subject()] {
+            assert!(said[0].contains(&part), "{part}: {}", said[0]);
+        }
+        let failure = bench.run(&store, bench.no_return()).await.expect_err("its Service must not get it");
+        assert!(failure.step.0.starts_with("flip/"), "{failure}");
+        let report = bench.unwind(&store).await.expect("a rollback");
+        assert_eq!(report.stuck, [], "{fixture}");
+        assert_eq!(
+            store.get(&key).await.expect("a read").map(|e| e.value),
+            before.map(|e| e.value),
+            "{fixture}"
+        );
     }
 }
 
@@ -212,7 +240,7 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
     set_again(&bench, &store).await;
     let report = bench.unwind(&store).await.expect("a way back");
     assert_eq!(report.stuck, []);
-    let (differ, _) = bench.differences(&store).await;
+    let differ = bench.differences(&store).await;
     assert_eq!(differ, [Layout::default().service(&gone.namespace, &gone.name).to_string()]);
 }
 

@@ -26,7 +26,7 @@ impl Order {
 
     /// Everything that takes a new address away, or prepares to.
     fn leaving(&self) -> Vec<usize> {
-        ["prewarm", "give-address", "lend", "make-shadow"].iter().flat_map(|word| self.places(word)).collect()
+        ["prewarm", "give-address", "make-shadow"].iter().flat_map(|word| self.places(word)).collect()
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use netsurgeon::operation::{Event, Journal, Observer, OperationError, State};
+use netsurgeon::operation::{Event, Journal, Observer, OperationError, State, Status};
 use netsurgeon::store::ReadStore as _;
 use netsurgeon::survey::{Layout, Survey};
 
@@ -299,13 +299,18 @@ async fn a_status_whose_answer_is_lost_is_looked_for() {
         let store = bench.fresh().await;
         let guards = [store.take_lock("alice@here").await];
         store.arm(fault);
-        bench.journal(&store).await.set_status(&store, "held", 7, &guards).await.expect("it is written");
+        bench
+            .journal(&store)
+            .await
+            .set_status(&store, Status::Soaking, 7, &guards)
+            .await
+            .expect("it is written");
         let listed = Journal::list(&store, None).await.expect("a list").remove(0);
-        assert_eq!((listed.summary.status.as_str(), listed.summary.ended), ("held", Some(7)), "{fault:?}");
+        assert_eq!((listed.summary.status, listed.summary.ended), (Status::Soaking, Some(7)), "{fault:?}");
         let (commits, expected) = (store.commits(), if fault == Fault::LostAfter(1) { 1 } else { 2 });
         assert_eq!(commits, expected, "{fault:?}");
         store.arm(Fault::LockLost(1));
-        let lost = bench.journal(&store).await.set_status(&store, "done", 8, &guards).await;
+        let lost = bench.journal(&store).await.set_status(&store, Status::Done, 8, &guards).await;
         assert!(matches!(lost, Err(OperationError::LockLost { .. })), "{lost:?}");
     }
 }

@@ -15,6 +15,7 @@
 mod contract;
 
 mod architecture;
+mod asking;
 mod cli_audit;
 mod cli_certs;
 mod cli_controlplane;
@@ -40,7 +41,9 @@ mod program;
 mod rehearsal;
 mod report;
 mod returning;
+mod rewriting;
 mod saboteur;
+mod situation;
 mod store_contract;
 mod tiers;
 mod verifying;

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, ApiChange, Event, Executor, External, Journal, NoWorld, Observed, Observer,
-    OperationError, Record, Silent, Stage, State, Step, StepId, Stop, StopSwitch, Summary, SystemAmbient,
-    Wait, Work, World, WorldError,
+    Action, Answer, ApiChange, Event, Executor, External, Fault as StepFault, Journal, NoWorld, Observed,
+    Observer, OperationError, Record, Silent, Stage, State, Step, StepId, Stop, StopSwitch, Summary,
+    SystemAmbient, Wait, Work, World,
 };
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Key, ReadStore as _, Revision};
@@ -353,20 +353,20 @@ struct Patient(Stop);
 
 #[async_trait]
 impl World for Patient {
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldError> {
+    async fn api(&self, change: &ApiChange) -> Result<(), StepFault> {
         NoWorld.api(change).await
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldError> {
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, StepFault> {
         NoWorld.observe(change).await
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), WorldError> {
+    async fn wait(&self, wait: &Wait) -> Result<(), StepFault> {
         self.0.asked().await;
-        Err(WorldError(format!("not any more: {}", wait.until)))
+        Err(StepFault::Halt(format!("not any more: {}", wait.until)))
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, StepFault> {
         NoWorld.external(external, back).await
     }
 }

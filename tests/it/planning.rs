@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netsurgeon::operation::{Action, Work};
+use netsurgeon::renumber::hold::Hold;
+use netsurgeon::renumber::sweep::sweep;
 use netsurgeon::renumber::{Move, PlanError, PlanOptions, Renumbering, plan};
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Action as StoreAction, Change, Expected, Key, ReadStore, Transaction, WriteStore};
@@ -175,6 +177,97 @@ async fn the_clusters_dns_is_last_but_one_and_alone_whatever_its_name() {
     let last: Vec<String> = work.moves.iter().rev().take(3).map(Move::subject).collect();
     assert_eq!(last, ["default/kubernetes", "kube-system/kube-dns", "kube-system/a-dns"]);
     assert_eq!(work.batches().last().map(std::ops::Range::len), Some(1));
+}
+
+async fn delete(store: &MemoryStore, key: &str) {
+    let entry = store.get(&Key::from(key)).await.unwrap().unwrap();
+    let expected = Expected::At(entry.mod_revision);
+    let changes = vec![Change { key: entry.key, expected, action: StoreAction::Delete }];
+    store.commit(&Transaction { guards: Vec::new(), changes }).await.unwrap();
+}
+
+async fn put_dns(store: &MemoryStore, name: &str, address: &str, labels: Value) {
+    let object = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {"namespace": "kube-system", "name": name, "uid": format!("uid-of-{name}"), "labels": labels},
+        "spec": {"clusterIP": address, "clusterIPs": [address], "selector": {"a": "b"}},
+    });
+    put(store, &format!("/registry/services/specs/kube-system/{name}"), &object).await;
+}
+
+/// RKE2 names it after its chart, and beside a NodeLocal DNSCache another Service has the label.
+#[tokio::test]
+async fn kubelets_follow_a_dns_of_another_name() {
+    let store = cluster("objects").await;
+    delete(&store, "/registry/services/specs/kube-system/kube-dns").await;
+    let label = json!({"k8s-app": "kube-dns"});
+    put_dns(&store, "rke2-coredns-rke2-coredns", "10.96.9.53", label.clone()).await;
+    put_dns(&store, "kube-dns-upstream", "10.96.9.54", label).await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    assert_eq!(work.dns().map(Move::subject).collect::<Vec<_>>(), ["kube-system/rke2-coredns-rke2-coredns"]);
+    let told = externals(&work).join("\n");
+    assert!(told.contains("`netsurgeon controlplane set-dns --from 10.96.9.53 --to 10.200.9.53`"), "{told}");
+    assert!(!told.contains("10.96.9.54"), "{told}");
+}
+
+#[tokio::test]
+async fn a_dns_is_known_by_the_address_that_kubelets_have() {
+    let store = cluster("objects").await;
+    delete(&store, "/registry/services/specs/kube-system/kube-dns").await;
+    put_dns(&store, "resolver", "10.96.9.53", json!({})).await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    assert_eq!(work.dns().count(), 0, "nothing says so");
+    let config = json!({
+        "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "kube-system", "name": "kubelet-config"},
+        "data": {"kubelet": "clusterDNS:\n- 10.96.9.53\nkind: KubeletConfiguration\n"},
+    });
+    put(&store, "/registry/configmaps/kube-system/kubelet-config", &config).await;
+    let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
+    assert_eq!(work.dns().map(Move::subject).collect::<Vec<_>>(), ["kube-system/resolver"]);
+}
+
+/// What is swept is held as the operator asked for everything to be.
+#[tokio::test]
+async fn a_sweep_keeps_the_hold_that_was_asked_for() {
+    let held = async |asked: Option<Hold>, newcomers: &[Value]| {
+        let store = cluster("objects").await;
+        let survey = async || Survey::read(store.as_ref(), &Layout::default(), None).await.unwrap();
+        let only = |survey: &mut Survey| {
+            survey.services.retain(|service| {
+                service.kind() == "ClusterIP"
+                    && service.spec.external_ips.is_empty()
+                    && service.spec.internal_traffic_policy.as_deref() != Some("Local")
+            });
+        };
+        let mut before = survey().await;
+        only(&mut before);
+        let options = PlanOptions {
+            hold: asked,
+            accept_gap: true,
+            ..PlanOptions::new("10.200.0.0/16".parse().unwrap())
+        };
+        let text = serde_json::to_string(&plan(&before, &options).unwrap().work).unwrap();
+        let mut work: Renumbering = serde_json::from_str(&text).unwrap();
+        for (number, spec) in newcomers.iter().enumerate() {
+            put_service(&store, &format!("late-{number}"), spec.clone()).await;
+        }
+        let mut now = survey().await;
+        now.services.retain(|service| {
+            service.name.starts_with("late-") || before.services.iter().any(|known| known.uid == service.uid)
+        });
+        let found = sweep(&work, &now).unwrap().expect("some are found");
+        let holds: Vec<Hold> = found.found.iter().map(|found| found.hold).collect();
+        work.add_sweep(found);
+        (holds, sweep(&work, &now).map(|found| found.is_none()).map_err(|error| error.to_string()))
+    };
+    let plain = json!({"clusterIP": "10.96.9.60", "clusterIPs": ["10.96.9.60"], "selector": {"a": "b"}, "ports": [{"port": 80}]});
+    let open = json!({"type": "NodePort", "clusterIP": "10.96.9.61", "clusterIPs": ["10.96.9.61"], "selector": {"a": "b"}, "ports": [{"port": 80, "nodePort": 32001}]});
+    assert_eq!(held(None, std::slice::from_ref(&plain)).await, (vec![Hold::ExternalIp], Ok(true)));
+    assert_eq!(held(Some(Hold::Shadow), std::slice::from_ref(&plain)).await, (vec![Hold::Shadow], Ok(true)));
+    // One that cannot be held so does not keep the others, and is named.
+    let (holds, rest) = held(Some(Hold::ExternalIp), &[open, plain]).await;
+    assert_eq!(holds, [Hold::ExternalIp]);
+    assert!(rest.unwrap_err().contains("default/late-0"));
 }
 
 /// Makes the plan, changes the cluster, and says how the two stand to each other.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use netsurgeon::cli::report::{Subject, page};
 use netsurgeon::operation::{
-    Action, Ambient, Event, Executor, Journal, Observer, Plan, State, StepId, Summary, Work,
+    Action, Ambient, Event, Executor, Journal, Observer, Plan, State, Status, StepId, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Move, Renumbering};
@@ -45,18 +45,17 @@ struct Slow<'a>(&'a Clock);
 
 impl Observer for Slow<'_> {
     fn event(&mut self, event: Event<'_>) {
-        if let Event::StepStarted { step } = event
-            && matches!(step.action, Action::External(_))
-        {
+        // They are asked by then, and have not answered yet.
+        if let Event::Assumed { .. } = event {
             self.0.0.fetch_add(3 * HOUR, Ordering::SeqCst);
         }
     }
 }
 
-fn summary(status: &str) -> Summary {
+fn summary(status: Status) -> Summary {
     Summary {
         kind: "renumber".into(),
-        status: status.into(),
+        status,
         started: BEGUN,
         holder: Some("alice@cp-1".into()),
         ended: Some(BEGUN + 40 * HOUR),
@@ -64,14 +63,20 @@ fn summary(status: &str) -> Summary {
     }
 }
 
-async fn page_of(bench: &Bench, store: &Saboteur, status: &str) -> String {
+async fn page_of(bench: &Bench, store: &Saboteur, status: Status) -> String {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
     let journal = bench.journal(store).await;
     let (operation, summary) = ("renumber-20270115T080000Z-3f2a", summary(status));
-    let subject =
-        Subject { operation, plan: &bench.plan, summary: &summary, journal: &journal, survey: &survey };
+    let subject = Subject {
+        operation,
+        plan: &bench.plan,
+        summary: &summary,
+        journal: &journal,
+        survey: &survey,
+        is_leased: false,
+    };
     let written = page(&subject);
-    keep(&format!("{status}-{}", bench.name.replace(['/', ' ', ':'], "-")), &written);
+    keep(&format!("{}-{}", status.name(), bench.name.replace(['/', ' ', ':'], "-")), &written);
     assert_eq!(written, page(&subject), "the same journal, the same page");
     written
 }
@@ -127,7 +132,7 @@ fn rows(page: &str, candidate: &Move) -> bool {
 async fn the_page_of_every_kind_of_cluster_has_every_service() {
     for bench in Bench::all().await {
         let store = carried_out(&bench, bench.plan.work.soak_stage()).await;
-        let page = page_of(&bench, &store, "held").await;
+        let page = page_of(&bench, &store, Status::Soaking).await;
         check(&page);
         for candidate in &bench.plan.work.moves {
             assert!(rows(&page, candidate), "{}: {}", bench.name, candidate.subject());
@@ -143,7 +148,7 @@ async fn the_page_of_every_kind_of_cluster_has_every_service() {
 async fn what_others_took_their_time_for_is_a_pause() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = carried_out(&bench, None).await;
-    let page = page_of(&bench, &store, "done").await;
+    let page = page_of(&bench, &store, Status::Done).await;
     check(&page);
     let pauses: Vec<&str> = page
         .split("<h2>")
@@ -181,7 +186,7 @@ async fn what_could_not_be_undone_comes_first() {
     let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
     let report = executor.unwind(&bench.plan.work).await.expect("it goes on with the others");
     assert!(!report.stuck.is_empty());
-    let page = page_of(&bench, &store, "stuck").await;
+    let page = page_of(&bench, &store, Status::Stuck).await;
     check(&page);
     for stuck in &report.stuck {
         assert!(page.contains(&format!("<code>{}</code>", stuck.step)), "{}", stuck.step);
@@ -212,7 +217,7 @@ async fn tiers_are_on_the_time_line_above_their_batches() {
     let batches = bench.plan.work.batches();
     assert_eq!(batches.len(), 2 + 3 + 2, "{batches:?}");
     let store = carried_out(&bench, bench.plan.work.flip_stage(3)).await;
-    let page = page_of(&bench, &store, "stopped").await;
+    let page = page_of(&bench, &store, Status::Stopped).await;
     check(&page);
     let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
     let label = |text: &str| place(&format!(">{text}</text>"));
@@ -232,7 +237,7 @@ async fn tiers_are_on_the_time_line_above_their_batches() {
     let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
     let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
     executor.unwind(&bench.plan.work).await.expect("a way back");
-    let page = page_of(&bench, &store, "rolled-back").await;
+    let page = page_of(&bench, &store, Status::RolledBack).await;
     check(&page);
     let table =
         page.split("<table class=\"tiers\">").nth(1).expect("a table").split("</table>").next().unwrap();
@@ -263,7 +268,7 @@ async fn nothing_that_a_cluster_says_is_taken_for_markup() {
     let plan = Plan::new("renumber", HOSTILE[0], Revision(7), work);
     let (store, survey) =
         (MemoryStore::new(), Survey::read(bench.base(), &Layout::default(), None).await.unwrap());
-    let mut journal = Journal::begin(&store, "c", "op", b"", summary("stuck"), &[]).await.unwrap();
+    let mut journal = Journal::begin(&store, "c", "op", b"", summary(Status::Stuck), &[]).await.unwrap();
     let step = StepId(format!("flip/{}", plan.work.moves[0].subject()));
     for (number, state, error) in [(0, State::Done, None), (1, State::UndoFailed, Some(HOSTILE[1]))] {
         let time = BEGUN + number;
@@ -272,12 +277,13 @@ async fn nothing_that_a_cluster_says_is_taken_for_markup() {
     }
     let summary = Summary {
         kind: HOSTILE[0].into(),
-        status: HOSTILE[1].into(),
+        manual_step: Some(HOSTILE[1].into()),
         holder: Some(HOSTILE[2].into()),
-        ..summary("")
+        ..summary(Status::WaitingForManualStep)
     };
+    let (operation, is_leased) = (HOSTILE[1], false);
     let subject =
-        Subject { operation: HOSTILE[1], plan: &plan, summary: &summary, journal: &journal, survey: &survey };
+        Subject { operation, plan: &plan, summary: &summary, journal: &journal, survey: &survey, is_leased };
     let page = page(&subject);
     // `check` looks at the body: a style that is ended early would be seen there.
     check(&page.replace(" src=x", ""));
@@ -305,7 +311,8 @@ async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
     }
     work.moves.extend(bench.plan.work.moves.iter().filter(|candidate| !candidate.turn.is_any()).cloned());
     let store = MemoryStore::new();
-    let mut journal = Journal::begin(&store, "c", "op", b"", summary("held"), &[]).await.expect("a journal");
+    let mut journal =
+        Journal::begin(&store, "c", "op", b"", summary(Status::Soaking), &[]).await.expect("a journal");
     let plan = Plan::new("renumber", &bench.plan.header.cluster, Revision(7), work);
     let (mut time, until) = (BEGUN, plan.work.soak_stage().expect("a soak"));
     for stage in plan.work.stages().iter().take(until) {
@@ -333,13 +340,14 @@ async fn ten_thousand_services_make_a_page_that_can_be_read() {
     let mut survey = Survey::read(bench.base(), &Layout::default(), None).await.expect("a survey");
     // The cluster of the fixture has none of these Services, which would be thousands of findings.
     survey.services.clear();
-    let summary = summary("held");
+    let summary = summary(Status::Soaking);
     let subject = Subject {
         operation: "renumber-20270115T080000Z-3f2a",
         plan: &plan,
         summary: &summary,
         journal: &journal,
         survey: &survey,
+        is_leased: false,
     };
     let page = page(&subject);
     keep("large", &page);

@@ -114,10 +114,10 @@ async fn it_is_as_before_the_batch_and_ends_as_without() {
         bench.run(&store, None).await.expect("a run");
         let (end, end_states) = (registry(&store).await, bench.states(&store).await);
         let with = reference(&bench).await;
-        let (differ, _) = differences(&before, &with.returned);
+        let differ = differences(&before, &with.returned);
         assert_eq!(differ, Vec::<String>::new(), "{}", bench.name);
         assert_eq!(differing(&states, &with.returned_states), Vec::<String>::new(), "{}", bench.name);
-        let (differ, _) = differences(&end, &with.finished);
+        let differ = differences(&end, &with.finished);
         assert_eq!(differ, Vec::<String>::new(), "{}", bench.name);
         assert_eq!(differing(&end_states, &with.finished_states), Vec::<String>::new(), "{}", bench.name);
     }

@@ -131,7 +131,7 @@ async fn what_was_made_to_hold_an_address_is_no_newcomer() {
         let store = bench.fresh().await;
         bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
         let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
-        shadows += survey.services.iter().filter(|service| service.is_shadow()).count();
+        shadows += survey.services.iter().filter(|service| service.is_labelled_ours()).count();
         let newcomers = current::compare(&bench.plan.work, &survey).newcomers;
         assert_eq!(newcomers, Vec::<String>::new(), "{}", bench.name);
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
-use super::serving::{ENDING, NEW_RANGE, SERVICES, Serving, Watched};
+use super::serving::{NEW_RANGE, SERVICES, Serving, Watched};
 
 /// Services that are deleted in the middle; none of them is probed.
 const DOOMED: usize = 4;
@@ -62,16 +62,6 @@ impl Clients {
         let made = serving.cluster.api.create_service("default", &name, spec).await;
         self.born.insert(name);
         made["spec"]["clusterIP"].as_str().expect("it has an address").to_string()
-    }
-
-    /// Makes Services until one has an address of the old range.
-    async fn bear_in_old_range(&mut self, serving: &Serving) {
-        for _ in 0..200 {
-            if self.bear(serving).await.starts_with("10.96.") {
-                return;
-            }
-        }
-        panic!("of 200 Services none has an address of the old range");
     }
 
     /// Goes on until the program has ended, and returns its exit status with what was done.
@@ -160,24 +150,9 @@ async fn go_on(era: Era, mode: ProxyMode) {
 
     // A repair loop that sees a Service before its address may delete a reservation: the guard makes it anew.
     serving.netsurgeon("renumber guard --once");
-    if era == Era::Objects {
-        // As long as the old range is there, it goes on.
-        clients.bear_in_old_range(&serving).await;
-        let refused =
-            serving.netsurgeon(&format!("renumber retire --without-evidence --yes {ENDING}")).expect(1);
-        assert!(
-            refused.err.contains("an address of the old range and no part in the plan"),
-            "{}",
-            refused.err
-        );
-        assert!(refused.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", refused.err);
-        serving.netsurgeon(&format!("operation resume {operation} --max-failures {DOOMED}"));
-        nobody_is_left(&serving, &clients).await;
-    } else {
-        // The bitmap has the new range by now, and no other address is given.
-        let address = clients.bear(&serving).await;
-        assert!(address.starts_with("10.200."), "{address}");
-    }
+    // The old range is closed, and no other address is given.
+    let address = clients.bear(&serving).await;
+    assert!(address.starts_with("10.200."), "{address}");
     serving.netsurgeon("renumber guard --once");
     serving.retire();
     serving.assert_clean();

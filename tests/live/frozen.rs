@@ -40,7 +40,7 @@ impl Way {
     fn begins(self, operation: Option<&str>) -> String {
         match self {
             Self::Forward => format!(
-                "renumber apply --to {NEW_RANGE} --no-snapshot --yes --batch-size 3 --confirm certificates --confirm flags"
+                "renumber apply --to {NEW_RANGE} --no-snapshot --yes --batch-size 3 --confirm certificates"
             ),
             Self::Back => self.goes_on(operation.expect("an operation")),
         }
@@ -50,12 +50,15 @@ impl Way {
     fn goes_on(self, operation: &str) -> String {
         match self {
             Self::Forward => {
-                format!(
-                    "operation resume {operation} --confirm snapshot --confirm certificates --confirm flags"
-                )
+                format!("operation resume {operation} --confirm snapshot --confirm certificates")
             }
             Self::Back => format!("operation rollback {operation} --yes --linger 0 --confirm flags"),
         }
+    }
+
+    /// The exit status at its end: forward, everything has moved then, and it asks for the flags.
+    fn end(self) -> i32 {
+        if self == Self::Forward { 6 } else { 0 }
     }
 
     /// How many steps were carried out.
@@ -172,7 +175,7 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
     let nobody = "nobody: its lease has ended, and the lock is free".to_owned();
     let mut to = vec![nobody];
     if late {
-        assert_eq!(second.end().await, 0, "{}", said(&second));
+        assert_eq!(second.end().await, way.end(), "{}", said(&second));
         if way == Way::Back {
             settled(lab, before).await;
         }
@@ -186,14 +189,14 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
     } else {
         first.thaw();
         first.end().await;
-        assert_eq!(second.end().await, 0, "{}", said(&second));
+        assert_eq!(second.end().await, way.end(), "{}", said(&second));
         // Or it was done before the first one looked.
         to.push(format!("(pid {}) for operation `{operation}`", second.id()));
     }
     let words = said(&first);
     println!("{way:?}, stopped after {frozen_at} steps: {words}");
     let code = first.end().await;
-    if code == 0 && way.steps(lab).await == frozen_at {
+    if code == way.end() && way.steps(lab).await == frozen_at {
         // It was stopped with its last record written, and had only to say so.
         return false;
     }
@@ -206,7 +209,7 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
 /// What a process that was not stopped has come to. On a busy machine its lease may end without our doing, which is as good as
 /// being stopped: somebody else goes on.
 async fn came_to_an_end(lab: &Lab, way: Way, code: i32, words: &str) -> bool {
-    if code == 0 {
+    if code == way.end() {
         return false;
     }
     assert!([1, 5].contains(&code) && words.contains(LOST), "status {code}: {words}");
@@ -214,11 +217,11 @@ async fn came_to_an_end(lab: &Lab, way: Way, code: i32, words: &str) -> bool {
     lock_is_free(lab).await;
     // Before its first record there is nothing to go on with: whoever comes begins.
     let Some(operation) = lab.operation().await else {
-        assert_eq!(start(lab, &way.begins(None)).end().await, 0);
+        assert_eq!(start(lab, &way.begins(None)).end().await, way.end());
         return false;
     };
     let mut second = take_up(lab, way, &operation).await;
-    assert_eq!(second.end().await, 0, "{}", said(&second));
+    assert_eq!(second.end().await, way.end(), "{}", said(&second));
     true
 }
 

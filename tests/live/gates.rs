@@ -91,12 +91,24 @@ async fn a_closed_gate_is_a_pause() {
     assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH));
     let operation = serving.journals().remove(0);
     let closed = serving.netsurgeon(&format!("operation resume {operation} {}", health.words())).expect(6);
-    let hint = format!("to go on: `netsurgeon operation resume {operation}`");
+    let hint = format!("next: `netsurgeon operation resume {operation}`");
     assert_says(&closed, &["gate `http` is closed before batch 2: HTTP status 503", &hint]);
     assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH), "nothing was done");
 
+    // Gates are recorded with the operation.
+    let recorded = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
+    assert_says(&recorded, &["recorded with the operation", "gate `http` is closed before batch 2"]);
+    let refused =
+        serving.netsurgeon(&format!("operation resume {operation} --gate-command /no/such")).expect(2);
+    assert_says(&refused, &["there is no such program"]);
     health.heal();
-    through(&mut serving, &operation, &health.words()).await;
+    let again = format!("operation resume {operation} {}", health.words());
+    assert_says(&serving.netsurgeon(&again).expect(6), &["gate `http` is open", "--confirm flags"]);
+    serving.restart_with(NEW_RANGE).await;
+    let last =
+        serving.netsurgeon(&format!("operation resume {operation} --no-gates --confirm flags")).expect(0);
+    assert_says(&last, &["no gates between batches"]);
+    serving.netsurgeon("renumber verify").expect(0);
     serving.assert_unbroken(&probe.stop(), &old);
 }
 
@@ -141,7 +153,7 @@ async fn a_batch_is_rolled_back(era: Era, mode: ProxyMode, hold: &str) {
     let words = format!("{} --hold {hold}", serving.apply_words());
     let rolled_back = begin(&mut serving, &words, &gate).await.expect(6);
     let reason = "the gate `http` was closed: HTTP status 503; batch 1 was rolled back";
-    assert_says(&rolled_back, &["rolling batch 1 back", reason, "to do that batch anew"]);
+    assert_says(&rolled_back, &["rolling batch 1 back", reason, "to run it again"]);
     assert_eq!(standing(&serving), ("paused".into(), ALL, 0));
     assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
     serving.netsurgeon("renumber verify").expect(0);

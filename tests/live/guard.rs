@@ -127,9 +127,9 @@ async fn external_ips_cleared_by_a_patch(serving: &Serving) {
     assert_eq!(hold(serving, "web-3").await.0, Value::Null);
     assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-3"]);
     assert_eq!(hold(serving, "web-3").await, held("10.96.1.4"));
-    // An IPAddress that somebody deletes is reserved again.
+    // A deleted IPAddress is recreated.
     serving.cluster.api.delete("/apis/networking.k8s.io/v1/ipaddresses/10.96.1.4").await;
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-3"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["mended address-kept default/web-3"]);
     assert!(reservation(serving, "10.96.1.4").await.is_some());
 }
 
@@ -144,14 +144,15 @@ async fn deleted_and_made_anew(serving: &Serving) {
     let mut anew = manifest("web-4");
     anew["spec"]["clusterIP"] = json!("10.200.50.4");
     api.create(&anew).await;
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-by-name default/web-4"]);
+    let both = ["mended address-kept default/web-4", "mended hold-by-name default/web-4"];
+    assert_eq!(told(&guard(serving, "", 0)), both);
     assert_eq!(hold(serving, "web-4").await, held("10.96.1.5"));
     assert!(reservation(serving, "10.96.1.5").await.is_some());
     serves(serving, "10.96.1.5").await;
 }
 
-/// `replace --force` with the old address pinned: deleted, and refused because of our reservation, which is an
-/// outage; once the guard has given it up, the next attempt goes through, and people are told.
+/// `replace --force` with the old address pinned: deleted, and refused, first because the address is kept, then because
+/// the old range is closed. The guard gives up what it held.
 async fn replaced_by_force_with_the_old_address_pinned(serving: &Serving) {
     let api = &serving.cluster.api;
     let mut pinned = manifest("web-5");
@@ -160,10 +161,8 @@ async fn replaced_by_force_with_the_old_address_pinned(serving: &Serving) {
     let refused = api.try_create(&pinned).await.expect_err("it is reserved");
     assert!(refused.to_string().contains("allocated"), "{refused}");
     assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-5"]);
-    api.create(&pinned).await;
-    assert_eq!(told(&guard(serving, "", 3)), ["wrong held-service-at-old-address default/web-5"]);
-    serves(serving, "10.96.1.6").await;
-    api.delete(&path("web-5")).await;
+    let refused = api.try_create(&pinned).await.expect_err("the old range is closed");
+    assert!(refused.to_string().contains("current range"), "{refused}");
     assert_eq!(guard(serving, "", 0), Vec::<Value>::new(), "nothing is held, and nobody to hold it");
 }
 
@@ -307,7 +306,7 @@ async fn a_shadow_is_put_back() {
     let name = shadows[0]["metadata"]["name"].as_str().expect("a name").to_string();
     assert_eq!((shadows.len(), &shadows[0]["spec"]["clusterIP"]), (1, &json!("10.96.2.9")));
     serving.cluster.api.delete(&path(&name)).await;
-    let twice = ["mended shadow-put-back default/np", "mended shadow-put-back default/np"];
+    let twice = ["mended address-kept default/np", "mended shadow-put-back default/np"];
     assert_eq!(told(&guard(&serving, "", 0)), twice, "its address, then the shadow itself");
     assert_eq!(serving.cluster_ip(&name).await, "10.96.2.9");
     serves(&serving, "10.96.2.9").await;

@@ -107,6 +107,15 @@ impl Lab {
         records
     }
 
+    /// The records by the names of their steps, or by their kinds, with their states.
+    async fn names(&self, of_each: bool) -> BTreeSet<String> {
+        let name = |(step, state): (String, String)| {
+            let kind = step.split('/').next().unwrap_or_default().to_owned();
+            format!("{} {state}", if of_each { &step } else { &kind })
+        };
+        self.records().await.into_iter().map(name).collect()
+    }
+
     pub async fn flag(&mut self, range: &str) {
         self.cluster.set_service_cidrs(range);
         self.cluster.restart_api_server(0).await;
@@ -146,12 +155,7 @@ impl When {
         match self {
             Self::Record { of_each, seen } => loop {
                 ended(child)?;
-                let records = lab.records().await;
-                let name = |(step, state): (String, String)| {
-                    let kind = step.split('/').next().unwrap_or_default().to_owned();
-                    format!("{} {state}", if *of_each { &step } else { &kind })
-                };
-                let found: BTreeSet<String> = records.into_iter().map(name).collect();
+                let found = lab.names(*of_each).await;
                 if !found.is_subset(seen) {
                     seen.extend(found);
                     return Ok(());
@@ -211,7 +215,7 @@ impl Killer {
                     // A lock outlives whoever is killed before its operation exists, and a ServiceCIDR of an
                     // operation that was rolled back goes when the controllers have looked.
                     // On a busy machine a lease of two seconds may end without our doing, which is as good as a kill.
-                    let passes = ["is locked by", "is being deleted", "the lock was lost"];
+                    let passes = ["holds the operation lease", "is being deleted", "the lock was lost"];
                     let passes = passes.iter().any(|words| said.contains(words));
                     assert!(passes && begun.elapsed() < DEADLINE, "{words}: exit status {code}: {said}");
                 }
@@ -383,6 +387,39 @@ pub async fn settled(lab: &Lab, expected: &Standing) {
         match now.symmetric_difference(expected).next() {
             None => Ok(()),
             Some(object) => Err(format!("this is there now or then alone: {object}")),
+        }
+    })
+    .await;
+}
+
+/// A command that continues waits, with a countdown, for the lease of a process that was killed, and the journal does not say
+/// that it is at work.
+#[tokio::test]
+async fn resume_waits_for_the_lease_of_a_killed_process() {
+    let lab = Lab::start(Era::Objects).await;
+    let (mut child, _) =
+        start(&lab, &format!("{} --lock-ttl 8", apply_or_resume(None)), lab.cluster.directory());
+    let mut when = When::kinds();
+    when.comes(&lab, &mut child, 1).await.expect("it runs");
+    child.kill().and_then(|()| child.wait()).expect("it is killed");
+    let operation = lab.operation().await.expect("an operation");
+    let words = format!("operation resume {operation} --confirm snapshot --confirm certificates");
+    let resumed = run(&words, command(&lab.cluster, &words)).expect(6);
+    assert!(resumed.err.contains("waiting for the operation lease of `"), "{}", resumed.err);
+    assert!(resumed.err.contains("waiting for manual step `flags`"), "{}", resumed.err);
+
+    let words = format!("operation rollback {operation} --yes --linger 0 --lock-ttl 2");
+    let (mut child, _) = start(&lab, &words, lab.cluster.directory());
+    let mut when = When::Record { of_each: true, seen: lab.names(true).await };
+    when.comes(&lab, &mut child, 1).await.expect("it runs");
+    child.kill().and_then(|()| child.wait()).expect("it is killed");
+    wait_until("its lease ends", DEADLINE, async || {
+        let status = run("", command(&lab.cluster, "renumber status -o json")).expect(0).json();
+        let (status, direction) = (&status["status"], &status["direction"]);
+        if status == "interrupted" && direction == "back" {
+            Ok(())
+        } else {
+            Err(format!("{status} {direction}"))
         }
     })
     .await;

@@ -100,7 +100,7 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let overlapping = serving.netsurgeon("preflight renumber --to 10.96.0.0/15 --only plan").expect(3);
     assert!(overlapping.out.contains("overlaps"), "{}", overlapping.out);
     let unknown = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} --only flags")).expect(2);
-    assert!(unknown.err.contains("the checks are etcd-members, "), "{}", unknown.err);
+    assert!(unknown.err.contains("the checks are api, etcd-members, "), "{}", unknown.err);
 
     serving.cluster.pause_api_server(1);
     let (code, checks) = look(&serving, "--only api-servers,allocations --within 60");

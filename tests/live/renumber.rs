@@ -65,13 +65,21 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
     serving.assert_unbroken(&remembered, &new);
     wait_until("it lingers", DEADLINE, async || {
         let said = lines_of(&running.err);
-        let lingers = said.iter().any(|line| line.contains("for 600 s the new addresses go on answering"));
+        let lingers = said.iter().any(|line| line.contains("the new addresses answer for 600 s more"));
         if lingers { Ok(()) } else { Err(format!("{:?}", said.last())) }
     })
     .await;
+    let status = serving.netsurgeon("renumber status -o json").expect(0).json();
+    assert_eq!(
+        (&status["status"], &status["direction"]),
+        (&json!("rolling-back"), &json!("back")),
+        "{status}"
+    );
     // Somebody knows better.
     running.signal(Signal::INT);
     assert_eq!(running.end().await, 6, "{:?}", lines_of(&running.err));
+    let paused = paused_line(&lines_of(&running.err).join("\n"));
+    assert!(paused.contains(" Services moved back; next: `netsurgeon operation rollback "), "{paused}");
     serving.netsurgeon("renumber rollback --yes --linger 0 --confirm flags").expect(0);
     serving.assert_unbroken(&asking_anew.stop(), &old);
     let gone = serving.client.probe(&new);
@@ -80,8 +88,8 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
     }
 }
 
-/// Deletes the IPAddress objects that are the allocator's and that their Services do not have, as a repair loop does
-/// some minutes after somebody was killed who had handed them over. Returns how many there were.
+/// Deletes the IPAddress objects that are the allocator's and that their Services do not have, as a repair loop does that
+/// has not seen their date. Returns how many there were.
 async fn repair(serving: &Serving) -> usize {
     let api = &serving.cluster.api;
     let (path, mut count) = ("/apis/networking.k8s.io/v1/ipaddresses", 0);
@@ -104,32 +112,28 @@ async fn repair(serving: &Serving) -> usize {
     count
 }
 
-/// Killed between handing addresses over and the flips, and gone on with so late that they are gone; forward and back.
+/// Killed before the flips, and again while the old addresses are held.
 #[tokio::test]
-async fn gone_on_with_after_a_repair_loop_has_been_there() {
+async fn resume_and_rollback_recreate_addresses_that_a_repair_loop_has_deleted() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
     let mut dying = serving.start_netsurgeon(&format!("{} --lock-ttl 2", serving.apply_words()));
-    serving.wait_for_records(&mut dying, "hand-over", 10).await;
+    serving.wait_for_records(&mut dying, "date", 10).await;
     drop(dying);
     assert!(repair(&serving).await > 0, "it was killed before the flips");
     let operation = serving.journals().remove(0);
     let words = format!("operation resume {operation} --take-over --confirm certificates");
     let resumed = serving.netsurgeon(&words).expect(6);
-    assert!(resumed.err.contains("handed over again"), "{}", resumed.err);
+    assert!(resumed.err.contains("lost during the interruption; recreated"), "{}", resumed.err);
     serving.restart_with(NEW_RANGE).await;
     serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
     serving.netsurgeon("renumber verify").expect(0);
 
     serving.restart_with("10.96.0.0/16").await;
-    let back = "renumber rollback --yes --linger 1 --confirm flags";
-    let mut dying = serving.start_netsurgeon(&format!("{back} --lock-ttl 2"));
-    serving.wait_for_records(&mut dying, "hand-back", 2).await;
-    drop(dying);
-    assert!(repair(&serving).await > 0, "it was killed before the flips back");
-    let undone = serving.netsurgeon(&format!("{back} --take-over")).expect(0);
-    assert!(undone.err.contains("handed over again"), "{}", undone.err);
+    assert!(repair(&serving).await > 0, "old addresses are held");
+    let undone = serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    assert!(undone.err.contains("lost during the interruption; recreated"), "{}", undone.err);
     serving.assert_unbroken(&probe.stop(), &old);
     assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
     serving.wait_for_one_range().await;
@@ -141,7 +145,7 @@ async fn gone_on_with_after_a_repair_loop_has_been_there() {
 #[tokio::test]
 async fn a_lock_on_deploy_pipelines_does_not_hinder_it() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    serving.netsurgeon("lock --what all --operation renumbering").expect(0);
+    serving.netsurgeon("lock --what all --operation renumbering --reason renumbering").expect(0);
     let dev = serving.cluster.api_as(0, "dev", Some("system:masters")).await;
     let name = json!({"name": "new", "namespace": "default"});
     let new =
@@ -244,4 +248,98 @@ async fn without_an_api_server_where_allocations_are_bits() {
 #[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn without_an_api_server_under_dual_write() {
     rolled_back_without_an_api_server(Era::DualWrite, ProxyMode::Iptables).await;
+}
+
+/// The one line that says where it paused, which is no error.
+fn paused_line(err: &str) -> String {
+    let lines: Vec<&str> = err.lines().filter(|line| line.starts_with("paused: ")).collect();
+    assert!(lines.len() == 1 && !err.contains("error:"), "once, and not as an error: {err}");
+    lines[0].to_owned()
+}
+
+/// The command that a pause names, without the name of the program.
+fn named(err: &str) -> String {
+    let paused = paused_line(err);
+    let command = paused.rsplit_once("`netsurgeon ").expect("a command").1;
+    command.trim_end_matches('`').to_owned()
+}
+
+/// How an operation stands, which every command shows alike.
+fn status(serving: &Serving) -> Value {
+    let status = serving.netsurgeon("renumber status -o json").expect(0).json();
+    let operation = status["operation"].as_str().expect("an id");
+    let listed = serving.netsurgeon("operation list -o json").expect(0).json();
+    let shown = serving.netsurgeon(&format!("operation show {operation} -o json")).expect(0).json();
+    for other in [&listed["operations"][0], &shown] {
+        assert_eq!(other["status"], status["status"], "{other}");
+        assert_eq!(other["manual_step"], status["manual_step"], "{other}");
+    }
+    assert_eq!(shown["next"], status["next"]);
+    status
+}
+
+/// Each pause is said once, as no error, and the command that it names continues, to the very end.
+#[tokio::test]
+async fn every_pause_names_the_command_that_continues() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let begun = format!("{} --until +1s --pause 1", serving.apply_words());
+    let until = serving.netsurgeon(&begun).expect(6);
+    assert!(
+        paused_line(&until.err).starts_with("paused: 10 of 26 Services moved, the gate `until` is closed")
+    );
+    assert!(until.err.contains("hint: to go back: `netsurgeon operation rollback "), "{}", until.err);
+    assert_eq!(status(&serving)["status"], "paused");
+
+    let flags = serving.netsurgeon(&named(&until.err)).expect(6);
+    assert!(paused_line(&flags.err).contains("26 of 26 Services moved, waiting for manual step `flags`"));
+    let stands = status(&serving);
+    assert_eq!(
+        (&stands["status"], &stands["manual_step"]),
+        (&json!("waiting-for-manual-step"), &json!("flags"))
+    );
+    assert_eq!(stands["next"], format!("netsurgeon {}", named(&flags.err)));
+    serving.restart_with(NEW_RANGE).await;
+    serving.netsurgeon(&named(&flags.err)).expect(0);
+    assert_eq!(status(&serving)["status"], "soaking");
+
+    let soak = serving.netsurgeon("renumber retire --without-evidence --yes --confirm cluster-dns").expect(6);
+    assert!(soak.err.contains("to go back: `netsurgeon operation rollback "), "{}", soak.err);
+    let operation = serving.journals().remove(0);
+    let early = serving.netsurgeon(&format!("operation resume {operation} --confirm soak")).expect(0);
+    assert!(early.err.contains("`--confirm soak`: that manual step belongs to the end"), "{}", early.err);
+    let mut retiring = serving.start_netsurgeon(&format!("{} --rate 2", named(&soak.err)));
+    serving.wait_for_records(&mut retiring, "retire", 2).await;
+    retiring.signal(Signal::INT);
+    assert_eq!(retiring.end().await, 6, "{:?}", lines_of(&retiring.err));
+    let last = lines_of(&retiring.err).join("\n");
+    assert!(
+        paused_line(&last).contains(" of 26 Services retired; next: `netsurgeon renumber retire "),
+        "{last}"
+    );
+    assert!(!last.contains("rollback") && last.contains("past the point of no return"), "{last}");
+    serving.netsurgeon(&named(&last)).expect(0);
+    serving.assert_clean();
+}
+
+/// A rollback says beforehand what it does, and asks for the old range alone.
+#[tokio::test]
+async fn a_rollback_says_what_it_does_and_asks_for_the_old_range() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.apply("").await;
+    let paused = serving.netsurgeon("renumber rollback --yes --linger 0").expect(6);
+    let asked: Vec<&str> = paused.err.lines().filter(|line| line.contains("manual step `flags`")).collect();
+    assert!(asked.len() >= 3, "the plan, the step and the pause: {asked:?}");
+    assert!(asked.iter().all(|line| !line.contains(NEW_RANGE)), "{asked:?}");
+    assert!(
+        paused.err.contains("26 Services move back from 10.200.0.0/16 to 10.96.0.0/16"),
+        "{}",
+        paused.err
+    );
+    let words = serving.netsurgeon("renumber status").expect(0).err;
+    assert!(words.contains(": waiting for manual step `flags` while rolling back, "), "{words}");
+    assert!(words.contains("now: back: every API server has `10.96.0.0/16` as its range again"), "{words}");
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon(&named(&paused.err)).expect(0);
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
 }

@@ -53,10 +53,10 @@ async fn an_operation_is_seen_from_outside() {
     assert_eq!(watch.end().await, 0, "whoever watches sees the end");
     let said = lines_of(&watch.out);
     assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");
-    assert!(said.last().is_some_and(|line| line.contains(": rolled-back, ")), "{said:?}");
+    assert!(said.last().is_some_and(|line| line.contains(": rolled back, ")), "{said:?}");
     let screen =
         serving.on_a_terminal(&format!("renumber status --watch --operation {operation}")).expect(0).out;
-    assert!(screen.starts_with("\u{1b}[H\u{1b}[2J") && screen.contains(": rolled-back, "), "{screen:?}");
+    assert!(screen.starts_with("\u{1b}[H\u{1b}[2J") && screen.contains(": rolled back, "), "{screen:?}");
     serving.wait_for_one_range().await;
     let words = serving.apply_words().replace("before.db", "again.db");
     serving.netsurgeon(&format!("{words} --no-events")).expect(6);
@@ -87,6 +87,10 @@ async fn who_uses_an_old_address_is_seen_on_its_node() {
     let users =
         |path: &str| on(path, &relay, "renumber status --flows -o json").expect(0).json()["users"].clone();
     assert_eq!([users(&paths[0]), users(&paths[1])], [json!([]), json!([])]);
+    on(&paths[1], &relay, "renumber verify --probe default/web").expect(0);
+    let tracked = serving.cluster.nodes[1].namespace().conntrack("10.96.0.5");
+    assert!(tracked.iter().any(|line| line.contains("dst=10.96.0.5")), "the probe is tracked: {tracked:?}");
+    assert_eq!(users(&paths[1]), json!([]), "and is no user");
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
     probe.wait_for_attempts(old[0], 20, DEADLINE).await;
@@ -289,9 +293,10 @@ fn check_log(lines: &[String], operation: &str) {
         of_batches.iter().all(|fields| fields["operation"] == *operation && fields["kind"] == "progress")
     );
     assert!(of_batches.iter().all(|fields| fields["services_per_second"].is_number()), "{of_batches:?}");
-    let error = lines.iter().find(|line| line["level"] == "error").expect("it says why it stops");
-    assert_eq!(error["fields"]["exit_status"], 6, "{error}");
-    assert_eq!(error["fields"]["step"], "external/flags", "{error}");
+    let paused = lines.iter().find(|line| line["fields"]["kind"] == "paused").expect("it says why it stops");
+    assert_eq!(paused["fields"]["exit_status"], 6, "{paused}");
+    assert_eq!(paused["fields"]["step"], "external/flags", "{paused}");
+    assert!(lines.iter().all(|line| line["level"] != "error"), "a pause is no error: {lines:?}");
 }
 
 async fn events(serving: &Serving, reason: &str) -> Vec<Value> {

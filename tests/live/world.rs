@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use netsurgeon::cluster::Cluster as Api;
 use netsurgeon::operation::{
-    Answer, ApiChange, Claim, Executor, External, Journal, Observed, OperationError, Plan, Silent,
-    SystemAmbient, Wait, Work, World, WorldError,
+    Answer, ApiChange, Claim, Executor, External, Fault, Journal, Observed, OperationError, Plan, Silent,
+    SystemAmbient, Wait, Work, World,
 };
 use netsurgeon::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
@@ -39,7 +39,7 @@ impl Says {
 
 #[async_trait]
 impl Approver for Says {
-    async fn confirm(&self, external: &External, _back: bool) -> Result<Answer, WorldError> {
+    async fn confirm(&self, external: &External, _back: bool) -> Result<Answer, Fault> {
         self.1.lock().unwrap().push(external.what.clone());
         Ok(self.0.clone())
     }

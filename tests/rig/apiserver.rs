@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::pki::Pair;
@@ -122,6 +122,11 @@ impl ApiServer {
         advertised(&self.options.service_cidrs, self.options.number)
     }
 
+    /// Returns the name of its host, in a network of namespaces.
+    pub fn host(&self) -> String {
+        format!("cp-{}", self.options.number)
+    }
+
     /// Tells whether the server was started and not stopped since.
     pub fn is_running(&self) -> bool {
         self.process.is_some()
@@ -160,7 +165,17 @@ impl ApiServer {
         probe: &mut impl AsyncFnMut(&str) -> Result<(), String>,
     ) -> Result<(), String> {
         let program = self.options.version.program();
-        let mut process = Process::start("kube-apiserver", &program, &self.command(), &self.options.log);
+        let mut process = if self.options.networked {
+            // Its identity Lease is named after its host: in a network each has a name of its own.
+            let name = ["sh", "-c", "hostname \"$0\" && exec \"$@\""].map(str::to_owned);
+            let mut arguments = vec!["--uts".to_owned()];
+            arguments.extend(name);
+            arguments.extend([self.host(), program.display().to_string()]);
+            arguments.extend(self.command());
+            Process::start("kube-apiserver", Path::new("unshare"), &arguments, &self.options.log)
+        } else {
+            Process::start("kube-apiserver", &program, &self.command(), &self.options.log)
+        };
         let url = self.url();
         let outcome = process.ready("the API server is ready", STARTUP, async || probe(&url).await).await;
         self.process = Some(process);

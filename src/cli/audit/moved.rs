@@ -4,7 +4,7 @@ use crate::audit::Expected;
 use crate::audit::pods::Given;
 use crate::cli::failure::Failure;
 use crate::cli::live::{Ongoing, open_operation};
-use crate::operation::{Journal, REMOVING};
+use crate::operation::{Journal, Status};
 use crate::renumber::plan::KIND;
 use crate::renumber::users::given_up_when;
 use crate::renumber::{Hold, Turn};
@@ -21,7 +21,7 @@ pub(super) async fn expected(
     let Some(cluster) = Survey::identity(store, layout).await? else { return Ok(expected) };
     for listed in Journal::list(store, Some(&cluster)).await? {
         // Of one whose journal is being removed nothing is held any more, and parts of it may be missing.
-        if listed.summary.kind == KIND && listed.summary.status != REMOVING {
+        if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
             let ongoing = open_operation(store, &cluster, Some(&listed.operation), at).await?;
             add(&mut expected, &ongoing);
         }

@@ -2,7 +2,8 @@
 //! at before it goes on after the flag was changed.
 
 use super::API_SERVER;
-use super::seen::{Seen, in_pods, in_processes};
+use super::seen::{Seen, in_pods, in_processes, in_processes_of};
+use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cluster::Cluster;
 use crate::survey::Finding;
@@ -10,8 +11,8 @@ use crate::survey::Finding;
 /// Where flags are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Places {
-    /// Pods alone: a process on this host may be another cluster's.
-    Pods,
+    /// Pods, and those processes on this host that are API servers of the cluster.
+    Cluster,
     /// Pods, or processes on this host where there are none.
     PodsOrHost,
     /// The processes on this host, whatever other hosts have.
@@ -41,13 +42,34 @@ pub(in crate::cli) async fn not_yet(cluster: &Cluster, range: Option<&str>, plac
         }
     };
     found.extend(unreached(pods.iter().filter(|pod| pod.runs).count(), servers.len()));
-    let (seen, expected) = match places {
-        Places::Host => (of_api_servers(in_processes()), 1),
-        Places::PodsOrHost if pods.is_empty() => (of_api_servers(in_processes()), servers.len()),
-        Places::Pods | Places::PodsOrHost => (pods, servers.len()),
+    let (seen, count, expected) = match places {
+        Places::Host => alone(of_api_servers(in_processes()), 1),
+        Places::PodsOrHost if pods.is_empty() => alone(of_api_servers(in_processes()), servers.len()),
+        Places::PodsOrHost => alone(pods, servers.len()),
+        Places::Cluster => {
+            let processes = in_processes_of(&servers);
+            // Which process runs in which Pod is not known: the smaller number may be part of the larger one.
+            let count = pods.len().max(processes.len());
+            (pods.into_iter().chain(processes).collect(), count, servers.len())
+        }
     };
-    found.extend(judge(&seen, range, expected));
+    found.extend(judge(&seen, range));
+    found.extend(unseen(count, expected));
     found
+}
+
+fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
+    let count = seen.len();
+    (seen, count, expected)
+}
+
+/// Returns the API servers that have another range than this one, by their Pods, and by those processes on this host that
+/// are API servers of the cluster. Those that cannot be seen are not among them.
+pub(in crate::cli) async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>, Failure> {
+    let servers = cluster.api_servers().await?;
+    let mut seen = of_api_servers(in_pods(cluster).await?);
+    seen.extend(in_processes_of(&servers));
+    Ok(seen.iter().filter_map(|one| other_range(one, range)).collect())
 }
 
 fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
@@ -69,29 +91,31 @@ fn not_ready(subject: &str, error: impl std::fmt::Display) -> Finding {
     Finding::error("api-server-not-ready", subject).says(error.to_string())
 }
 
-fn judge(seen: &[Seen], range: Option<&str>, expected: usize) -> Vec<Finding> {
+fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
     let mut found = Vec::new();
     for one in seen {
-        let subject = format!("{} {}", one.source, one.at);
-        if range.is_some() && one.range.as_deref() != range {
-            let has = one.range.as_deref().unwrap_or("no range");
-            found.push(
-                Finding::error("api-server-has-another-range", subject).says(format!("it has `{has}`")),
-            );
+        if let Some(other) = range.and_then(|range| other_range(one, range)) {
+            found.push(other);
         } else if !one.runs {
             // A kubelet mirrors what it is to run before it has ended what ran before.
-            found.push(not_ready(&subject, "it does not run yet, or is not ready"));
+            found.push(not_ready(&one.subject(), "it does not run yet, or is not ready"));
         }
     }
-    if seen.len() < expected {
-        let text = format!(
-            "the flags of {} of {} are seen from here; `controlplane wait --host` on each host looks at its own",
-            seen.len(),
-            counted(expected, "API server", "API servers")
-        );
-        found.push(Finding::error("api-server-unseen", API_SERVER).says(text));
-    }
     found
+}
+
+fn other_range(one: &Seen, range: &str) -> Option<Finding> {
+    let has = one.range.as_deref().unwrap_or("no range");
+    let finding = || Finding::error("api-server-has-another-range", one.subject());
+    (has != range).then(|| finding().says(format!("it has `{has}`")))
+}
+
+fn unseen(count: usize, expected: usize) -> Option<Finding> {
+    let text = format!(
+        "the flags of {count} of {} are seen from here; `controlplane wait --host` on each host looks at its own",
+        counted(expected, "API server", "API servers")
+    );
+    (count < expected).then(|| Finding::error("api-server-unseen", API_SERVER).says(text))
 }
 
 #[cfg(test)]
@@ -108,7 +132,8 @@ mod tests {
             runs,
         };
         let codes = |seen: &[Seen], endpoints: usize| -> Vec<&str> {
-            let mut found = judge(seen, Some("10.200.0.0/16"), endpoints);
+            let mut found = judge(seen, Some("10.200.0.0/16"));
+            found.extend(unseen(seen.len(), endpoints));
             found.extend(unreached(seen.len(), endpoints));
             found.iter().map(|finding| finding.code).collect()
         };
@@ -118,7 +143,7 @@ mod tests {
         let text = "one of two is no endpoint yet";
         assert_eq!(codes(&[there.clone(), there.clone()], 1), ["api-server-not-ready"], "{text}");
         let old = [seen("10.96.0.0/16", true)];
-        assert_eq!(judge(&old, None, 1), [], "any range will do");
+        assert_eq!(judge(&old, None), [], "any range will do");
         assert_eq!(codes(&[there.clone(), seen("10.200.0.0/16", false)], 2), ["api-server-not-ready"]);
         assert_eq!(codes(&[there, seen("10.96.0.0/16", true)], 2), ["api-server-has-another-range"]);
     }

@@ -1,6 +1,7 @@
 //! What can be seen of the control plane's flags from here: static Pods' manifests, processes, and Pods in the API.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -8,13 +9,15 @@ use serde_json::Value;
 
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG, ManifestArgs};
 use crate::cli::failure::Failure;
-use crate::cluster::{Cluster, Collection};
-use crate::host::process::running;
+use crate::cluster::{ApiServer, Cluster, Collection};
+use crate::host::process::{Process, running};
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
 
 /// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
+/// Where an API server listens that has no `--secure-port`.
+const SECURE_PORT: u16 = 6443;
 /// How kubeadm labels static Pods, and how kOps does.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
@@ -31,6 +34,13 @@ pub(in crate::cli) struct Seen {
     /// Whether it is known to run so; a manifest says nothing of it.
     #[serde(skip)]
     pub(super) runs: bool,
+}
+
+impl Seen {
+    /// Where it was seen: `process 1234`, `pod kube-apiserver-a on a`.
+    pub(super) fn subject(&self) -> String {
+        format!("{} {}", self.source, self.at)
+    }
 }
 
 impl ManifestArgs {
@@ -88,6 +98,35 @@ pub(super) fn in_processes() -> Vec<Seen> {
         })
     };
     [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
+}
+
+/// Returns the flags of those processes on this host that are API servers of one cluster: endpoints of its
+/// `default/kubernetes`. Other processes may belong to other clusters.
+pub(super) fn in_processes_of(servers: &[ApiServer]) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for process in running(API_SERVER) {
+        if process.shares_network() && serves(&process, servers) {
+            let (at, range) = (process.pid.to_string(), process.flag(FLAG).map(str::to_string));
+            found.push(Seen { component: API_SERVER, source: "process", at, range, runs: true });
+        }
+    }
+    found
+}
+
+/// Whether a process is one of these API servers: at the port of one (`--secure-port`, 6443 by default), and at the address
+/// that it advertises. Without `--advertise-address` it advertises an address of this host
+/// (`ServerRunOptions.DefaultAdvertiseAddress`, `apiserver/pkg/server/options/server_run_options.go`, v1.36.3).
+fn serves(process: &Process, servers: &[ApiServer]) -> bool {
+    let port = process.flag("secure-port").map_or(Some(SECURE_PORT), |port| port.parse().ok());
+    let advertised = process.flag("advertise-address").map(str::parse::<IpAddr>);
+    servers.iter().any(|server| {
+        let is_there = match &advertised {
+            Some(address) => address.as_ref().is_ok_and(|address| *address == server.address),
+            // Only an address of this host can be listened at.
+            None => UdpSocket::bind((server.address, 0)).is_ok(),
+        };
+        is_there && port == Some(server.port)
+    })
 }
 
 /// A Pod of the control plane.
@@ -192,8 +231,7 @@ fn is_running(pod: &Value, component: &str) -> bool {
 /// one should have it, too.
 pub(super) fn differences(seen: &[Seen]) -> Vec<Finding> {
     let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
-    let place = |one: &Seen| format!("{} {}", one.source, one.at);
-    let say = |one: &Seen| format!("{} has `{}`", place(one), one.range.as_deref().unwrap_or("no range"));
+    let say = |one: &Seen| format!("{} has `{}`", one.subject(), one.range.as_deref().unwrap_or("no range"));
     let mut found = Vec::new();
     let servers = of(API_SERVER);
     let Some(first) = servers.first() else { return found };
@@ -203,9 +241,31 @@ pub(super) fn differences(seen: &[Seen]) -> Vec<Finding> {
     }
     for manager in of(CONTROLLER_MANAGER) {
         if manager.range.is_some() && manager.range != first.range {
-            let finding = Finding::warning("controller-manager-range-differs", place(manager));
+            let finding = Finding::warning("controller-manager-range-differs", manager.subject());
             found.push(finding.says(format!("{}, and the API server's {}", say(manager), say(first))));
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_an_api_server_of_the_cluster_whose_endpoint_it_is() {
+        let server = |text: &str| {
+            let at: std::net::SocketAddr = text.parse().unwrap();
+            ApiServer { address: at.ip(), port: at.port() }
+        };
+        let servers = [server("192.0.2.10:6443"), server("192.0.2.11:7443")];
+        let process = |line: &str| Process { pid: 1, arguments: line.split(' ').map(String::from).collect() };
+        let is_one = |line: &str, servers: &[ApiServer]| serves(&process(line), servers);
+        assert!(is_one("kube-apiserver --advertise-address=192.0.2.10", &servers));
+        assert!(is_one("kube-apiserver --advertise-address=192.0.2.11 --secure-port=7443", &servers));
+        assert!(!is_one("kube-apiserver --advertise-address=192.0.2.11", &servers), "another port");
+        assert!(!is_one("kube-apiserver --advertise-address=192.0.2.12", &servers), "another address");
+        assert!(!is_one("kube-apiserver", &servers), "no endpoint is an address of this host");
+        assert!(is_one("kube-apiserver --secure-port=7443", &[server("127.0.0.1:7443")]));
+    }
 }

@@ -1,6 +1,5 @@
 //! A program as a gate.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +20,7 @@ const END: u64 = 4096;
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
-    arguments: Vec<OsString>,
+    arguments: Vec<String>,
 }
 
 /// It, running; its whole process group ends with this.
@@ -41,7 +40,7 @@ impl Drop for Running {
 
 impl Program {
     /// Makes sure that there is such a program: at a path, or of a name that is found in PATH.
-    pub fn find(path: &Path, arguments: &[OsString]) -> Result<Self, String> {
+    pub fn find(path: &Path, arguments: &[String]) -> Result<Self, String> {
         let is_program = |path: &Path| {
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
         };

@@ -1,13 +1,16 @@
 //! When to begin nothing any more, as operators say it.
 
+use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, Time};
 
 /// As it was typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Until {
     /// A moment.
     At(OffsetDateTime),
@@ -35,7 +38,7 @@ fn wrong(examples: &str) -> String {
 }
 
 /// Reads `1h30m`, each unit at most once and the greater first.
-fn duration_of(text: &str) -> Option<Duration> {
+pub(in crate::cli) fn duration_of(text: &str) -> Option<Duration> {
     let (mut rest, mut seconds) = (text, 0_u64);
     for (unit, worth) in [('h', 3600_u64), ('m', 60), ('s', 1)] {
         if let Some((number, after)) = rest.split_once(unit) {
@@ -53,6 +56,31 @@ fn duration_of(text: &str) -> Option<Duration> {
 pub fn words(moment: OffsetDateTime) -> String {
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     moment.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()
+}
+
+/// As [`parse`] reads it.
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(moment) => f.write_str(&words(*moment)),
+            Self::Clock(clock) => write!(f, "{:02}:{:02}", clock.hour(), clock.minute()),
+            Self::After(duration) => write!(f, "+{}s", duration.as_secs()),
+        }
+    }
+}
+
+impl TryFrom<String> for Until {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse(&text)
+    }
+}
+
+impl From<Until> for String {
+    fn from(until: Until) -> Self {
+        until.to_string()
+    }
 }
 
 impl Until {
@@ -103,6 +131,13 @@ mod tests {
             ("+45s", "2027-01-15T08:00:45Z"),
         ] {
             assert_eq!(resolved(text).as_deref(), Ok(moment), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for text in ["2027-01-15T09:30:00Z", "08:01", "+5405s"] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
         }
     }
 

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 
 use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
-use crate::cli::controlplane::{Places, not_yet};
+use crate::cli::controlplane::{Places, not_yet, other_ranges};
 use crate::cli::output::{Output, counted};
 use crate::cluster::{Cluster, served};
 use crate::ip::{ServiceCidr, as_flag};
-use crate::operation::{Answer, External, WorldError};
+use crate::operation::{Answer, External, Fault};
 use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
 
@@ -28,8 +28,9 @@ pub(super) struct Confirmations<'a> {
 
 #[async_trait]
 impl Approver for Confirmations<'_> {
-    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, WorldError> {
-        if self.given.contains(&external.name) {
+    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, Fault> {
+        let is_given = self.given.contains(&external.name);
+        if is_given && self.is_believed(&external.name, back).await {
             return Ok(Answer::Confirmed);
         }
         let seen = self.look(&external.name, back).await;
@@ -37,15 +38,22 @@ impl Approver for Confirmations<'_> {
             self.output.note(&format!("{}: {seen}", external.name));
             return Ok(Answer::Confirmed);
         }
-        let what = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
-        self.output.note(&format!("to be done now ({}): {what}; {}", external.name, external.why));
+        self.output.note(&required(external, back));
         if let Some(Err(reason)) = seen {
             self.output.note(&format!("{}: {reason}", external.name));
         }
-        Ok(match self.output.ask("Is it done?", false) {
-            Ok(()) => Answer::Confirmed,
-            Err(_) => Answer::Open,
-        })
+        let is_confirmed = !is_given && self.output.ask("Is it done?", false).is_ok();
+        let is_done = is_confirmed && self.is_believed(&external.name, back).await;
+        Ok(if is_done { Answer::Confirmed } else { Answer::Open })
+    }
+}
+
+/// What is to be done, and why. Why holds of the way forward alone.
+fn required(external: &External, back: bool) -> String {
+    let External { name, what, why, undo, .. } = external;
+    match undo {
+        Some(undo) if back => format!("waiting for manual step `{name}`: {undo}"),
+        _ => format!("waiting for manual step `{name}`: {what}; why: {why}"),
     }
 }
 
@@ -74,11 +82,34 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Looks at the Pods of the API servers.
+    /// Whether nothing that is seen from here contradicts a confirmation. What contradicts it is said.
+    async fn is_believed(&self, name: &str, back: bool) -> bool {
+        let (Some(cluster), "flags") = (self.cluster, name) else { return true };
+        let flag = if back { &self.work.flag_before } else { &self.work.flag };
+        match other_ranges(cluster, &as_flag(flag)).await {
+            Ok(found) => {
+                let first = found.first();
+                if let Some(first) = first {
+                    let (subject, message, range) = (&first.subject, &first.message, as_flag(flag));
+                    self.output.warn(&format!(
+                        "the confirmation of `{name}` is refused: {subject}: {message}, and `{range}` is asked for"
+                    ));
+                }
+                first.is_none()
+            }
+            // It is the operator's word then.
+            Err(failure) => {
+                self.output.warn(&format!("the flags of API servers cannot be read: {:#}", failure.error));
+                true
+            }
+        }
+    }
+
+    /// Checks the Pods of the API servers, and their processes on this host.
     async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
         let cluster = self.cluster.ok_or("the API is not asked")?;
         let range = as_flag(flag);
-        match not_yet(cluster, Some(&range), Places::Pods).await.first() {
+        match not_yet(cluster, Some(&range), Places::Cluster).await.first() {
             None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
             Some(first) => Err(format!("{}: {}", first.subject, first.message)),
         }
@@ -140,4 +171,28 @@ async fn presented(server: &str) -> Result<Certificate, String> {
     let chain = served(server, None).await.map_err(|error| format!("{server}: {error}"))?;
     let first = chain.into_iter().next().ok_or_else(|| format!("{server} presents no certificate"))?;
     Certificate::from_der(first).map_err(|error| format!("{server}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_step_of_the_rollback_names_the_old_range_alone() {
+        let external = External {
+            name: "flags".into(),
+            what: "set the flag to `10.200.0.0/16`".into(),
+            why: "an API server with `10.96.0.0/16` would make that range again".into(),
+            undo: Some("set the flag to `10.96.0.0/16`".into()),
+            assumed: None,
+            assumed_back: None,
+        };
+        let forward = "waiting for manual step `flags`: set the flag to `10.200.0.0/16`; why: an API server with \
+                       `10.96.0.0/16` would make that range again";
+        assert_eq!(required(&external, false), forward);
+        assert_eq!(
+            required(&external, true),
+            "waiting for manual step `flags`: set the flag to `10.96.0.0/16`"
+        );
+    }
 }

@@ -20,7 +20,7 @@ use crate::renumber::Renumbering;
 use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
 use crate::renumber::without_api::WithoutApi;
 use crate::store::{KeyRange, ReadStore as _, Record};
-use crate::survey::Survey;
+use crate::survey::{Layout, Survey};
 
 /// How long an API server may take to answer that is said not to.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -93,13 +93,15 @@ impl Session {
             output.warn(&format!(
                 "{words}; there {}, and restart the kubelet, within {} s of the last move back (`--linger`)",
                 set.collect::<Vec<_>>().join(" and "),
-                args.linger
+                args.linger_of(work).as_secs()
             ));
         }
     }
 
-    /// Says, after a rollback, if certificates carry an address that is gone.
+    /// Reports, after a rollback, Services that were created in the new range, and certificates that carry an address that
+    /// is gone.
     pub async fn say_what_is_left(&self, output: &Output, work: &Renumbering) {
+        self.report_new_range(output, work).await;
         let Some(cluster) = self.cluster() else { return };
         if let Some(address) = work.kubernetes().map(|candidate| candidate.new_address)
             && carried_by_all(cluster, address).await
@@ -109,6 +111,25 @@ impl Session {
                  `netsurgeon certs reissue --drop-ip {address}`"
             ));
         }
+    }
+
+    async fn report_new_range(&self, output: &Output, work: &Renumbering) {
+        let Ok(survey) = Survey::read(self.store.as_ref(), &Layout::new(&work.prefix), None).await else {
+            return;
+        };
+        let mut there = survey
+            .services
+            .iter()
+            .filter(|service| service.addresses.iter().any(|address| work.to.contains(*address)));
+        let Some(first) = there.next() else { return };
+        let count = there.count().saturating_add(1);
+        output.warn(&format!(
+            "{} an address of `{}`, allocated before the rollback; the first is `{}`. They keep it, and its ServiceCIDR stays as \
+             long: delete and create each of them again for an address of the old range",
+            counted(count, "Service has", "Services have"),
+            work.to,
+            first.subject()
+        ));
     }
 
     /// Returns who says that others have done what they have to; `moved`: when the last Service moved.
@@ -138,8 +159,9 @@ impl Session {
             Api::Answers(cluster) => {
                 let mut options = LiveOptions::new(operation);
                 options.reach = args.barrier;
-                options.linger = Duration::from_secs(args.linger);
+                options.linger = args.linger_of(work);
                 options.guards = vec![lock.guard()];
+                options.without_api_servers = args.without_api_server.iter().cloned().collect();
                 Box::new(LiveWorld { cluster, store, work, approver, options, made: Made::default() })
             }
         }

@@ -4,8 +4,9 @@
 use super::{Arrival, LiveArgs, Ongoing, Session, Way};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
-use crate::operation::{Lock, Mended, Report, State, SystemAmbient, settle};
-use crate::renumber::guard;
+use crate::cluster::ObjectRef;
+use crate::operation::{Ambient as _, Lock, Mended, Report, State, StepId, SystemAmbient, settle};
+use crate::renumber::{current, guard};
 use crate::survey::Survey;
 
 /// How often is looked again, because others go on deleting.
@@ -55,6 +56,38 @@ impl Session {
             }
         }
         Err(always_anew("roll back"))
+    }
+
+    /// Skips a step that failed because its Service was deleted or recreated since it was planned: there is nothing of it to
+    /// move, and no reason to stop the others. Its record says so; a step that failed before is retried and not counted.
+    pub(super) async fn skip_deleted(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        step: &StepId,
+    ) -> Result<bool, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+        let work = &ongoing.plan.work;
+        let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
+        let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid);
+        if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
+            return Ok(false);
+        }
+        let reason = "its Service or its namespace was deleted since it was planned";
+        let now = SystemAmbient.now();
+        ongoing.journal.fail(store, step, reason, now, &[lock.guard()]).await?;
+        context.output.note(&format!("{}: skipped, {reason}", moved.subject()));
+        Ok(true)
+    }
+
+    /// Whether a namespace is deleted, or being deleted: nothing can be created in it, and its Services go.
+    async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(false) };
+        let found = cluster.get(&ObjectRef::new("v1", "Namespace", None, name)).await?;
+        Ok(found.is_none_or(|found| found.pointer("/metadata/deletionTimestamp").is_some()))
     }
 
     /// Looks once for Services that are gone, and brings their steps to an end state: [`State::Done`] retires them,

@@ -1,17 +1,18 @@
-//! Going on after an interruption that may have lasted: what was handed to the allocator is handed over anew, and bits
-//! that were reserved are set again.
+//! Resuming after an interruption that may have lasted: addresses that are kept for Services are put right, and bits that
+//! were reserved are set again.
 
 use std::collections::BTreeSet;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::cli::source::LiveEtcd;
-use crate::operation::{Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World, settle};
-use crate::renumber::Renumbering;
-use crate::renumber::handed::{handed, seen};
+use crate::operation::{
+    Ambient as _, Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World, settle,
+};
+use crate::renumber::dates::kept;
 use crate::renumber::reserved::{reserve_again, reserved};
-use crate::store::ReadStore as _;
-use crate::survey::{Layout, Survey};
+use crate::renumber::{Renumbering, live};
+use crate::survey::{Era, Layout, Survey};
 
 /// How often is tried to change a bitmap that others change, too.
 const MOST_LOOKS: u32 = 20;
@@ -25,7 +26,9 @@ pub(super) async fn renew(
     journal: &mut Journal,
     lock: &Lock,
 ) -> Result<(), Failure> {
-    renew_bits(output, store, work, journal, lock).await?;
+    if work.era == Era::Bitmap {
+        return renew_bits(output, store, work, journal, lock).await;
+    }
     renew_addresses(output, store, world, work, journal, lock).await
 }
 
@@ -60,8 +63,8 @@ async fn renew_bits(
         .hint("stop what makes and deletes Services, `netsurgeon lock` can, then go on"))
 }
 
-/// Makes IPAddress objects anew that a repair loop has deleted meanwhile, dates the others ahead again, and waits until
-/// every API server has seen it.
+/// Recreates IPAddress objects that are missing, dates others ahead again, and waits until every API server has seen what
+/// was recreated. An address that another Service has is named; the step that needs it refuses.
 async fn renew_addresses(
     output: &Output,
     store: &LiveEtcd,
@@ -70,28 +73,23 @@ async fn renew_addresses(
     journal: &mut Journal,
     lock: &Lock,
 ) -> Result<(), Failure> {
-    let handed = handed(work, |step| journal.state(step));
-    if handed.is_empty() {
-        return Ok(());
+    let survey = Survey::read(store, &Layout::new(&work.prefix), None).await?;
+    let (wrong, taken) = kept(work, &survey, |step| journal.state(step), SystemAmbient.now());
+    for taken in taken {
+        output.warn(&taken.to_string());
     }
-    let keys: Vec<_> = handed.iter().map(|one| one.key.clone()).collect();
-    let found = store.get_many(&keys).await?;
-    let (mut batches, mut gone) = (BTreeSet::new(), 0_usize);
-    for (one, entry) in handed.iter().zip(found) {
-        let mend = if entry.is_none() { &one.again } else { &one.longer };
-        // What is somebody else's by now stays as it is: the step that needs it says so.
-        if is_mended(store, journal, lock, mend).await? {
+    let (mut batches, mut recreated) = (BTreeSet::new(), 0_usize);
+    for one in wrong {
+        if is_mended(store, journal, lock, &one.mend).await? && one.is_news {
             batches.insert(one.batch);
-            gone = gone.saturating_add(usize::from(entry.is_none()));
+            recreated = recreated.saturating_add(1);
         }
     }
-    if gone > 0 {
-        let count = counted(gone, "address was", "addresses were");
-        output.note(&format!(
-            "{count} handed over before the interruption, and gone by now: handed over again"
-        ));
+    if recreated > 0 {
+        let count = counted(recreated, "IPAddress was", "IPAddresses were");
+        output.note(&format!("{count} lost during the interruption; recreated"));
     }
-    for wait in batches.into_iter().map(seen) {
+    for wait in batches.into_iter().map(live::seen_again) {
         world.wait(&wait).await.map_err(OperationError::from)?;
     }
     Ok(())

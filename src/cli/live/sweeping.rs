@@ -1,6 +1,7 @@
 //! Moving what was born in the old range while everything else moved.
 
-use super::{LiveArgs, Ongoing, Session, Way, left_open};
+use super::stopping::left_open;
+use super::{LiveArgs, Ongoing, Session, Way};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
@@ -24,8 +25,8 @@ impl Session {
         let mut report = self.move_planned(context, args, ongoing, lock).await?;
         for _ in 0..MOST_SWEEPS {
             let found = self.found_more(context, args, ongoing, lock).await;
-            let way = Way::Forward(None);
-            if !found.map_err(|failure| left_open(failure, &ongoing.operation, way))? {
+            let way = Way::Forward(ongoing.plan.work.soak_stage());
+            if !found.map_err(|failure| left_open(failure, ongoing, way))? {
                 break;
             }
             let more = self.move_planned(context, args, ongoing, lock).await?;
@@ -34,6 +35,23 @@ impl Session {
             report.stuck = more.stuck;
         }
         Ok(report)
+    }
+
+    /// Adds the Services that were created in the old range since to the plan, without moving them yet: while old addresses
+    /// are retired, one that someone created there all the same keeps the range from its end.
+    pub async fn sweep(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<(), Failure> {
+        for _ in 0..MOST_SWEEPS {
+            if !self.found_more(context, args, ongoing, lock).await? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     async fn move_planned(

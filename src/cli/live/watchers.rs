@@ -1,6 +1,7 @@
 //! Everybody who is told what an operation on a live cluster does: the screen or the log, the metrics, and the
 //! cluster's own events.
 
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -20,8 +21,8 @@ pub(super) struct Watchers<'a> {
     output: &'a Output,
     progress: Progress<'a>,
     announcer: Option<Announcer<'a>>,
-    /// How long it lingers, in seconds.
-    linger: u64,
+    /// How long it lingers, and how long it was asked to, in seconds.
+    linger: [u64; 2],
 }
 
 impl<'a> Watchers<'a> {
@@ -39,7 +40,7 @@ impl<'a> Watchers<'a> {
             Way::Forward(None) => Goal::Retire,
             Way::Back | Way::MovesBack => Goal::Back,
         };
-        let tally = Tally::new(operation, goal, work, journal, Instant::now());
+        let tally = Tally::new(operation, goal, (work, journal), args.linger_of(work), Instant::now());
         let tally = Arc::new(Mutex::new(tally));
         if let Some(metrics) = &session.metrics {
             metrics.show(tally.clone());
@@ -50,7 +51,12 @@ impl<'a> Watchers<'a> {
             Api::Answers(cluster) if !args.no_events => Some(Announcer::new(cluster, operation, work)),
             _ => None,
         };
-        Self { output, progress: Progress::new(output, tally), announcer, linger: args.linger }
+        Self {
+            output,
+            progress: Progress::new(output, tally),
+            announcer,
+            linger: [args.linger_of(work).as_secs(), args.linger],
+        }
     }
 
     /// Ends watching.
@@ -69,12 +75,17 @@ impl Observer for Watchers<'_> {
         if let Event::StepStarted { step } = event
             && matches!(step.action, Action::WaitBack { .. })
         {
-            let fields = [("seconds", Value::from(self.linger))];
-            let text = format!(
-                "for {} s the new addresses go on answering, for those who resolved a name a moment ago (--linger)",
-                self.linger
+            let [seconds, asked] = self.linger;
+            let mut text = format!(
+                "the new addresses answer for {seconds} s more, for clients that resolved a name a moment ago (`--linger`)"
             );
-            self.output.say(Kind::Note, &text, &fields);
+            if seconds < asked {
+                let _ = write!(
+                    text,
+                    "; not for {asked} s, because in the bitmap era an API server frees an address that no Service has after 6 minutes"
+                );
+            }
+            self.output.say(Kind::Note, &text, &[("seconds", Value::from(seconds))]);
         }
         if let Some(announcer) = &mut self.announcer {
             announcer.event(event);

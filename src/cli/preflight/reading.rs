@@ -1,5 +1,6 @@
 //! What checks of every kind look at, read once, and those that are the same whatever is about to be done.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -20,7 +21,7 @@ use crate::ip::ServiceCidr;
 use crate::preflight::api::{self, Met, skew};
 use crate::preflight::around::{self, without_etcd};
 use crate::preflight::nodes::Route;
-use crate::preflight::{Check, Judged, Named, etcd, once};
+use crate::preflight::{Check, Judged, Named, concluded, etcd};
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
 
@@ -48,25 +49,43 @@ pub(super) async fn carry_out(
     asked: &AskedArgs,
     judge: impl AsyncFn(&str) -> Read<Judged>,
 ) -> Vec<Check> {
-    let checks = all.iter().map(async |named| {
+    let judged = all.iter().map(async |named| {
         if !asked.wants(named.name) {
-            return Check::skipped(named);
+            return (named, None);
         }
         let seconds = asked.patience().as_secs();
         let judged = timeout(asked.patience(), judge(named.name)).await;
         let late =
             || Judged::unknown(format!("no answer within {seconds} s"), "give it longer: `--within SECONDS`");
-        Check::of(named, judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged)))
+        (named, Some(judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged))))
     });
-    once(join_all(checks).await)
+    concluded(join_all(judged).await)
 }
 
 fn unusable(what: &str, failure: &Failure) -> Judged {
     Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
 }
 
-pub(super) fn unread(error: impl std::fmt::Display) -> Judged {
-    Judged::unknown(error.to_string(), "")
+/// Words why something could not be read.
+pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
+    let seen = error.to_string();
+    match (&error as &dyn Any).downcast_ref::<ClusterError>() {
+        Some(ClusterError::Forbidden { verb, subject, .. }) => {
+            Judged::denied(seen, format!("{verb} {subject}"))
+        }
+        _ => Judged::unknown(seen, ""),
+    }
+}
+
+/// The same for what another command failed to read.
+pub(super) fn unread_by(failure: &Failure) -> Judged {
+    let seen = format!("{:#}", failure.error);
+    match failure.error.downcast_ref::<ClusterError>() {
+        Some(ClusterError::Forbidden { verb, subject, .. }) => {
+            Judged::denied(seen, format!("{verb} {subject}"))
+        }
+        _ => Judged::unknown(seen, ""),
+    }
 }
 
 impl Reading {
@@ -107,6 +126,7 @@ impl Reading {
     /// Carries a check out that is the same whatever is about to be done.
     pub(super) async fn judge(&self, name: &str) -> Read<Judged> {
         match name {
+            "api" => self.cluster().map(|cluster| Judged::pass(format!("{} answers", cluster.server()))),
             "etcd-members" => self.members().await.map(|found| etcd::members(found)),
             "etcd-alarms" => self.alarms().await,
             "etcd-space" => self.members().await.map(|found| etcd::space(found)),
@@ -169,7 +189,10 @@ impl Reading {
     }
 
     pub(super) async fn servers(&self) -> Read<&Vec<ApiServer>> {
-        let judged = |error: ClusterError| Judged::fail(error.to_string(), error.hint().unwrap_or_default());
+        let judged = |error: ClusterError| match error {
+            error @ ClusterError::Forbidden { .. } => unread(error),
+            other => Judged::fail(other.to_string(), other.hint().unwrap_or_default()),
+        };
         let listed = async || self.cluster()?.api_servers().await.map_err(judged);
         self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
     }
@@ -241,7 +264,7 @@ impl Reading {
         flag: &'static str,
     ) -> Read<Vec<(String, ServiceCidr)>> {
         let found = flags_in_pods(self.cluster()?, component, &[flag]).await;
-        let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+        let found = found.map_err(|failure| unread_by(&failure))?;
         let mut ranges = Vec::new();
         for (at, flags) in found {
             let told = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{also, summary};
+use super::{also, duration, summary};
 use crate::cli::failure::Failure;
 use crate::cli::gates::GateArgs;
-use crate::cli::live::{LiveArgs, Ongoing, Session, release};
+use crate::cli::live::{
+    LiveArgs, Ongoing, Options, Session, Taking, is_leased, refuse_beside_another, release,
+};
 use crate::cli::output::counted;
+use crate::cli::situation::Situation;
 use crate::cli::target::TargetArgs;
 use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome};
-use crate::operation::{Journal, Lock, Plan, Report, Summary};
+use crate::operation::{Journal, Lock, Plan, Report, Status, Summary};
 use crate::renumber::{PlanOptions, Renumbering, current, plan};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
@@ -24,18 +27,19 @@ use crate::survey::Survey;
 /// Plans, or takes a saved plan that still fits the cluster; shows it and asks; takes a snapshot of etcd; locks
 /// the cluster against other operators; then moves the Services batch by batch. Each old address goes on
 /// answering until `renumber retire`. A signal stops it between two steps; whatever ends the process, `operation
-/// resume` goes on and `operation rollback` goes back, from any machine.
+/// resume` continues and `operation rollback` goes back, from any machine.
 ///
-/// What others must do (certificates, the API servers' flag) is asked for at its place. Without a terminal the
+/// Manual steps (certificates, the API servers' flag) are asked for at their place. Without a terminal the
 /// operation pauses there, with exit status 6: do it, then resume with `--confirm`.
 ///
 /// Between two batches gates can be asked: a program, a URL, a Prometheus, the clock. At a closed one the operation
-/// pauses, or the batch before it is rolled back first (exit status 6), or everything is (exit status 4).
+/// pauses, or the batch before it is rolled back first (exit status 6), or everything is (exit status 4). They are
+/// recorded with the operation, and asked again when it is resumed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db       # on a control-plane host
-  netsurgeon renumber apply --plan plan.json --approve 3f2a... --yes --snapshot-to before.db
+  netsurgeon renumber apply --plan plan.json --approve 3f2a91c0 --yes --snapshot-to before.db
   netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates
   netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --log-format json --metrics-listen 127.0.0.1:9464
   netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --until 18:00 --pause 60 \\
@@ -49,8 +53,8 @@ pub struct ApplyArgs {
     /// Carry out this saved plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
-    /// Refuse a plan with another digest
-    #[arg(long, value_name = "DIGEST")]
+    /// Refuse a plan with another digest; its first 8 digits or more are enough
+    #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
     approve: Option<String>,
     /// Save a snapshot of etcd here before anything is written
     #[arg(
@@ -69,14 +73,27 @@ pub struct ApplyArgs {
     gates: GateArgs,
 }
 
+/// Fewer digits may be those of several plans.
+const FEWEST_DIGITS: usize = 8;
+
+fn parse_digest(text: &str) -> Result<String, String> {
+    let digits = text.trim().to_lowercase();
+    if digits.len() < FEWEST_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!(
+            "give the digest that the plan shows, or its first {FEWEST_DIGITS} digits or more"
+        ));
+    }
+    Ok(digits)
+}
+
 /// What `renumber apply -o json` prints.
 #[derive(Serialize)]
 struct Applied<'a> {
     version: u8,
     operation: &'a str,
     digest: &'a str,
-    /// `held`.
-    status: &'a str,
+    /// `soaking`.
+    status: Status,
     moved: usize,
     /// How many of them were born in the old range meanwhile.
     swept: usize,
@@ -91,25 +108,46 @@ struct Applied<'a> {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure> {
-    let gates = args.gates.resolve()?;
-    let session = Session::open(&args.live).await?.with_gates(gates);
-    refuse_beside_another(&session).await?;
+    let gates = args.gates.fixed()?;
+    let session = Session::open(&args.live).await?.with_gates(gates.resolve()?);
+    refuse_beside_renumbering(&session).await?;
+    refuse_beside_another(session.store.as_ref(), &session.id).await?;
     let plan = decide(context, args, &session).await?;
     let operation = operation_id();
     let purpose = format!("renumber to {}", plan.work.to);
-    let lock = session.lock(&args.live, &operation, &purpose).await?;
-    let begun = begin(context, args, &session, plan, &lock).await;
+    let command = "netsurgeon renumber apply";
+    let taking = Taking { operation: &operation, purpose: &purpose, command };
+    let lock = session.lock(&context.output, &args.live, &taking).await?;
+    let begun = begin(context, args, (&session, &gates), plan, &lock).await;
     let (ongoing, report, snapshot) = release(lock, begun).await?;
     conclude(context, args, &session, &ongoing, &report, snapshot).await
 }
 
-async fn refuse_beside_another(session: &Session) -> Result<(), Failure> {
+async fn refuse_beside_renumbering(session: &Session) -> Result<(), Failure> {
     let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
-    let holder = session.holder().await?.filter(|held| held.claim.operation == other);
-    let by = holder.map_or_else(String::new, |held| format!(": {held}"));
-    Err(Failure::refused(format!("renumbering `{other}` of this cluster is under way{by}"))
-        .hint(format!("go on with it: `netsurgeon operation resume {other}`"))
-        .hint(format!("or go back: `netsurgeon operation rollback {other}`")))
+    let holder = session.holder().await?;
+    let is_leased = is_leased(holder.as_ref(), &other);
+    // A journal that this version cannot read is named all the same.
+    let situation = session.find(Some(&other)).await.ok();
+    let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
+    let status = situation.as_ref().map(|found| format!(" ({})", found.words())).unwrap_or_default();
+    let by = holder.filter(|_| is_leased).map_or_else(String::new, |held| format!(": {held}"));
+    let text = format!("renumbering `{other}` of this cluster has not ended{status}{by}");
+    let next = situation.as_ref().and_then(Situation::next);
+    let next = next.unwrap_or_else(|| format!("netsurgeon operation resume {other}"));
+    let back = situation.and_then(|found| found.rollback_hint());
+    let failure = Failure::refused(text);
+    let failure = if is_leased {
+        failure
+            .hint("`netsurgeon renumber status --watch` shows what that process does")
+            .hint(format!("if it is gone: `{next}` waits until its lease ends, and continues"))
+    } else {
+        failure.hint(format!("to continue it: `{next}`"))
+    };
+    Err(match back {
+        Some(back) => failure.hint(back),
+        None => failure,
+    })
 }
 
 /// Takes the snapshot, begins the journal, and moves everything. Looks again first: between the approval and the
@@ -117,12 +155,13 @@ async fn refuse_beside_another(session: &Session) -> Result<(), Failure> {
 async fn begin(
     context: &Context,
     args: &ApplyArgs,
-    session: &Session,
+    (session, gates): (&Session, &GateArgs),
     plan: Plan<Renumbering>,
     lock: &Lock,
 ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
-    refuse_beside_another(session).await?;
+    refuse_beside_another(session.store.as_ref(), &session.id).await?;
     refuse_changed(&plan, &Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?)?;
+    session.try_external_ips(&context.output, &args.live, &lock.claim().operation, &plan.work).await?;
     let snapshot = match &args.snapshot_to {
         Some(path) => Some(session.store.bare().save_snapshot(path).await?),
         None => None,
@@ -131,10 +170,13 @@ async fn begin(
         let (path, revision) = (backup.path.display(), backup.revision);
         context.output.progress(&format!("snapshot `{path}`: revision {revision}, {} keys", backup.keys));
     }
-    let journal = Journal::begin_plan(session.store.as_ref(), &plan, lock.claim(), &[lock.guard()]).await?;
-    let operation = lock.claim().operation.clone();
+    let (store, by, record) = (session.store.as_ref(), lock.claim(), gates.record()?);
+    let journal = Journal::begin_gated(store, &plan, by, record, &[lock.guard()]).await?;
+    let (operation, summary) = (by.operation.clone(), Summary::begun(&plan.header.kind, &plan.digest, by));
     context.output.progress(&format!("operation {operation}"));
-    let mut ongoing = Ongoing { operation, plan, journal, summary: Summary::default(), journal_goes: false };
+    gates.report(&context.output, &summary.gates);
+    let options = Options::default();
+    let mut ongoing = Ongoing { operation, plan, journal, summary, journal_goes: false, options };
     // Taken above, or declined in so many words.
     let live = args.live.confirming("snapshot");
     let report = session.move_all(context, &live, &mut ongoing, lock).await?;
@@ -165,14 +207,15 @@ async fn decide(
             plan.header.cluster, session.id
         )));
     }
-    if args.approve.as_ref().is_some_and(|approved| *approved != plan.digest) {
+    if let Some(approved) = args.approve.as_ref().filter(|approved| !plan.digest.starts_with(*approved)) {
         return Err(Failure::refused(format!(
-            "the plan has digest `{}`, another one is approved",
+            "the plan has digest `{}`, approved is `{approved}`",
             plan.digest
         ))
         .hint("review the plan, and approve its digest"));
     }
     refuse_changed(&plan, &survey)?;
+    args.live.confirm_only_planned(&plan.work)?;
     if let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) {
         return Err(Failure::refused(format!(
             "whether every node can hold old addresses is not known: {gap}"
@@ -183,8 +226,9 @@ async fn decide(
     if let Some(also) = also::table_of(&plan.work) {
         context.output.progress(&also);
     }
-    context.output.progress(&summary(&plan, &session.store.describe()));
-    let question = format!("Move {} now?", counted(plan.work.moves.len(), "Service", "Services"));
+    context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate()));
+    let count = counted(plan.work.moves.len(), "Service", "Services");
+    let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.rate()));
     args.live.ask(&context.output, &question)?;
     Ok(plan)
 }
@@ -223,7 +267,7 @@ async fn conclude(
         version: 1,
         operation: &ongoing.operation,
         digest: &ongoing.plan.digest,
-        status: &ongoing.summary.status,
+        status: ongoing.summary.status,
         moved: work.moves.len().saturating_sub(report.stuck.len()),
         swept: work.moves.iter().filter(|candidate| candidate.sweep > 0).count(),
         skipped: work.skipped.len(),
@@ -272,6 +316,14 @@ mod tests {
     struct Words {
         #[command(flatten)]
         args: ApplyArgs,
+    }
+
+    #[test]
+    fn a_digest_may_be_shortened_to_eight_digits() {
+        assert_eq!(parse_digest("14266D7F").as_deref(), Ok("14266d7f"));
+        for text in ["14266d7", "", "14266d7f...", "14266d7g"] {
+            assert!(parse_digest(text).is_err(), "{text}");
+        }
     }
 
     /// Where an optional group of arguments contains another one, clap takes it for absent.

@@ -7,14 +7,22 @@ use serde::Serialize;
 
 use super::evidence::EvidenceArgs;
 use super::flows::{users_of, words};
+use crate::cli::controlplane::other_ranges;
 use crate::cli::failure::{Failure, Kind};
-use crate::cli::live::{LiveArgs, Ongoing, Session, Way, half_removed, release};
+use crate::cli::live::{
+    LiveArgs, Ongoing, Options, Session, Taking, Way, half_removed, refuse_done, refuse_ended, release,
+};
 use crate::cli::output::counted;
+use crate::cli::tally::Phases;
 use crate::cli::{Context, Outcome};
-use crate::ip::ServiceCidr;
-use crate::operation::{Journal, Lock, Report, Stuck};
-use crate::renumber::{Renumbering, current, verify};
-use crate::survey::{Severity, Survey};
+use crate::ip::{ServiceCidr, as_flag};
+use crate::operation::{
+    Action, Ambient as _, External, Journal, Lock, Report, State, Status, Step, Stuck, SystemAmbient,
+    Work as _,
+};
+use crate::renumber::guard::watch;
+use crate::renumber::{Renumbering, current, is_manual, verify};
+use crate::survey::{Finding, Severity, Survey};
 
 /// Stop holding the old addresses: the end of a renumbering
 ///
@@ -77,7 +85,7 @@ struct Ended<'a> {
     version: u8,
     operation: &'a str,
     /// `done`, `rolled-back`, `paused` or `stuck`.
-    status: &'a str,
+    status: Status,
     steps: usize,
     stuck: Vec<String>,
 }
@@ -87,9 +95,21 @@ fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Fa
         return Ok(());
     }
     let stuck = report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
-    let status = &ongoing.summary.status;
+    let status = ongoing.summary.status;
     let ended = Ended { version: 1, operation: &ongoing.operation, status, steps: report.done, stuck };
     context.output.data(&ended, |_| Ok(String::new()))
+}
+
+impl RetireArgs {
+    /// Returns the options that the next call needs again.
+    fn options(&self) -> Options {
+        let given = |is_given: bool, option: &str| if is_given { option.to_string() } else { String::new() };
+        let yes = given(self.live.is_agreed(), " --yes");
+        Options {
+            until_no_return: self.evidence.options() + &yes,
+            always: given(self.keep_journal, " --keep-journal"),
+        }
+    }
 }
 
 /// Runs `retire`.
@@ -99,13 +119,19 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
         return Ok(outcome);
     }
     let mut ongoing = session.find(args.operation.as_deref()).await?;
+    refuse_ended(&ongoing.operation, &ongoing.summary)?;
+    args.live.confirm_only_known(&ongoing, false)?;
     ongoing.journal_goes = !args.keep_journal;
-    let lock = session.lock(&args.live, &ongoing.operation, "retire the old addresses").await?;
+    ongoing.options = args.options();
+    let command = ongoing.situation().retire();
+    let operation = &ongoing.operation;
+    let taking = Taking { operation, purpose: "retire the old addresses", command: &command };
+    let lock = session.lock(&context.output, &args.live, &taking).await?;
     let ended = end(context, args, &session, &mut ongoing, &lock).await;
     let report = release(lock, ended).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &ongoing.still_held(&report), "retired") {
-        return Err(failure.hint("bring those objects in order, then retire again"));
+        return Err(again(failure, &ongoing));
     }
     context.output.progress(&format!(
         "{} retired; the cluster's Service range is {}",
@@ -128,7 +154,9 @@ async fn go_on_removing(
         if args.operation.as_ref().is_some_and(|wanted| *wanted != operation) {
             continue;
         }
-        let lock = session.lock(&args.live, &operation, "remove its journal").await?;
+        let command = format!("netsurgeon renumber retire --operation {operation}");
+        let taking = Taking { operation: &operation, purpose: "remove its journal", command: &command };
+        let lock = session.lock(&context.output, &args.live, &taking).await?;
         let removed = Journal::remove_all(store, &session.id, &operation, &[lock.guard()]).await;
         release(lock, removed.map_err(Failure::from)).await?;
         context
@@ -141,7 +169,8 @@ async fn go_on_removing(
         return Ok(None);
     }
     if context.output.is_structured() {
-        let ended = Ended { version: 1, operation: &operation, status: "done", steps: 0, stuck: Vec::new() };
+        let ended =
+            Ended { version: 1, operation: &operation, status: Status::Done, steps: 0, stuck: Vec::new() };
         context.output.data(&ended, |_| Ok(String::new()))?;
     }
     Ok(Some(Outcome::Done))
@@ -167,13 +196,16 @@ async fn end(
     lock: &Lock,
 ) -> Result<Report, Failure> {
     if !ongoing.has_begun_to_retire() {
-        check(session, args, ongoing).await?;
+        check(context, session, args, ongoing).await?;
         if !args.evidence.is_waived() {
             is_unused(ongoing).await?;
             args.evidence.check(session, &ongoing.plan.work).await?;
         }
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
         args.live.ask(&context.output, &format!("Stop holding {count}? There is no way back."))?;
+    }
+    if ongoing.has_begun_to_retire() {
+        session.sweep(context, &args.live, ongoing, lock).await?;
     }
     session.retire_strays(context, &args.live, ongoing, lock).await?;
     let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
@@ -190,8 +222,14 @@ async fn end(
 }
 
 /// Refuses when something is wrong that retiring would make worse.
-async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Result<(), Failure> {
+async fn check(
+    context: &Context,
+    session: &Session,
+    args: &RetireArgs,
+    ongoing: &Ongoing,
+) -> Result<(), Failure> {
     let work = &ongoing.plan.work;
+    has_every_flag(session, work).await?;
     let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
     let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
     let [waiting, ..] = verified.counts;
@@ -200,10 +238,24 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
         let count = counted(waiting, "Service has", "Services have");
         return Err(Failure::refused(format!("{count} not moved yet")).hint(go_on));
     }
-    if let Some(wrong) = verified.findings.iter().find(|finding| finding.severity == Severity::Error) {
-        return Err(Failure::refused(format!("{} {}", wrong.subject, wrong.message))
+    let mut errors: Vec<Finding> = verified.findings;
+    errors.retain(|finding| finding.severity == Severity::Error);
+    // An old address that its Service's owner has given up cannot be held again, and need not be.
+    let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
+    let is_given_up = |finding: &Finding| {
+        finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)
+    };
+    let (given_up, errors): (Vec<Finding>, Vec<Finding>) = errors.into_iter().partition(is_given_up);
+    for finding in &given_up {
+        context.output.warn(&format!("{} {}", finding.subject, finding.message));
+    }
+    if let Some(wrong) = errors.first().filter(|_| errors.len() > args.live.most_failures()) {
+        let more = errors.len().saturating_sub(1);
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        return Err(Failure::refused(format!("{} {}{more}", wrong.subject, wrong.message))
             .hint("`netsurgeon renumber guard --once` puts lost holds and reservations back")
-            .hint("`netsurgeon renumber verify` lists everything, and docs/findings.md says what to do"));
+            .hint("`netsurgeon renumber verify` lists everything, and docs/findings.md says what to do")
+            .hint(format!("to retire the others: `--max-failures {}`", errors.len())));
     }
     let newcomers = current::compare(work, &survey).newcomers;
     if let Some(first) = newcomers.first() {
@@ -214,6 +266,20 @@ async fn check(session: &Session, args: &RetireArgs, ongoing: &Ongoing) -> Resul
         .hint(format!("move them, too: `netsurgeon operation resume {}`", ongoing.operation)));
     }
     Ok(())
+}
+
+/// Refuses while an API server is seen to have another range than the new one: it would recreate the old ServiceCIDR, and
+/// the old range could not be closed.
+async fn has_every_flag(session: &Session, work: &Renumbering) -> Result<(), Failure> {
+    let Some(cluster) = session.cluster() else { return Ok(()) };
+    let range = as_flag(&work.flag);
+    let others = other_ranges(cluster, &range).await?;
+    let Some(first) = others.first() else { return Ok(()) };
+    let text = format!("{}: {}, and every API server must have `{range}`", first.subject, first.message);
+    Err(Failure::refused(text).hint(format!(
+        "on its host: `netsurgeon controlplane set-range --to {range}`, then `netsurgeon controlplane wait --range {range} --host`; \
+         then retire again"
+    )))
 }
 
 /// Refuses while this host tracks a connection to an old address. Where it cannot be asked, what the nodes have seen must do.
@@ -241,6 +307,50 @@ fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Failure
     Some(failure.hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation)))
 }
 
+/// Says what to do about steps that could not be done, or undone.
+fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
+    match ongoing.situation().next() {
+        Some(next) => failure.hint(format!("repair those objects, then: `{next}`")),
+        None => failure,
+    }
+}
+
+/// Says what a rollback will do: how many Services move back, and which manual steps it asks for.
+fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
+    let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
+    let phases = Phases::of(&work.moves, journal);
+    let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let moves = counted(phases.held, "Service moves", "Services move");
+    let mut lines = vec![format!(
+        "rollback of `{}`: {moves} back from {} to {from}, {} not moved",
+        ongoing.operation,
+        work.to,
+        counted(phases.waiting, "Service has", "Services have")
+    )];
+    if phases.held > 0 && !linger.is_zero() {
+        let seconds = linger.as_secs();
+        lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));
+    }
+    let manual = manual_steps_back(work, journal);
+    lines.extend(manual.iter().map(|(name, what)| format!("it will ask for manual step `{name}`: {what}")));
+    if manual.is_empty() {
+        lines.push("it will ask for no manual step".to_string());
+    }
+    lines
+}
+
+/// The manual steps that a rollback asks for: those that were done, or asked for, and have an opposite.
+fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, String)> {
+    let steps = work.way_back().into_iter().flat_map(|stage| work.steps(&stage));
+    let is_begun =
+        |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
+    let manual = steps.filter(is_begun).filter_map(|step| match step.action {
+        Action::External(External { name, undo: Some(undo), .. }) if is_manual(&name) => Some((name, undo)),
+        _ => None,
+    });
+    manual.collect()
+}
+
 /// Runs `rollback`.
 pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = match args.api.without_api {
@@ -251,8 +361,25 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
         }
     };
     let mut ongoing = session.find(args.operation.as_deref()).await?;
-    let lock = session.lock(&args.live, &ongoing.operation, "roll the renumbering back").await?;
+    refuse_done(&ongoing.operation, &ongoing.summary)?;
+    if ongoing.summary.has_ended() {
+        print(context, &ongoing, &Report::default())?;
+        context.output.progress("rolled back before: every Service has its old address");
+        return Ok(Outcome::Done);
+    }
+    args.live.confirm_only_known(&ongoing, true)?;
+    let yes = if args.live.is_agreed() { " --yes" } else { "" };
+    ongoing.options = Options { until_no_return: yes.to_string(), always: String::new() };
+    let command = format!("netsurgeon operation rollback {}{yes}", ongoing.operation);
+    let operation = &ongoing.operation;
+    let taking = Taking { operation, purpose: "roll the renumbering back", command: &command };
+    let lock = session.lock(&context.output, &args.live, &taking).await?;
     session.warn_of_kubelets(&context.output, &args.live, &ongoing.plan.work).await;
+    if !ongoing.has_begun_to_retire() {
+        for line in rollback_plan(&ongoing, args.live.linger_of(&ongoing.plan.work)) {
+            context.output.progress(&line);
+        }
+    }
     let undone = match args.live.ask(&context.output, &format!("Roll `{}` back?", ongoing.operation)) {
         Ok(()) => session.roll_back(context, &args.live, &mut ongoing, &lock).await,
         Err(failure) => Err(failure),
@@ -260,14 +387,15 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     let report = release(lock, undone).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &report.stuck.iter().collect::<Vec<_>>(), "undone") {
-        return Err(failure.hint("bring those objects in order, then roll back again"));
+        return Err(again(failure, &ongoing));
     }
     if session.is_without_api() {
-        let text = "every Service has its old address again in etcd; the rest of the way back needs the API";
-        return Err(Failure::new(Kind::Paused, anyhow::Error::msg(text)).hint(format!(
-            "when an API server answers: `netsurgeon operation rollback {}`",
+        let text = format!(
+            "every Service has its old address again in etcd, and the rest of the rollback needs the API; when an API server \
+             answers: `netsurgeon operation rollback {}`",
             ongoing.operation
-        )));
+        );
+        return Err(Failure::new(Kind::Paused, anyhow::Error::msg(text)));
     }
     session.say_what_is_left(&context.output, &ongoing.plan.work).await;
     context.output.progress("rolled back: every Service has its old address");

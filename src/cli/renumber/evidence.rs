@@ -14,6 +14,11 @@ use crate::cli::live::Session;
 use crate::ip::ServiceCidr;
 use crate::renumber::Renumbering;
 
+/// How long ago a node may have ended looking, and for how long nothing may have used an old address, in seconds,
+/// where nothing else is said.
+const AGE: u64 = 900;
+const QUIET: u64 = 600;
+
 /// Evidence from the nodes.
 #[derive(Debug, Clone, Args)]
 pub struct EvidenceArgs {
@@ -31,10 +36,10 @@ pub struct EvidenceArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     evidence_namespace: String,
     /// How long ago a node may have ended looking, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "900")]
+    #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
     /// For how long before it ended no old address may have been used, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "600")]
+    #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }
 
@@ -49,6 +54,27 @@ impl EvidenceArgs {
             evidence_age: 0,
             quiet_for: 0,
         }
+    }
+
+    /// Returns the options by which this was asked for, each after a space: a command that continues needs them again.
+    pub(super) fn options(&self) -> String {
+        let mut options = String::new();
+        let mut add = |option: String| options = format!("{options} {option}");
+        if self.without_evidence {
+            add("--without-evidence".to_string());
+        }
+        self.evidence.iter().for_each(|file| add(format!("--evidence {}", file.display())));
+        self.without_evidence_of.iter().for_each(|node| add(format!("--without-evidence-of {node}")));
+        if self.evidence_namespace != NAMESPACE {
+            add(format!("--evidence-namespace {}", self.evidence_namespace));
+        }
+        let seconds = [("--evidence-age", self.evidence_age, AGE), ("--quiet-for", self.quiet_for, QUIET)];
+        for (option, seconds, _) in seconds.into_iter().filter(|(_, seconds, usual)| seconds != usual) {
+            if !self.without_evidence {
+                add(format!("{option} {seconds}"));
+            }
+        }
+        options
     }
 
     /// Whether nothing has to show that nobody uses an old address.

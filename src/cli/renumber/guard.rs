@@ -16,14 +16,14 @@ use self::keeper::{Keeper, LeaseArgs};
 use self::voice::Voice;
 use crate::cli::api::KubeArgs;
 use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, is_gone, open_operation, unfinished};
+use crate::cli::live::{Ongoing, is_gone, is_leased, open_operation, unfinished};
 use crate::cli::log::Kind;
 use crate::cli::metrics::{Counted, Metrics};
 use crate::cli::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome};
 use crate::cluster::Cluster;
-use crate::operation::{Lock, Mend, Mended, REMOVING, SystemAmbient, mend};
+use crate::operation::{Ambient as _, Lock, Mend, Mended, SystemAmbient, mend};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::store::WriteStore;
@@ -286,15 +286,13 @@ impl Guarding<'_> {
     async fn watch(&self, ongoing: &Ongoing) -> Result<Watched, Failure> {
         let survey = Survey::read(self.store, &self.args.etcd.layout(), None).await?;
         let journal = &ongoing.journal;
-        Ok(watch(
-            &ongoing.plan.work,
-            &survey,
-            journal.is_being_undone() || journal.returning().is_some(),
-            |step| journal.state(step),
-        ))
+        Ok(watch(&ongoing.plan.work, &survey, |step| journal.state(step), SystemAmbient.now()))
     }
 
     async fn pass(&mut self, ongoing: &Ongoing) -> Result<Pass, Failure> {
+        let held = Lock::holder(self.locks, &self.cluster).await?;
+        let is_leased = is_leased(held.as_ref(), &ongoing.operation);
+        self.ledger.stands(ongoing.summary.status_now(ongoing.journal.is_being_undone(), is_leased));
         let pass = self.look_and_mend(ongoing).await?;
         self.ledger.looked(match pass {
             Pass::Fine => Looked::Fine,
@@ -371,5 +369,5 @@ impl Guarding<'_> {
 }
 
 fn is_over(ongoing: &Ongoing) -> bool {
-    matches!(ongoing.summary.status.as_str(), "done" | "rolled-back" | REMOVING)
+    ongoing.summary.status.has_ended()
 }

@@ -29,7 +29,7 @@ Examples:
   netsurgeon renumber status --watch 10 -o json | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
     /// Look again every so many seconds, until the renumbering has ended: a screen that renews itself, or, where
-    /// stdout is no terminal, a line whenever something has changed
+    /// stdout is no terminal, a line whenever something has changed. Where none is under way, wait for one
     #[arg(
         long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u16).range(1..)

@@ -178,7 +178,10 @@ impl History {
             });
         }
         let Some(record) = record else { return };
+        let is_asked = |state: State| matches!(state, State::Started | State::UndoStarted);
         match record.state {
+            // It is listed with what others do.
+            asked if is_asked(asked) && matches!(step.action, Action::External(_)) => {}
             State::Done => self.done = self.done.saturating_add(1),
             State::UndoDone | State::Reset => self.undone = self.undone.saturating_add(1),
             open => self.troubles.push(Trouble {
@@ -191,7 +194,7 @@ impl History {
         for (state, time) in &record.history {
             let back = state.is_of_the_way_back() || *state == State::Reset;
             let what = match &step.action {
-                Action::External(external) if !back || external.undo.is_some() => {
+                Action::External(external) if !is_asked(*state) && (!back || external.undo.is_some()) => {
                     let words = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
                     What::External(external.name.clone(), words.clone())
                 }

@@ -8,8 +8,9 @@ use super::history::{History, Outside, Trouble};
 use super::html::{Html, code, esc, lasting, moment, prose, thousands};
 use super::{Subject, timeline};
 use crate::cli::output::counted;
+use crate::cli::situation::Situation;
 use crate::cli::tally::stage_now;
-use crate::operation::State;
+use crate::operation::{State, Status};
 use crate::renumber::Move;
 use crate::renumber::verify::{Phase, Verified};
 use crate::survey::{Finding, Severity};
@@ -21,48 +22,52 @@ const FEW_ROWS: usize = 12;
 
 /// Writes the head: the verdict, the figures, and what the operation is.
 pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
-    let summary = subject.summary;
-    let [waiting, ..] = verified.counts;
-    let (class, word) = match summary.status.as_str() {
-        "held" if waiting > 0 => (
-            "warn",
-            "Some Services were left alone and have their old address, as the steps below say; every other one has \
-             moved, with its old address held.",
-        ),
-        other => status(other),
+    let situation = subject.situation();
+    let class = match situation.status {
+        Status::Soaking if situation.phases.waiting > 0 => "warn",
+        Status::Soaking | Status::Done => "good",
+        Status::Stopped | Status::Stuck => "bad",
+        Status::WaitingForManualStep | Status::Paused | Status::Interrupted => "warn",
+        Status::Running | Status::RollingBack | Status::RolledBack | Status::Removing => "info",
     };
     html.add(format_args!(
         "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
          {class}\">{}</span> {}</p>",
-        esc(&summary.kind),
+        esc(&subject.summary.kind),
         esc(subject.operation),
-        esc(&summary.status),
-        prose(word),
+        prose(&situation.words()),
+        prose(&verdict(&situation)),
     ));
     tiles(html, history, verified);
     identity(html, subject, history);
     html.add(format_args!("</header>"));
 }
 
-/// What a status means, and how it looks.
-fn status(status: &str) -> (&'static str, &'static str) {
-    match status {
-        "running" => {
-            ("info", "It is under way, or its process was killed: `netsurgeon renumber status` tells.")
+/// What the status means, from the facts.
+fn verdict(situation: &Situation) -> String {
+    let what = match situation.status {
+        Status::Running => "A process runs it.",
+        Status::RollingBack => "A process rolls it back.",
+        Status::Interrupted => "The process that ran it has ended without saying why.",
+        Status::WaitingForManualStep => "A manual step is required.",
+        Status::Paused => "It was stopped on request, or a gate was closed.",
+        Status::Soaking if situation.phases.waiting > 0 => {
+            "Some Services were skipped, as the steps below say."
         }
-        "paused" => {
-            ("warn", "It waits for something that others do, or was asked to stop; it can be resumed.")
-        }
-        "stopped" => ("bad", "A step failed. Everything before it is done, and the old addresses answer."),
-        "held" => (
-            "good",
-            "Every Service has its new address, and every old address is held and goes on answering.",
-        ),
-        "done" => ("good", "Every Service has its new address, and no old address is held any more."),
-        "rolled-back" => ("info", "Every Service has its old address back."),
-        "stuck" => ("bad", "It was rolled back but for some steps, which are listed below."),
-        "removing" => ("info", "Its journal is being removed."),
-        _ => ("info", ""),
+        Status::Soaking => "Every Service has its new address.",
+        Status::Stopped => "A step failed; everything before it is done.",
+        Status::Stuck => "Some steps could not be done, as listed below.",
+        Status::Done => "Every Service has its new address, and no old address is held any more.",
+        Status::RolledBack => "Every Service has its old address.",
+        Status::Removing => "It came to its end, and its journal is being removed.",
+    };
+    if situation.status.has_ended() {
+        return what.to_string();
+    }
+    let facts = format!("{what} {}, {}.", situation.progress(), situation.held());
+    match situation.next() {
+        Some(next) => format!("{facts} Next: `{next}`."),
+        None => facts,
     }
 }
 
@@ -101,11 +106,11 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
     let (work, summary, header) = (&subject.plan.work, subject.summary, &subject.plan.header);
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let ended = match summary.ended {
-        Some(ended) => format!("{} ({})", moment(ended), esc(&summary.status)),
-        None => "not yet".to_string(),
+        Some(ended) if summary.status.has_ended() => format!("{} ({})", moment(ended), summary.status),
+        _ => "not yet".to_string(),
     };
     let next = match stage_now(work, subject.journal) {
-        Some(stage) if summary.status != "rolled-back" => prose(&stage),
+        Some(stage) if summary.status != Status::RolledBack => prose(&stage),
         _ => "–".to_string(),
     };
     let rows = [

@@ -11,11 +11,11 @@ use super::pace::Pace;
 use crate::operation::OperationError;
 use crate::operation::journal::{Journal, Record, State};
 use crate::operation::lock::lost_to;
-use crate::operation::ports::{Ambient, Answer, Event, Observed, Observer, World, WorldError};
+use crate::operation::ports::{Ambient, Answer, Event, Fault, Observed, Observer, World};
 use crate::operation::step::{Action, ApiChange, External, Step, StepId, Swap, Wait};
 use crate::operation::stop::Stop;
 use crate::operation::swap::prepare;
-use crate::store::{CommitError, Guard, Key, Transaction, WriteStore};
+use crate::store::{CommitError, Guard, Key, Revision, Transaction, WriteStore};
 
 /// How often a step tries to change an object that others keep changing.
 const MOST_ATTEMPTS: u32 = 20;
@@ -42,15 +42,25 @@ impl Carrier<'_> {
         lock(&self.journal).state(step)
     }
 
+    /// The revision at which the record of a step changed last, `None` if it has none.
+    pub(super) fn changed_at(&self, step: &StepId) -> Option<Revision> {
+        lock(&self.journal).changed_at(step)
+    }
+
     /// Whether a step is to be done anew, its batch having been rolled back.
     pub(super) fn was_reset(&self, step: &StepId) -> bool {
         lock(&self.journal).was_reset(step)
     }
 
-    /// Carries out one step. Returns whether there was anything to do.
-    pub(super) async fn forward(&self, step: &Step) -> Result<bool, OperationError> {
+    /// Returns the revision at which a step was done, `None` if it is not.
+    pub(super) fn done_at(&self, step: &StepId) -> Option<Revision> {
+        lock(&self.journal).done_at(step)
+    }
+
+    /// Carries out one step; one that is done only if it is owed again. Returns whether there was anything to do.
+    pub(super) async fn forward(&self, step: &Step, is_owed: bool) -> Result<bool, OperationError> {
         let state = self.state(&step.id);
-        if state == Some(State::Done) {
+        if state == Some(State::Done) && !is_owed {
             return Ok(false);
         }
         match &step.action {
@@ -65,7 +75,7 @@ impl Carrier<'_> {
             }
             Action::External(external) => {
                 let assumed = external.assumed.as_ref();
-                self.external(step, external, assumed, State::Done).await?;
+                self.external(step, external, assumed, (State::Started, State::Done)).await?;
             }
             Action::PointOfNoReturn => self.note(step, State::Done, None).await?,
         }
@@ -99,7 +109,7 @@ impl Carrier<'_> {
             | Action::PointOfNoReturn => self.note(step, State::UndoDone, None).await,
             Action::External(external) => {
                 let assumed = external.assumed_back.as_ref();
-                self.external(step, external, assumed, State::UndoDone).await
+                self.external(step, external, assumed, (State::UndoStarted, State::UndoDone)).await
             }
         }
     }
@@ -118,7 +128,7 @@ impl Carrier<'_> {
         let begun = matches!(state, Some(State::Started | State::UndoStarted));
         let observed = if begun { self.world.observe(change).await? } else { Observed::NotDone };
         match observed {
-            Observed::Changed(reason) => return self.unless_lost(Err(WorldError(reason).into())).await,
+            Observed::Changed(reason) => return self.unless_lost(Err(Fault::Skip(reason).into())).await,
             Observed::Done => {}
             Observed::NotDone => {
                 self.note(step, intention, None).await?;
@@ -168,14 +178,19 @@ impl Carrier<'_> {
         outcome
     }
 
+    /// Asks for a manual step. That it is asked for is recorded first: people act before they answer, or without an
+    /// answer, and rollback must ask for the opposite then.
     async fn external(
         &self,
         step: &Step,
         external: &External,
         assumed: Option<&Swap>,
-        outcome: State,
+        (intention, outcome): (State, State),
     ) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
+        if self.state(&step.id) != Some(intention) {
+            self.note(step, intention, None).await?;
+        }
         let back = outcome == State::UndoDone;
         for _ in 0..MOST_ATTEMPTS {
             let answer = self.world.external(external, back).await.map_err(|error| self.given_up(error));
@@ -201,7 +216,7 @@ impl Carrier<'_> {
     }
 
     /// A port that waits for long gives up when it is asked to stop, which is no failure.
-    fn given_up(&self, error: WorldError) -> OperationError {
+    fn given_up(&self, error: Fault) -> OperationError {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
     }
 

@@ -17,11 +17,21 @@ use crate::operation::OperationError;
 use crate::operation::journal::State;
 use crate::operation::ports::Event;
 use crate::operation::step::{Action, Step, Swap, Wait};
+use crate::store::Revision;
 
 /// In which direction steps are carried out.
 pub(super) enum Way {
     Forward(Mutex<LeftAlone>),
     Back(Mutex<Unwinding>),
+}
+
+impl Way {
+    /// Another batch begins.
+    pub(super) fn begin_batch(&self) {
+        if let Self::Forward(left) = self {
+            lock(left).begin_batch();
+        }
+    }
 }
 
 /// The things, by name, of which a step could not be carried out.
@@ -30,9 +40,16 @@ pub(super) struct LeftAlone {
     things: HashSet<String>,
     /// How many of them had not been left alone before.
     fresh: usize,
+    /// When the last step of this batch was done, waits not counted.
+    newest: Option<Revision>,
 }
 
 impl LeftAlone {
+    /// Another batch begins: its waits are for its own steps.
+    pub(super) fn begin_batch(&mut self) {
+        self.newest = None;
+    }
+
     /// Leaves one more thing alone, if that may be.
     fn add(&mut self, step: &Step, before: Option<State>, most: usize) -> bool {
         let is_fresh = before != Some(State::Failed);
@@ -202,14 +219,24 @@ impl Crew<'_> {
         if lock(left).things.contains(&step.about) {
             return Ok(Outcome::Nothing);
         }
-        if !step.action.is_for_the_way_back() && self.carrier.state(&step.id) != Some(State::Done) {
+        let is_wait = matches!(step.action, Action::Wait(_));
+        // A step that is retried is done later than the waits that those after it rely on: they are owed again.
+        let is_owed = is_wait && self.carrier.done_at(&step.id) < lock(left).newest;
+        if !step.action.is_for_the_way_back()
+            && (is_owed || self.carrier.state(&step.id) != Some(State::Done))
+        {
             self.carrier.tell(Event::StepStarted { step });
         }
-        match self.carrier.forward(step).await {
+        let before = self.carrier.state(&step.id);
+        let outcome = self.carrier.forward(step, is_owed).await;
+        if !is_wait {
+            let mut left = lock(left);
+            left.newest = left.newest.max(self.carrier.done_at(&step.id));
+        }
+        match outcome {
             Ok(true) => Ok(Outcome::Done),
             Ok(false) => Ok(Outcome::Skipped),
             Err(error) if error.is_about_one_object() && !step.about.is_empty() => {
-                let before = self.carrier.state(&step.id);
                 if !lock(left).add(step, before, self.max_failures) {
                     return Err(error);
                 }
@@ -254,11 +281,49 @@ impl Crew<'_> {
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
         let was_carried_out = |other| !matches!(self.carrier.state(other), None | Some(State::Failed));
         match &step.action {
-            Action::Wait(wait) => lock(unwinding).owes(wait) || was_begun(state),
+            Action::Wait(wait) => (state.is_some() && lock(unwinding).owes(wait)) || was_begun(state),
             Action::WaitBack { of, wait } => lock(unwinding).owes(wait) && of.iter().any(was_carried_out),
             Action::WayBack { of, .. } => state != Some(State::UndoDone) && was_carried_out(of),
             _ => was_begun(state),
         }
+    }
+
+    /// Returns the steps of a stage in the order of the way back, without waits that are over.
+    pub(super) fn way_back<'s>(&self, steps: &'s [Step], way: &Way) -> Vec<&'s Step> {
+        let mut order = Vec::with_capacity(steps.len());
+        for (index, step) in steps.iter().enumerate() {
+            let (later, rest) = steps.split_at_checked(index).unwrap_or_default();
+            let earlier = rest.get(1..).unwrap_or_default();
+            if !self.is_over(step, (earlier, later), way) {
+                order.push(step);
+            }
+        }
+        order.reverse();
+        order
+    }
+
+    /// Whether a wait need not be repeated on the way back, given the steps of its stage that are undone before it and after
+    /// it. What it waits for may be deleted by the steps after it, so it must not be repeated once they are undone, or started
+    /// to be, with nothing undone before it since.
+    fn is_over(&self, wait: &Step, (earlier, later): (&[Step], &[Step]), way: &Way) -> bool {
+        let was_waited_for = matches!(self.carrier.state(&wait.id), None | Some(State::UndoDone));
+        if !matches!(wait.action, Action::Wait(_)) || !was_waited_for {
+            return false;
+        }
+        let is_wait = |step: &&Step| matches!(step.action, Action::Wait(_));
+        let is_open = |step: &Step| self.is_to_be_carried_out(step, way);
+        let mut later = later.iter().filter(|step| !is_wait(step)).peekable();
+        if later.peek().is_none() {
+            return false;
+        }
+        let (mut open, mut begun) = (false, false);
+        for step in later {
+            open |= is_open(step);
+            begun |= self.carrier.state(&step.id).is_some_and(State::is_of_the_way_back);
+        }
+        let waited_at = self.carrier.changed_at(&wait.id);
+        let is_before = |step: &Step| !is_open(step) && self.carrier.changed_at(&step.id) <= waited_at;
+        !open || (begun && earlier.iter().filter(|step| !is_wait(step)).all(is_before))
     }
 
     async fn undo(

@@ -5,7 +5,7 @@ use super::crew::Crew;
 use crate::operation::OperationError;
 use crate::operation::journal::State;
 use crate::operation::plan::{Stage, Work};
-use crate::operation::ports::{Checkpoint, Closed};
+use crate::operation::ports::{Checkpoint, Closed, Event};
 
 /// Where an operation has come to, among its stages.
 #[derive(Default)]
@@ -52,11 +52,14 @@ pub(super) async fn ask(
     }
     let Some(step) = first.filter(|_| place.is_after_one || is_anew) else { return Ok(()) };
     let after = place.batch.filter(|_| !is_anew);
-    tokio::select! {
+    crew.carrier.tell(Event::CheckpointAsked { stage: next });
+    let outcome = tokio::select! {
         biased;
         () = crew.carrier.stop.asked() => Err(Failure { step, source: OperationError::Stopped }),
         answer = checkpoint.pass(next) => answer.map_err(|Closed { gate, reason }| {
             Failure { step, source: OperationError::GateClosed { gate, reason, after } }
         }),
-    }
+    };
+    crew.carrier.tell(Event::CheckpointAnswered);
+    outcome
 }

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::{Journal, State, Summary, put_new};
-use crate::operation::OperationError;
+use super::{Journal, State, Status, Summary, put_new};
 use crate::operation::lock::lost_to;
+use crate::operation::{OperationError, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
     Transaction, Visit, WriteStore,
@@ -30,9 +30,6 @@ pub struct Listed {
     pub summary: Summary,
 }
 
-/// The status of an operation that has ended, and whose journal goes.
-pub const REMOVING: &str = "removing";
-
 /// How many steps of an operation are in which state. Steps that were never begun have no record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress(BTreeMap<State, usize>);
@@ -41,6 +38,11 @@ impl Progress {
     /// Returns the number of steps in a state.
     pub fn of(&self, state: State) -> usize {
         self.0.get(&state).copied().unwrap_or_default()
+    }
+
+    /// Whether a step was undone, or is to be: see [`Summary::status_now`].
+    pub fn has_undone(&self) -> bool {
+        self.0.iter().any(|(state, count)| state.is_of_the_way_back() && *count > 0)
     }
 
     /// Returns the number of steps that were begun, without those that are to be begun anew.
@@ -71,6 +73,21 @@ impl Journal {
         // The order of the keys is that of the ids but where one id begins with another.
         listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
         Ok(listed)
+    }
+
+    /// Writes that a step failed, and why, when that is found out beside its run.
+    pub async fn fail(
+        &mut self,
+        store: &dyn WriteStore,
+        step: &StepId,
+        reason: &str,
+        now: i64,
+        guards: &[Guard],
+    ) -> Result<(), OperationError> {
+        let (change, record) = self.record(step, State::Failed, now, Some(reason.to_string()))?;
+        let revision = commit(store, guards, vec![change]).await?;
+        self.recorded(step, record, revision);
+        Ok(())
     }
 
     /// Adds something to the plan that was found while it was carried out, as number so-and-so, from 1. It is never
@@ -136,8 +153,8 @@ impl Journal {
         let journal = Self::at(cluster, operation);
         let summary = journal.summary_key();
         let found = Self::read_at::<Summary>(store, &summary).await?.map(|(found, _)| found);
-        if let Some(found) = found.filter(|found| found.status != "rolled-back") {
-            journal.set_status(store, REMOVING, found.ended.unwrap_or(found.started), guards).await?;
+        if let Some(found) = found.filter(|found| found.status != Status::RolledBack) {
+            journal.set_status(store, Status::Removing, found.ended.unwrap_or(found.started), guards).await?;
         }
         let mut removed: usize = 0;
         for _ in 0..MOST_ROUNDS {

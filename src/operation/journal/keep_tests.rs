@@ -7,7 +7,7 @@ use crate::store::lease::LeaseStore as _;
 use crate::store::memory::MemoryStore;
 
 fn summary(started: i64) -> Summary {
-    Summary { kind: "test".into(), started, status: "running".into(), ..Summary::default() }
+    Summary { kind: "test".into(), started, ..Summary::default() }
 }
 
 async fn begin(store: &MemoryStore, cluster: &str, operation: &str) -> Journal {
@@ -79,7 +79,7 @@ async fn nothing_is_left_of_an_operation_that_is_removed() {
     for number in 0..250 {
         note(&store, &mut journal, &format!("flip/{number}"), State::Done).await;
     }
-    journal.set_status(&store, "done", 99, &[]).await.unwrap();
+    journal.set_status(&store, Status::Done, 99, &[]).await.unwrap();
     let lost = Guard::SameCreation("/netsurgeon/one/lock".into(), Revision(3));
     let refused = Journal::remove_all(&store, "one", "op", &[lost]).await.unwrap_err();
     assert!(matches!(refused, OperationError::LockLost { .. }), "{refused}");
@@ -87,12 +87,12 @@ async fn nothing_is_left_of_an_operation_that_is_removed() {
 
     // Interrupted: the summary is what is left last, and says so.
     let keys: Vec<_> = journal.keys(&store).await.unwrap();
-    journal.set_status(&store, "removing", 99, &[]).await.unwrap();
+    journal.set_status(&store, Status::Removing, 99, &[]).await.unwrap();
     let summary = journal.summary_key();
     let some: Vec<_> = keys.into_iter().filter(|(key, _)| *key != summary).take(120).collect();
     remove(&store, &some, &[]).await.unwrap();
     let listed = Journal::list(&store, None).await.unwrap();
-    assert_eq!((listed[0].operation.as_str(), listed[0].summary.status.as_str()), ("op", "removing"));
+    assert_eq!((listed[0].operation.as_str(), listed[0].summary.status), ("op", Status::Removing));
 
     assert_eq!(Journal::remove_all(&store, "one", "op", &[]).await.unwrap(), 252 - 120);
     assert_eq!(all_keys(&store).await, before);
@@ -136,7 +136,8 @@ async fn an_operation_whose_parts_were_swept_away_does_not_begin() {
 fn a_summary_of_an_older_version_is_readable() {
     let old = br#"{"kind":"renumber","digest":"d","plan_parts":1,"started":7,"status":"done"}"#;
     let read: Summary = serde_json::from_slice(old).unwrap();
-    assert_eq!((read.started, read.holder, read.ended), (7, None, None));
+    assert_eq!((read.started, read.status, read.holder, read.ended), (7, Status::Done, None, None));
+    assert_eq!((read.manual_step, read.gates), (None, serde_json::Value::Null));
 }
 
 #[tokio::test]

@@ -4,8 +4,10 @@
 use serde_json::{Value, json};
 
 use super::{about, mend_of};
+use crate::ip::Family;
 use crate::operation::Mend;
 use crate::renumber::intention::Move;
+use crate::renumber::plan::shadow_spec;
 use crate::survey::{Finding, ServiceRecord};
 
 /// A shadow that is to be as its Service is.
@@ -33,8 +35,18 @@ pub enum Followed {
     Endpoints(String),
 }
 
-/// What a shadow whose Service has another selector or other ports must become.
-pub(super) fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Value) -> Follow {
+/// What a shadow must become whose Service has another selector or other ports; `None` where it has the same.
+pub(in crate::renumber) fn behind(
+    candidate: &Move,
+    service: &ServiceRecord,
+    shadow: &ServiceRecord,
+    family: Family,
+) -> Option<Follow> {
+    let (wanted, found) = (shadow_spec(service, family), shadow_spec(shadow, family));
+    (decides(&wanted) != decides(&found)).then(|| follow(candidate, shadow, &found, &wanted))
+}
+
+fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Value) -> Follow {
     let says = format!("has another selector or other ports than its shadow `{}`", shadow.name);
     let part = |spec: &Value, name: &str| spec.get(name).cloned().unwrap_or_default();
     let mut selector = part(wanted, "selector");
@@ -80,7 +92,7 @@ pub(super) fn copies(candidate: &Move) -> Option<Follow> {
 
 /// As much of a shadow's spec as decides where traffic goes. What a client writes in another way than the API
 /// server stores it is the same.
-pub(super) fn decides(spec: &Value) -> Value {
+fn decides(spec: &Value) -> Value {
     let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
     json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])
 }

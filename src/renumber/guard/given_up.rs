@@ -50,18 +50,12 @@ impl Watch<'_> {
             return None;
         }
         let mut edits = self.shadows_of(candidate);
-        if candidate.shadow.is_none() {
-            edits.extend(self.give_up(candidate));
-        }
-        // Reserved, or handed to the allocator, for a Service that never took it.
         let new = candidate.new_address;
-        let is_its = self
-            .objects
-            .get(&new)
-            .is_some_and(|object| object.parent == (candidate.namespace.clone(), candidate.name.clone()));
-        let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
-        let is_free = is_its && !is_taken;
-        edits.extend(is_free.then(|| self.compiler.drop_address(candidate, &candidate.name, new)));
+        for address in [candidate.old_address, new] {
+            if !found.is_some_and(|service| service.addresses.contains(&address)) {
+                edits.extend(self.freed(candidate, address));
+            }
+        }
         edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
         Some(Mend {
             subject: candidate.subject(),
@@ -73,18 +67,16 @@ impl Watch<'_> {
         })
     }
 
-    /// Removes its shadows with their addresses, in etcd, whatever these are by now.
-    fn shadows_of(&self, candidate: &Move) -> Vec<KeyEdit> {
+    /// Removes its shadows, and their temporary addresses, in etcd.
+    pub(super) fn shadows_of(&self, candidate: &Move) -> Vec<KeyEdit> {
         let Some(shadow) = &candidate.shadow else { return Vec::new() };
         let mut edits = Vec::new();
-        for name in [&shadow.hold_name, &shadow.warm_name] {
-            let Some(found) = self.named(candidate, name) else { continue };
-            edits.push(self.compiler.drop_shadow(candidate, name, &found.addresses));
-            let own = self
-                .objects
-                .iter()
-                .filter(|(_, object)| object.parent.0 == candidate.namespace && object.parent.1 == *name);
-            edits.extend(own.map(|(address, _)| self.compiler.drop_address(candidate, name, *address)));
+        for (name, temporary) in [&shadow.hold_name, &shadow.warm_name].into_iter().zip(shadow.temporary) {
+            let found = self.named(candidate, name);
+            edits.extend(found.map(|found| self.compiler.drop_shadow(candidate, name, &found.addresses)));
+            let object = self.objects.get(&temporary);
+            let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
+            edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
         }
         edits
     }

@@ -1,57 +1,134 @@
-//! The end of the old range: the API servers' own ServiceCIDR is made anew from their flag, and the temporary
-//! one goes.
+//! The ServiceCIDRs while a range ends: that of the old range is closed once the flag has changed, opened again on the way
+//! back, and replaced at the end.
 //!
-//! A ServiceCIDR that is being deleted goes once the controller manager sees no address of it that is the
-//! allocator's and in no other ServiceCIDR (`servicecidrs_controller.go`, v1.36.3), and an API server makes
-//! `kubernetes` again from its flag when it misses it (`default_servicecidr_controller.go`, v1.36.3).
+//! A ServiceCIDR that is being deleted gives out nothing any more. It stays until the controller manager sees no address of
+//! it that is the allocator's and in no other ServiceCIDR (`canDeleteCIDR`, `servicecidrs_controller.go`, v1.36.3): as long
+//! as old addresses are held. Then an API server creates `kubernetes` again from its flag, when it misses it
+//! (`default_servicecidr_controller.go`, v1.36.3). Its deletion cannot be taken back: a rollback gives the old range another
+//! ServiceCIDR, which lets the first one end, and waits for an API server with the old flag.
 
 use serde_json::{Value, json};
 
 use super::LiveWorld;
-use super::waits::NotYet;
-use crate::cluster::ObjectRef;
-use crate::operation::{Wait, WorldError};
-use crate::renumber::steps::word;
-use crate::survey::{Era, Layout};
+use super::waits::{Look, NotYet, is_ready};
+use crate::cluster::{MANAGED_BY, ObjectRef};
+use crate::ip::ServiceCidr;
+use crate::operation::Fault;
+use crate::renumber::current::newcomers;
+use crate::survey::{Era, Layout, Survey};
 use crate::wire::objects::{self, RangeAllocation};
 
 /// The ServiceCIDR that API servers make from their flag.
 const OWN: &str = "kubernetes";
 
+/// How many Services are named.
+const MOST_NAMED: usize = 5;
+
+fn is_terminating(range: &Value) -> bool {
+    range.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+fn has(range: &Value, flag: &[ServiceCidr]) -> bool {
+    let flag: Vec<String> = flag.iter().map(ToString::to_string).collect();
+    range.pointer("/spec/cidrs") == Some(&json!(flag))
+}
+
 impl LiveWorld<'_> {
-    fn own_range(&self) -> ObjectRef<'_> {
-        ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, OWN)
+    fn range<'n>(&'n self, name: &'n str) -> ObjectRef<'n> {
+        ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, name)
     }
 
-    /// Whether a ServiceCIDR has the ranges of the new flag.
-    fn is_new(&self, range: &Value) -> bool {
-        let flag: Vec<String> = self.work.flag.iter().map(ToString::to_string).collect();
-        range.pointer("/spec/cidrs") == Some(&json!(flag))
-    }
-
-    /// Deletes the API servers' own ServiceCIDR while it has the old range, and waits for the new one.
-    pub(super) async fn close_old_range(&self) -> Result<(), WorldError> {
-        if let Some(range) = self.cluster.get(&self.own_range()).await? {
-            let text = |path: &str| range.pointer(path).and_then(Value::as_str);
-            if !self.is_new(&range) && text("/metadata/deletionTimestamp").is_none() {
-                self.cluster.delete(&self.own_range(), text("/metadata/uid")).await?;
-            }
+    /// Deletes the API servers' own ServiceCIDR unless it has these ranges.
+    async fn delete_own_unless(&self, flag: &[ServiceCidr]) -> Result<(), Fault> {
+        let own = self.range(OWN);
+        if let Some(range) = self.cluster.get(&own).await?
+            && !has(&range, flag)
+            && !is_terminating(&range)
+        {
+            self.cluster.delete(&own, range.pointer("/metadata/uid").and_then(Value::as_str)).await?;
         }
-        let until = "ServiceCIDR `kubernetes` has the new range and is ready".to_string();
-        self.wait_for(&Wait { name: word::RANGE_REPLACED.into(), until, batch: None }).await
+        Ok(())
+    }
+
+    /// From now on no new Service gets an address of the old range.
+    pub(super) async fn close_old_range(&self) -> Result<(), Fault> {
+        self.delete_own_unless(&self.work.flag).await
+    }
+
+    /// Waits until the API servers' own ServiceCIDR has the new range: the old one ends with its last address.
+    pub(super) async fn replace_range(&self) -> Result<(), Fault> {
+        self.close_old_range().await?;
+        let until = "ServiceCIDR `kubernetes` has the new range and is ready";
+        self.poll(until, Look::OwnRange(&self.work.flag)).await
+    }
+
+    /// Gives new Services addresses of the old range again, if that was closed.
+    pub(super) async fn reopen_old_range(&self) -> Result<(), Fault> {
+        let (before, name) = (&self.work.flag_before, self.work.back_range_name());
+        let own = self.cluster.get(&self.range(OWN)).await?;
+        if !own.is_some_and(|range| has(&range, before) && !is_terminating(&range)) {
+            let manifest = json!({
+                "apiVersion": self.work.api_version, "kind": "ServiceCIDR",
+                "metadata": {"name": name, "labels": {MANAGED_BY.0: MANAGED_BY.1}},
+                "spec": {"cidrs": before},
+            });
+            self.create(&manifest).await?;
+            let until = format!("ServiceCIDR `{name}` is ready on every API server");
+            self.poll(&until, Look::Ready(&name)).await?;
+            self.delete_own_unless(before).await?;
+            let until = "ServiceCIDR `kubernetes` has the old range again and is ready";
+            self.poll(until, Look::OwnRange(before)).await?;
+        }
+        self.remove_range(&name).await
+    }
+
+    pub(super) async fn own_range_has(&self, flag: &[ServiceCidr]) -> Result<(), NotYet> {
+        let seen = |what: String| Err(NotYet::Seen(what));
+        let Some(range) = self.cluster.get(&self.range(OWN)).await? else {
+            return seen("ServiceCIDR `kubernetes` does not exist".to_string());
+        };
+        if is_terminating(&range) {
+            self.no_service_was_created_there().await?;
+            return seen(
+                "ServiceCIDR `kubernetes` is being deleted: the controller manager has not ended it yet"
+                    .to_string(),
+            );
+        }
+        if !has(&range, flag) {
+            let cidrs = range.pointer("/spec/cidrs").cloned().unwrap_or_default();
+            return seen(format!("ServiceCIDR `kubernetes` has {cidrs}: an API server has that range"));
+        }
+        if is_ready(&range) { Ok(()) } else { seen("ServiceCIDR `kubernetes` is not ready".to_string()) }
+    }
+
+    /// A Service with an address of the old range that is not part of the operation keeps the range from its end for ever.
+    async fn no_service_was_created_there(&self) -> Result<(), NotYet> {
+        let survey = Survey::read(self.store, &Layout::new(&self.work.prefix), None).await;
+        let survey = survey.map_err(|error| NotYet::Never(Fault::Halt(error.to_string())))?;
+        let found = newcomers(self.work, &survey);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = found.iter().take(MOST_NAMED).map(|service| service.subject()).collect();
+        let more = found.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Err(NotYet::Never(Fault::Halt(format!(
+            "Services have an address of the old range and are not part of this operation: `{}`{more}; resume the operation: \
+             it moves them, too",
+            names.join("`, `")
+        ))))
     }
 
     /// Waits until the RangeAllocation has the range of the flag: where there is nothing but a bitmap, an API server
     /// that starts writes it for its own flag (`Repair.runOnce`,
     /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2).
-    pub(super) async fn allocation_follows(&self, back: bool) -> Result<(), WorldError> {
+    pub(super) async fn allocation_follows(&self, back: bool) -> Result<(), Fault> {
         let Some(bitmap) = self.work.bitmap.as_ref().filter(|_| self.work.era == Era::Bitmap) else {
             return Ok(());
         };
         let range = if back { bitmap.from.clone() } else { self.work.to.to_string() };
         let until = format!("RangeAllocation `{}` has `{range}`", bitmap.name);
-        let name = if back { word::ALLOCATION_BACK } else { word::ALLOCATION };
-        self.wait_for(&Wait { name: name.into(), until, batch: None }).await
+        self.poll(&until, Look::Allocation(&range)).await
     }
 
     pub(super) async fn allocation_has(&self, range: &str) -> Result<(), NotYet> {
@@ -60,56 +137,26 @@ impl LiveWorld<'_> {
         let entry = self.store.get(&key).await?;
         let entry = entry.ok_or_else(|| NotYet::Seen(format!("there is no RangeAllocation `{name}`")))?;
         let found: RangeAllocation =
-            objects::decode(&entry.value).map_err(|error| NotYet::Never(WorldError(error.to_string())))?;
+            objects::decode(&entry.value).map_err(|error| NotYet::Never(Fault::Halt(error.to_string())))?;
         let found = found.range.unwrap_or_default();
         if found == range {
             return Ok(());
         }
-        Err(NotYet::Seen(format!(
-            "it has `{found}`: an API server has the other flag, or has not started yet"
-        )))
+        Err(NotYet::Seen(format!("it has `{found}`: an API server has that range, or has not started yet")))
     }
 
-    pub(super) async fn range_is_replaced(&self) -> Result<(), NotYet> {
-        let seen = |what: String| Err(NotYet::Seen(what));
-        let Some(range) = self.cluster.get(&self.own_range()).await? else {
-            return seen("ServiceCIDR `kubernetes` does not exist".to_string());
-        };
-        if range.pointer("/metadata/deletionTimestamp").is_some() {
-            return seen(
-                "ServiceCIDR `kubernetes` is being deleted: a Service has an address of it, or the controller \
-                 manager has not looked yet"
-                    .to_string(),
-            );
-        }
-        if !self.is_new(&range) {
-            let cidrs = range.pointer("/spec/cidrs").cloned().unwrap_or_default();
-            return seen(format!("ServiceCIDR `kubernetes` has {cidrs}: an API server has the old flag"));
-        }
-        let conditions = range.pointer("/status/conditions").and_then(Value::as_array);
-        let is_ready = |condition: &Value| {
-            condition.get("type") == Some(&json!("Ready")) && condition.get("status") == Some(&json!("True"))
-        };
-        if conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
-            return Ok(());
-        }
-        seen("ServiceCIDR `kubernetes` is not ready".to_string())
+    /// Deletes the ServiceCIDR that the operation made for the new range, and waits until it is gone.
+    pub(super) async fn remove_temporary_range(&self) -> Result<(), Fault> {
+        self.remove_range(&self.work.range_name()).await
     }
 
-    /// Deletes the ServiceCIDR that the operation made, and waits until it is gone.
-    pub(super) async fn remove_temporary_range(&self) -> Result<(), WorldError> {
-        let name = self.work.range_name();
-        self.delete(&ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, &name)).await?;
-        let until = format!("ServiceCIDR `{name}` is gone");
-        self.wait_for(&Wait { name: word::TEMPORARY_GONE.into(), until, batch: None }).await
+    async fn remove_range(&self, name: &str) -> Result<(), Fault> {
+        self.delete(&self.range(name)).await?;
+        self.is_gone(&self.range(name)).await
     }
 
-    pub(super) async fn temporary_is_gone(&self) -> Result<(), NotYet> {
-        let name = self.work.range_name();
-        let object = ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, &name);
-        match self.cluster.get(&object).await? {
-            None => Ok(()),
-            Some(_) => Err(NotYet::Seen(format!("{object} is being deleted"))),
-        }
+    /// Waits until an object that is being deleted is gone.
+    pub(super) async fn is_gone(&self, object: &ObjectRef<'_>) -> Result<(), Fault> {
+        self.poll(&format!("{object} is deleted"), Look::Gone(object)).await
     }
 }

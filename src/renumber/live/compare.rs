@@ -6,6 +6,9 @@ use serde_json::Value;
 const OF_THE_SERVER: [&str; 4] =
     ["metadata.uid", "metadata.creationTimestamp", "metadata.resourceVersion", "metadata.generation"];
 
+/// A selector with one more term selects other Pods, so it is compared as a whole.
+const SELECTOR: &str = "spec.selector";
+
 /// Returns the first field of a manifest that the object does not have so, in words; `None` when the object has
 /// everything that the manifest asks for. What else it has are defaults.
 pub(super) fn difference(manifest: &Value, object: &Value) -> Option<String> {
@@ -16,18 +19,31 @@ fn differs(path: &str, wanted: &Value, found: &Value) -> Option<String> {
     match (wanted, found) {
         _ if OF_THE_SERVER.contains(&path) => None,
         (Value::Null, _) => None,
-        // What is empty is left out where it is stored (`omitempty`).
-        (Value::String(wanted), Value::Null) if wanted.is_empty() => None,
-        (Value::Object(wanted), Value::Object(found)) => wanted.iter().find_map(|(name, value)| {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            differs(&path, value, found.get(name).unwrap_or(&Value::Null))
-        }),
+        (wanted, Value::Null) if is_empty(wanted) => None,
+        (Value::Object(wanted), Value::Object(found)) if path != SELECTOR => {
+            wanted.iter().find_map(|(name, value)| {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                differs(&path, value, found.get(name).unwrap_or(&Value::Null))
+            })
+        }
         (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
             let pairs = wanted.iter().zip(found).enumerate();
             pairs.into_iter().find_map(|(index, (a, b))| differs(&format!("{path}[{index}]"), a, b))
         }
         _ if wanted == found => None,
         _ => Some(format!("`{path}` is `{found}`, expected `{wanted}`")),
+    }
+}
+
+/// Whether a value is left out where it is stored (`omitempty`).
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(set) => !set,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
     }
 }
 
@@ -48,6 +64,32 @@ mod tests {
             "spec": {"ports": [{"port": 80, "protocol": "TCP"}, {"port": 81}], "selector": {"app": "a"}, "type": "ClusterIP"},
         });
         assert_eq!(difference(&manifest, &object), None);
+    }
+
+    /// As the API server returns a Service without a selector (1.32.2 and 1.36.3): members that are empty are left out.
+    #[test]
+    fn members_that_the_api_server_leaves_out_are_no_difference() {
+        let manifest = json!({"spec": {
+            "selector": {}, "externalIPs": [], "publishNotReadyAddresses": false, "healthCheckNodePort": 0,
+            "ports": [{"port": 80, "nodePort": 0}],
+        }});
+        assert_eq!(difference(&manifest, &json!({"spec": {"ports": [{"port": 80}]}})), None);
+        for (member, value) in [
+            ("selector", json!({"app": "other"})),
+            ("externalIPs", json!(["192.0.2.1"])),
+            ("publishNotReadyAddresses", json!(true)),
+            ("healthCheckNodePort", json!(30000)),
+        ] {
+            let found = difference(&manifest, &json!({"spec": {"ports": [{"port": 80}], member: value}}));
+            assert!(found.is_some_and(|found| found.starts_with(&format!("`spec.{member}` is"))), "{member}");
+        }
+    }
+
+    #[test]
+    fn a_selector_with_another_term_is_a_difference() {
+        let manifest = json!({"spec": {"selector": {"app": "a"}}});
+        let object = json!({"spec": {"selector": {"app": "a", "tier": "b"}}});
+        assert!(difference(&manifest, &object).is_some_and(|found| found.starts_with("`spec.selector` is")));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::LiveWorld;
 use crate::cluster::{ClusterError, ObjectRef};
-use crate::operation::WorldError;
+use crate::operation::Fault;
 
 /// How often it is tried again when somebody else was faster.
 const ATTEMPTS: usize = 10;
@@ -17,7 +17,7 @@ impl LiveWorld<'_> {
         pointer: &str,
         with: &[Value],
         without: &[Value],
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), Fault> {
         for _ in 0..ATTEMPTS {
             let Some(mut found) = self.cluster.get(object).await? else { return Ok(()) };
             if !change(&mut found, pointer, with, without) {
@@ -28,7 +28,9 @@ impl LiveWorld<'_> {
                 outcome => return Ok(outcome.map(drop)?),
             }
         }
-        Err(WorldError(format!("{object} changes all the time: {ATTEMPTS} attempts met with another writer")))
+        Err(Fault::Halt(format!(
+            "{object} changes all the time: {ATTEMPTS} attempts met with another writer"
+        )))
     }
 }
 

@@ -7,9 +7,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::LiveWorld;
-use crate::cluster::{ApiServerClient, ClusterError, ObjectRef};
-use crate::ip::Family;
-use crate::operation::{Wait, WorldError};
+use crate::cluster::{ApiServerClient, ApiServerLease, ClusterError, ObjectRef};
+use crate::ip::ServiceCidr;
+use crate::operation::{Fault, Wait};
 use crate::renumber::intention::Move;
 use crate::renumber::steps::word;
 use crate::store::{Key, Revision, StoreError};
@@ -19,12 +19,27 @@ use crate::survey::{Era, Layout};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(super) enum Look<'n> {
+    /// What a step of the plan waits for.
+    Step(&'n Wait),
+    /// The ServiceCIDR of this name is ready on every API server.
+    Ready(&'n str),
+    /// The API servers' own ServiceCIDR has these ranges, and is ready.
+    OwnRange(&'n [ServiceCidr]),
+    /// The RangeAllocation has this range.
+    Allocation(&'n str),
+    /// An object that is being deleted is gone.
+    Gone(&'n ObjectRef<'n>),
+}
+
 /// What a look has found instead of what is waited for.
 pub(super) enum NotYet {
     /// It may come.
     Seen(String),
     /// It will not.
-    Never(WorldError),
+    Never(Fault),
 }
 
 impl From<ClusterError> for NotYet {
@@ -35,34 +50,17 @@ impl From<ClusterError> for NotYet {
 
 impl From<StoreError> for NotYet {
     fn from(error: StoreError) -> Self {
-        Self::Never(WorldError(error.to_string()))
+        Self::Never(Fault::Halt(error.to_string()))
     }
 }
 
 impl LiveWorld<'_> {
-    pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), WorldError> {
+    pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
         if wait.name == word::LINGER {
             sleep(self.options.linger).await;
             return Ok(());
         }
-        let begun = Instant::now();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            // A look may put copies of endpoints in step, and a barrier makes a Service: not without the lock.
-            self.look_at_guards().await?;
-            let seen = match self.look(wait).await {
-                Ok(()) => break,
-                Err(NotYet::Never(error)) => return Err(error),
-                Err(NotYet::Seen(seen)) => seen,
-            };
-            let deadline = self.options.deadline;
-            if begun.elapsed().saturating_add(pause) >= deadline {
-                let (seconds, until) = (deadline.as_secs(), &wait.until);
-                return Err(WorldError(format!("not within {seconds} s: {until}; seen last: {seen}")));
-            }
-            sleep(pause).await;
-            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
-        }
+        self.poll(&wait.until, Look::Step(wait)).await?;
         // The nodes come last: what they have applied must include what was looked at.
         if wait.name == word::BARRIER {
             self.look_at_guards().await?;
@@ -71,35 +69,64 @@ impl LiveWorld<'_> {
         Ok(())
     }
 
+    /// Looks again and again, until what is waited for is there, or never will be, or the time is up. `until` says what it
+    /// is, for people.
+    pub(super) async fn poll(&self, until: &str, what: Look<'_>) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            // A look may put copies of endpoints in step, and a barrier makes a Service: not without the lock.
+            self.look_at_guards().await?;
+            let seen = match self.look(what).await {
+                Ok(()) => return Ok(()),
+                Err(NotYet::Never(error)) => return Err(error),
+                Err(NotYet::Seen(seen)) => seen,
+            };
+            let deadline = self.options.deadline;
+            if begun.elapsed().saturating_add(pause) >= deadline {
+                let seconds = deadline.as_secs();
+                return Err(Fault::Halt(format!("not within {seconds} s: {until}; seen last: {seen}")));
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
     /// Whoever has the lock now may have undone what is waited for.
-    async fn look_at_guards(&self) -> Result<(), WorldError> {
+    async fn look_at_guards(&self) -> Result<(), Fault> {
         for guard in &self.options.guards {
-            let entry = self.store.get(guard.key()).await.map_err(|error| WorldError(error.to_string()))?;
+            let entry = self.store.get(guard.key()).await.map_err(|error| Fault::Halt(error.to_string()))?;
             if !guard.holds(entry.as_ref()) {
-                return Err(WorldError(format!("given up: `{}` is not ours any more", guard.key())));
+                return Err(Fault::Halt(format!("given up: `{}` is not ours any more", guard.key())));
             }
         }
         Ok(())
     }
 
-    async fn look(&self, wait: &Wait) -> Result<(), NotYet> {
-        let moves = wait.batch.map(|batch| self.work.batch(batch)).unwrap_or_default();
-        match wait.name.as_str() {
-            word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
-            word::ENDPOINTS => self.shadows_have_endpoints(moves).await,
-            word::ALLOCATION => self.allocation_has(&self.work.to.to_string()).await,
-            word::ALLOCATION_BACK => {
-                let before = self.work.bitmap.as_ref().map(|bitmap| bitmap.from.as_str());
-                self.allocation_has(before.unwrap_or_default()).await
-            }
-            word::RANGE_READY => self.range_is_ready().await,
-            word::RANGE_REPLACED => self.range_is_replaced().await,
-            word::TEMPORARY_GONE => self.temporary_is_gone().await,
-            other => Err(NotYet::Never(WorldError(format!("nobody knows how to wait for `{other}`")))),
+    async fn look(&self, what: Look<'_>) -> Result<(), NotYet> {
+        match what {
+            Look::Step(wait) => self.look_for_step(wait).await,
+            Look::Ready(name) => self.range_is_ready(name).await,
+            Look::OwnRange(flag) => self.own_range_has(flag).await,
+            Look::Allocation(range) => self.allocation_has(range).await,
+            Look::Gone(object) => match self.cluster.get(object).await? {
+                None => Ok(()),
+                Some(_) => Err(NotYet::Seen(format!("{object} is being deleted"))),
+            },
         }
     }
 
-    /// Returns a client of every API server, all of which are ready.
+    async fn look_for_step(&self, wait: &Wait) -> Result<(), NotYet> {
+        let moves = wait.batch.map_or(self.work.moves.as_slice(), |batch| self.work.batch(batch));
+        match wait.name.as_str() {
+            word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
+            word::ENDPOINTS => self.shadows_have_endpoints(moves).await,
+            word::RANGE_READY => self.range_is_ready(&self.work.range_name()).await,
+            other => Err(NotYet::Never(Fault::Halt(format!("nobody knows how to wait for `{other}`")))),
+        }
+    }
+
+    /// Returns a client of every API server, all of which are ready, and none is missing.
     async fn ready_api_servers(&self) -> Result<Vec<ApiServerClient>, NotYet> {
         let mut clients = Vec::new();
         for server in self.cluster.api_servers().await? {
@@ -107,7 +134,11 @@ impl LiveWorld<'_> {
             client.ready().await?;
             clients.push(client);
         }
-        Ok(clients)
+        let without = &self.options.without_api_servers;
+        match missing(self.cluster.api_server_leases().await?, without, clients.len()) {
+            None => Ok(clients),
+            Some(what) => Err(NotYet::Seen(what)),
+        }
     }
 
     /// Whether every API server is ready, and has in its cache the Services of these moves, their shadows and their
@@ -148,85 +179,23 @@ impl LiveWorld<'_> {
     /// Returns which of these objects of a kind was changed last, and when: a cache that has got there has seen
     /// all the others.
     async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, NotYet> {
-        let mut newest: Option<(T, Revision)> = None;
-        for (key, object) in objects {
-            let Some(entry) = self.store.get(&key).await? else { continue };
-            if newest.as_ref().is_none_or(|(_, revision)| *revision < entry.mod_revision) {
-                newest = Some((object, entry.mod_revision));
-            }
-        }
-        Ok(newest)
-    }
-
-    /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
-    /// is not there is none of this wait's concern: the steps that change it will say so.
-    async fn shadows_have_endpoints(&self, moves: &[Move]) -> Result<(), NotYet> {
-        for candidate in moves {
-            let Some(shadow) = &candidate.shadow else { continue };
-            if !self.service_exists(&candidate.namespace, &candidate.name).await? {
-                continue;
-            }
-            let wanted = self.endpoints(&candidate.namespace, &candidate.name).await?;
-            for name in [&shadow.hold_name, &shadow.warm_name] {
-                if !self.service_exists(&candidate.namespace, name).await? {
-                    continue;
-                }
-                if shadow.has_copies() {
-                    self.copy_endpoints(candidate, name).await?;
-                }
-                let found = self.endpoints(&candidate.namespace, name).await?;
-                if found != wanted {
-                    let (found, wanted) = (found.len(), wanted.len());
-                    return Err(NotYet::Seen(format!(
-                        "the shadow `{}/{name}` has other endpoints ({found}) than `{}` ({wanted})",
-                        candidate.namespace, candidate.name
-                    )));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives a shadow without a selector the endpoints of its Service.
-    async fn copy_endpoints(&self, candidate: &Move, shadow: &str) -> Result<(), NotYet> {
-        let (namespace, of) = (&candidate.namespace, (candidate.name.as_str(), shadow));
-        let changes = self.cluster.slice_changes(namespace, of, self.work.family).await?;
-        match self.cluster.change_slices(namespace, &changes).await {
-            Err(error @ (ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })) => {
-                Err(NotYet::Seen(error.to_string()))
-            }
-            outcome => Ok(outcome?),
-        }
-    }
-
-    async fn service_exists(&self, namespace: &str, name: &str) -> Result<bool, NotYet> {
-        let service = ObjectRef::new("v1", "Service", Some(namespace), name);
-        Ok(self.cluster.get(&service).await?.is_some())
-    }
-
-    /// Returns the endpoints of a Service in the family that is renumbered: one text each, with everything that
-    /// decides whether traffic goes there.
-    async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, NotYet> {
-        let slices = self.cluster.slices(namespace, name).await?;
-        Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
+        let (keys, objects): (Vec<Key>, Vec<T>) = objects.into_iter().unzip();
+        let found = self.store.get_many(&keys).await?;
+        let changed = objects.into_iter().zip(found);
+        let changed = changed.filter_map(|(object, entry)| Some((object, entry?.mod_revision)));
+        Ok(changed.max_by_key(|(_, revision)| *revision))
     }
 
     /// Whether every API server has seen the ServiceCIDR of the new range to be ready. Its allocator follows a
     /// moment later, which [`LiveWorld::create`] sits out; it cannot be asked beforehand, because a dry run asks
     /// the allocator of any range (`MetaAllocator.DryRun`, `ipallocator/cidrallocator.go`, v1.36.3).
-    async fn range_is_ready(&self) -> Result<(), NotYet> {
-        let name = self.work.range_name();
-        let object = ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, &name);
+    pub(super) async fn range_is_ready(&self, name: &str) -> Result<(), NotYet> {
+        let object = ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, name);
         for client in self.ready_api_servers().await? {
             // Revision 0: as it is in this server's own cache.
             let found = client.get_not_older(&object, 0).await?;
             let conditions = found.as_ref().and_then(|found| found.pointer("/status/conditions"));
-            let is_ready = |condition: &Value| {
-                let is = |name, value| condition.get(name).and_then(Value::as_str) == Some(value);
-                is("type", "Ready") && is("status", "True")
-            };
-            let list = conditions.and_then(Value::as_array);
-            if !list.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+            if !found.as_ref().is_some_and(is_ready) {
                 let seen = conditions.map_or("no conditions".to_string(), ToString::to_string);
                 let server = client.server();
                 return Err(NotYet::Seen(format!("on the API server `{server}` {object} has {seen}")));
@@ -234,6 +203,42 @@ impl LiveWorld<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a ServiceCIDR gives out addresses.
+pub(super) fn is_ready(range: &Value) -> bool {
+    let conditions = range.pointer("/status/conditions").and_then(Value::as_array);
+    let is = |condition: &Value, name, value| condition.get(name).and_then(Value::as_str) == Some(value);
+    let ready = |condition: &Value| is(condition, "type", "Ready") && is(condition, "status", "True");
+    conditions.is_some_and(|conditions| conditions.iter().any(ready))
+}
+
+/// Says which API servers are missing among `ready` that answer: those with a Lease that has not expired. One that was
+/// frozen leaves the EndpointSlice after 15 s; its Lease lasts an hour, unless it ends in good order.
+fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize) -> Option<String> {
+    let newest = leases.iter().filter_map(|lease| lease.renewed).max();
+    let is_counted = |lease: &ApiServerLease| {
+        !without.contains(&lease.host) && !without.contains(&lease.name) && !lease.has_expired(newest)
+    };
+    let mut counted: Vec<ApiServerLease> = leases.into_iter().filter(is_counted).collect();
+    let count = counted.len().checked_sub(ready).filter(|count| *count > 0)?;
+    // The ones that have been silent for longest.
+    counted.sort_by_key(|lease| lease.renewed);
+    let named = counted.iter().take(count).map(|lease| {
+        let since = lease
+            .renewed
+            .zip(newest)
+            .map_or(0, |(renewed, newest)| newest.unix_timestamp().saturating_sub(renewed.unix_timestamp()));
+        format!("`{}` (Lease `kube-system/{}`, not renewed for {since} s)", lease.host, lease.name)
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let flags: Vec<String> =
+        counted.iter().take(count).map(|lease| format!("`--without-api-server {}`", lease.host)).collect();
+    Some(format!(
+        "{ready} API servers answer, and the cluster has {}: no answer from {named}; if it is stopped for good, say so with {}",
+        ready.saturating_add(count),
+        flags.join(" ")
+    ))
 }
 
 async fn has_seen(
@@ -253,47 +258,26 @@ async fn has_seen(
     Err(NotYet::Seen(format!("to the API server `{server}` {object} {seen}, in etcd it has {revision}")))
 }
 
-fn of_slice(slice: &Value, family: Family) -> Vec<String> {
-    if slice.get("addressType").and_then(Value::as_str) != Some(family.to_string().as_str()) {
-        return Vec::new();
-    }
-    let list =
-        |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut ports: Vec<String> = list(slice, "ports").iter().map(ToString::to_string).collect();
-    ports.sort_unstable();
-    let ports = ports.join(",");
-    let mut found = Vec::new();
-    for endpoint in list(slice, "endpoints") {
-        let conditions = endpoint.get("conditions").cloned().unwrap_or_default();
-        let conditions =
-            ["ready", "serving", "terminating"].map(|name| conditions.get(name) == Some(&true.into()));
-        let node = endpoint.get("nodeName").and_then(Value::as_str).unwrap_or_default().to_string();
-        for address in list(&endpoint, "addresses") {
-            found.push(format!("{address} {conditions:?} {node} {ports}"));
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
+    fn lease(host: &str, renewed: i64) -> ApiServerLease {
+        let renewed = time::OffsetDateTime::from_unix_timestamp(renewed).ok();
+        let duration = time::Duration::seconds(3600);
+        ApiServerLease { name: format!("apiserver-{host}"), host: host.to_string(), renewed, duration }
+    }
+
     #[test]
-    fn endpoints_differ_by_what_decides_where_traffic_goes() {
-        let slice = |ready: bool, port: u16| {
-            json!({
-                "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
-                "endpoints": [{"addresses": ["10.244.1.2"], "nodeName": "a", "conditions": {"ready": ready}}],
-            })
-        };
-        let of = |slice: &Value| of_slice(slice, Family::V4);
-        assert_eq!(of(&slice(true, 80)).len(), 1);
-        assert_eq!(of(&slice(true, 80)), of(&slice(true, 80)));
-        assert_ne!(of(&slice(true, 80)), of(&slice(false, 80)));
-        assert_ne!(of(&slice(true, 80)), of(&slice(true, 81)));
-        assert_eq!(of_slice(&slice(true, 80), Family::V6), Vec::<String>::new());
+    fn missing_api_servers_are_named_oldest_first() {
+        let leases = || vec![lease("a", 10_000), lease("b", 9_960), lease("c", 9_995), lease("dead", 6_000)];
+        let none = BTreeSet::new();
+        assert_eq!(missing(leases(), &none, 3), None, "an expired Lease is no API server");
+        let said = missing(leases(), &none, 2).unwrap();
+        assert!(said.contains("`b` (Lease `kube-system/apiserver-b`, not renewed for 40 s)"), "{said}");
+        assert!(!said.contains("`c`"), "{said}");
+        let without = BTreeSet::from(["b".to_string()]);
+        assert_eq!(missing(leases(), &without, 2), None);
+        assert_eq!(missing(Vec::new(), &none, 2), None, "before 1.26 there are none");
     }
 }

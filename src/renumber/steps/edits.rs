@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use crate::operation::{Action, Fill, Generated, KeyChange, KeyEdit, Swap};
+use crate::renumber::intention::Move;
 use crate::store::Key;
 use crate::wire::edit::Condition;
-use crate::wire::objects::MANAGED_BY;
+use crate::wire::objects::{ALLOCATOR, MANAGED_BY};
 use crate::wire::{Field, FieldEdit, Value};
 
 pub(super) fn text(text: &str) -> Value {
@@ -24,40 +25,45 @@ pub(super) fn inverse(edits: &[FieldEdit]) -> Vec<FieldEdit> {
     edits.iter().filter_map(FieldEdit::inverse).collect()
 }
 
-pub(super) fn managed_by(who: &str) -> Condition {
-    Condition::Holds(Field::label(MANAGED_BY), text(who))
+/// What holds of the IPAddress of an address that is this Service's: the allocator's label, and the Service as parent. The
+/// repair loop recreates one with another label (`syncService`, `repairip.go`, v1.36.3).
+pub(super) fn owned_by(candidate: &Move) -> Vec<Condition> {
+    owned_as(candidate, &candidate.name)
 }
 
-pub(super) fn fresh(ahead: i64) -> Vec<Fill> {
+/// The same with another Service of its namespace as parent.
+pub(super) fn owned_as(candidate: &Move, parent: &str) -> Vec<Condition> {
     vec![
-        Fill { field: Field::uid(), with: Generated::FreshUid },
-        Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead } },
+        Condition::Holds(Field::label(MANAGED_BY), text(ALLOCATOR)),
+        Condition::Holds(Field::parent_namespace(), text(&candidate.namespace)),
+        Condition::Holds(Field::parent_name(), text(parent)),
     ]
 }
 
+/// Creates an object, dated so many seconds ahead of now.
 pub(super) fn create(key: Key, value: Vec<u8>, ahead: i64) -> KeyEdit {
-    KeyEdit { key, change: KeyChange::Create { value, fill: fresh(ahead) } }
-}
-
-/// Changes who manages an IPAddress; `ahead` dates it as made anew, that far ahead of now.
-pub(super) fn relabel(key: Key, from: &str, to: &str, ahead: Option<i64>) -> KeyEdit {
-    let edits = vec![FieldEdit::replace(Field::label(MANAGED_BY), text(from), text(to))];
-    let fill = ahead.map(fresh).unwrap_or_default();
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill } }
-}
-
-/// Changes whose address an IPAddress is, as made anew, so far ahead of now.
-pub(super) fn reparent(key: Key, from: &str, to: &str, ahead: i64) -> KeyEdit {
-    let edits = vec![FieldEdit::replace(Field::parent_name(), text(from), text(to))];
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: fresh(ahead) } }
+    let uid = Fill { field: Field::uid(), with: Generated::FreshUid };
+    let fill = [vec![uid], date(ahead)].concat();
+    KeyEdit { key, change: KeyChange::Create { value, fill } }
 }
 
 pub(super) fn date(ahead: i64) -> Vec<Fill> {
     vec![Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead } }]
 }
 
-pub(super) fn date_now(key: Key) -> KeyEdit {
-    KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits: Vec::new(), fill: date(0) } }
+/// Dates an object so many seconds ahead of now; `require` must hold of it.
+pub(super) fn dated(key: Key, require: Vec<Condition>, ahead: i64) -> KeyEdit {
+    KeyEdit { key, change: KeyChange::Edit { require, edits: Vec::new(), fill: date(ahead) } }
+}
+
+/// The change, if the object is as the conditions say; otherwise it is another client's, and stays.
+pub(super) fn only_if(holds: Vec<Condition>, edit: KeyEdit) -> KeyEdit {
+    KeyEdit { key: edit.key, change: KeyChange::If { holds, change: Box::new(edit.change) } }
+}
+
+/// Removes an object if it is as the conditions say.
+pub(super) fn discard(key: Key, holds: Vec<Condition>) -> KeyEdit {
+    only_if(holds, KeyEdit { key, change: KeyChange::Delete { require: Vec::new() } })
 }
 
 pub(super) fn swap(edits: Vec<KeyEdit>) -> Swap {

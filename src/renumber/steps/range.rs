@@ -16,6 +16,17 @@ use crate::wire::{Field, FieldEdit};
 
 /// What netsurgeon does itself after the flag has changed, under dual write.
 pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
+/// What it does itself after the flag has changed: no new Service gets an address of the old range any more.
+pub(in crate::renumber) const CLOSE_RANGE: &str = "close-range";
+/// What undoes that, once the flag has changed back. Nothing on the way forward.
+pub(in crate::renumber) const REOPEN_RANGE: &str = "reopen-range";
+/// What it does itself at the end: the API servers' own ServiceCIDR gets the new range.
+pub(in crate::renumber) const REPLACE_RANGE: &str = "replace-range";
+
+/// Whether an external step is a person's to do; the others netsurgeon does itself.
+pub fn is_manual(name: &str) -> bool {
+    !matches!(name, CLOSE_RANGE | REOPEN_RANGE | REPLACE_RANGE | REWRITE_BITMAP | "temporary-range")
+}
 
 fn external(name: &str, what: String, why: &str) -> Step {
     external_step(outside(name, what, why))
@@ -73,23 +84,33 @@ impl Compiler<'_> {
                  have it: on one control-plane host after the other `netsurgeon controlplane set-range --to {flag}`"
             )
         };
+        let again =
+            format!("an API server with `{}` would create that range again", as_flag(&self.work.flag_before));
         let why = match self.work.era {
             Era::Bitmap => {
                 "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
                             creation until all agree"
             }
-            _ => "an API server with the old flag would make the old range again",
+            _ => again.as_str(),
         };
         let mut flags = outside("flags", set(&self.work.flag), why);
         flags.undo = Some(set(&self.work.flag_before));
-        let Some((forward, backward)) = self.bitmap_rewrite() else {
-            return vec![external_step(flags)];
-        };
+        let rewrite = self.bitmap_rewrite();
+        if let (Era::Bitmap, Some((forward, backward))) = (self.work.era, &rewrite) {
+            flags.assumed = Some(forward.clone());
+            flags.assumed_back = Some(backward.clone());
+        }
         if self.work.era == Era::Bitmap {
-            flags.assumed = Some(forward);
-            flags.assumed_back = Some(backward);
             return vec![external_step(flags)];
         }
+        let mut steps = vec![self.reopen_range(), external_step(flags)];
+        steps.extend(rewrite.map(|both| self.rewrite_bitmap(both)));
+        steps.push(Self::close_range());
+        steps
+    }
+
+    /// Under dual write: see [`REWRITE_BITMAP`].
+    fn rewrite_bitmap(&self, (forward, backward): (Swap, Swap)) -> Step {
         let what = format!(
             "bring the RangeAllocation to `{}`, with the bits of the Services of that moment",
             self.work.to
@@ -104,7 +125,25 @@ impl Compiler<'_> {
             )
         };
         let subject = self.work.to.to_string().replace('/', "-");
-        vec![external_step(flags), step(REWRITE_BITMAP, &subject, Action::External(rewrite))]
+        step(REWRITE_BITMAP, &subject, Action::External(rewrite))
+    }
+
+    fn close_range() -> Step {
+        external(
+            CLOSE_RANGE,
+            "netsurgeon deletes ServiceCIDR `kubernetes`: it stays, terminating, until the old addresses are retired".to_string(),
+            "new Services would still get addresses of the old range",
+        )
+    }
+
+    /// Comes before the flag, so that it is undone after it: an API server with the new flag would give its own ServiceCIDR
+    /// the new range.
+    fn reopen_range(&self) -> Step {
+        let range = as_flag(&self.work.flag_before);
+        let undo = format!("netsurgeon waits until ServiceCIDR `kubernetes` has `{range}` again");
+        let nothing = "nothing, on the way forward".to_string();
+        let outside = outside(REOPEN_RANGE, nothing, "new Services need addresses of the old range again");
+        external_step(External { undo: Some(undo), ..outside })
     }
 
     pub(super) fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
@@ -191,7 +230,7 @@ impl Compiler<'_> {
     /// Frees the bit of a temporary address, which may be free: an API server that is left alone while it makes a Service takes
     /// that for failed, and gives the address back (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.32.2), when
     /// etcd may have the Service by then.
-    pub(super) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
+    pub(in crate::renumber) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
         let (capacity, bits) = (self.bitmap_capacity(), vec![self.bit(temporary)]);
         self.on_bitmap(FieldChange::Free { capacity, bits })
     }
@@ -248,11 +287,10 @@ impl Compiler<'_> {
         let mut steps = self.overlaps_end();
         if self.work.era != Era::Bitmap {
             steps.push(external(
-                "close-range",
-                "`renumber retire` deletes ServiceCIDR `kubernetes`; it goes once no allocated address needs it, and the API \
-                 server makes it again from its flag"
+                REPLACE_RANGE,
+                "ServiceCIDR `kubernetes` ends once no address needs it, and an API server creates it again from its flag"
                     .to_string(),
-                "new Services would still be given addresses of the old range",
+                "the API servers' own ServiceCIDR must have the new range",
             ));
             steps.push(external(
                 "temporary-range",

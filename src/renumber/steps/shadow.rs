@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::edits::{both, create, fresh, inverse, one, swap, text};
-use super::{AHEAD_SECONDS, Compiler, endpoints, seen, step, step_of};
+use super::edits::{both, create, discard, one, owned_as, swap, text};
+use super::{Compiler, endpoints, step, step_of};
 use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap};
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::Condition;
-use crate::wire::objects::{ALLOCATOR, MANAGED_BY, NETSURGEON};
 use crate::wire::{Field, FieldEdit};
 
 impl Compiler<'_> {
@@ -21,11 +20,7 @@ impl Compiler<'_> {
                 steps.push(Self::make_shadow(candidate, shadow, name, temporary));
             }
         }
-        if self.work.era != Era::Bitmap {
-            steps.extend(with_shadow().map(|(candidate, shadow)| self.lend(candidate, shadow)));
-        }
         steps.push(endpoints("endpoints", batch));
-        steps.push(seen("lent", batch));
         for (candidate, shadow) in with_shadow() {
             let addresses = [candidate.old_address, candidate.new_address];
             for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
@@ -47,29 +42,11 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, action)
     }
 
-    /// Makes the new address the allocator's and the warming shadow's, ahead of it: a repair loop that finds an
-    /// address with a Service which is not its own gives it to that Service by deleting it first
-    /// (`syncService`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
-    fn lend(&self, candidate: &Move, shadow: &Shadow) -> Step {
-        let key = self.layout.ip_address(candidate.new_address);
-        let edits = vec![
-            FieldEdit::replace(Field::parent_name(), text(&candidate.name), text(&shadow.warm_name)),
-            FieldEdit::replace(Field::label(MANAGED_BY), text(NETSURGEON), text(ALLOCATOR)),
-        ];
-        let back = inverse(&edits);
-        let edit = |edits, fill| KeyEdit {
-            key: key.clone(),
-            change: KeyChange::Edit { require: Vec::new(), edits, fill },
-        };
-        step_of(
-            candidate,
-            "lend",
-            both(vec![edit(edits, fresh(AHEAD_SECONDS))], vec![edit(back, Vec::new())]),
-        )
-    }
-
     /// Gives a shadow its address in etcd, in place of the temporary one, whose bit becomes free at once. Its
     /// IPAddress goes when every API server knows that the shadow does not have it any more.
+    ///
+    /// Undone, the shadow is deleted, in etcd: through the API the address would be released, which its Service has by
+    /// then. So the way back needs no temporary address. One that is not freed yet goes with it.
     pub(super) fn give_address(
         &self,
         candidate: &Move,
@@ -82,15 +59,16 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::cluster_ip(), text(&temporary.to_string()), text(&address.to_string())),
             FieldEdit::replace(Field::cluster_ips(), one(temporary), one(address)),
         ];
-        let back = inverse(&edits);
-        let edit = |edits| KeyEdit {
-            key: key.clone(),
-            change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
-        };
-        let (mut forward, mut backward) = (vec![edit(edits)], vec![edit(back)]);
-        if self.work.era == Era::Bitmap {
+        let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
+        let mut forward = vec![KeyEdit { key: key.clone(), change }];
+        // Under dual write the bitmap has the new range when sweeps are made, not before.
+        if self.work.era == Era::Bitmap || (self.work.era == Era::DualWrite && candidate.sweep > 0) {
             forward.extend(self.free_bit(temporary));
-            backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
+        }
+        let require = vec![Condition::Holds(Field::cluster_ips(), one(address))];
+        let mut backward = vec![KeyEdit { key, change: KeyChange::Delete { require } }];
+        if self.work.era != Era::Bitmap {
+            backward.push(discard(self.layout.ip_address(temporary), owned_as(candidate, name)));
         }
         shadow_step(candidate, "give-address", name, both(forward, backward))
     }
@@ -100,19 +78,10 @@ impl Compiler<'_> {
         let Some(shadow) = candidate.shadow.as_ref().filter(|_| self.work.era != Era::Bitmap) else {
             return Vec::new();
         };
-        // Under dual write the bitmap has the new range when sweeps are made, not before.
-        let has_bit = self.work.era == Era::DualWrite && candidate.sweep > 0;
         let free = |(name, temporary): (&str, IpAddr)| {
-            let key = self.layout.ip_address(temporary);
-            let require = vec![Condition::Holds(Field::parent_name(), text(name))];
-            let mut forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
-            let value = self.new_ip_address(temporary, candidate, name, ALLOCATOR);
-            let mut backward = vec![create(key, value, AHEAD_SECONDS)];
-            if has_bit {
-                forward.extend(self.free_bit(temporary));
-                backward.extend(self.bits(vec![self.bit(temporary)], Vec::new()));
-            }
-            shadow_step(candidate, "free-temporary", name, both(forward, backward))
+            let edits = vec![discard(self.layout.ip_address(temporary), owned_as(candidate, name))];
+            let action = Action::Swap { forward: swap(edits), backward: None };
+            shadow_step(candidate, "free-temporary", name, action)
         };
         parts_of(shadow).map(free).to_vec()
     }

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, GetOptions, TlsOptions};
@@ -20,6 +20,8 @@ use crate::store::StoreError;
 /// First pause after every endpoint has failed once; it doubles from round to round.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long an endpoint may take to tell its cluster when the connection is opened: one that is gone is not waited for.
+const FELLOWS: Duration = Duration::from_secs(2);
 /// A new token is refused at once only while the members' auth stores differ, which heals in moments.
 const MOST_AUTHENTICATIONS: u32 = 4;
 
@@ -50,6 +52,8 @@ pub(super) struct Connection {
     clients: Vec<Mutex<Option<Client>>>,
     /// Which endpoint is asked next.
     current: AtomicUsize,
+    /// The id of the cluster, and the first endpoint that told it.
+    cluster: OnceLock<(u64, usize)>,
 }
 
 impl Connection {
@@ -58,12 +62,43 @@ impl Connection {
         let urls = options.urls()?;
         let tls = options.tls()?;
         let clients = urls.iter().map(|_| Mutex::new(None)).collect();
-        let connection = Self { options, tls, urls, clients, current: AtomicUsize::new(0) };
+        let (current, cluster) = (AtomicUsize::new(0), OnceLock::new());
+        let connection = Self { options, tls, urls, clients, current, cluster };
         let patience = connection.options.connect_timeout.saturating_mul(connection.endpoint_count());
         let limits = connection.limits(patience);
         let opened = connection.request_within(limits, Request::Read, |_| async { Ok(()) }).await;
         opened.map_err(|failure| connection.error(failure, patience))?;
+        connection.is_of_one_cluster().await.map_err(|failure| connection.error(failure, patience))?;
         Ok(connection)
+    }
+
+    /// Asks every endpoint for its cluster, as far as it answers soon; a later connection looks again.
+    async fn is_of_one_cluster(&self) -> Result<(), Failure> {
+        let all = (0..self.urls.len()).map(|endpoint| timeout(FELLOWS, self.client(endpoint)));
+        for answer in join_all(all).await.into_iter().flatten() {
+            if let Err(failure) = answer
+                && failure.kind == Kind::OtherCluster
+            {
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the cluster of an endpoint with that of the others.
+    fn same_cluster(&self, endpoint: usize, cluster: Option<u64>) -> Result<(), Failure> {
+        let Some(cluster) = cluster else { return Ok(()) };
+        let (first, teller) = *self.cluster.get_or_init(|| (cluster, endpoint));
+        if first == cluster {
+            return Ok(());
+        }
+        let url = |endpoint: usize| self.urls.get(endpoint).map(String::as_str).unwrap_or_default();
+        let reason = format!(
+            "`{}` is a member of etcd cluster {first:x}, `{}` of etcd cluster {cluster:x}; give endpoints of one cluster",
+            url(teller),
+            url(endpoint)
+        );
+        Err(Failure { kind: Kind::OtherCluster, not_carried_out: true, reason })
     }
 
     /// Returns the endpoints, for headings and errors.
@@ -216,7 +251,8 @@ impl Connection {
         }
         let client =
             Client::connect([url], Some(options)).await.map_err(|e| Failure::from(e).beforehand())?;
-        probe(&client).await.map_err(Failure::beforehand)?;
+        let cluster = probe(&client).await.map_err(Failure::beforehand)?;
+        self.same_cluster(endpoint, cluster)?;
         if let Some(slot) = slot(endpoint) {
             *slot.unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         }
@@ -263,7 +299,7 @@ impl Connection {
             Kind::Transient => StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason },
             Kind::Token | Kind::Unauthenticated => StoreError::Unauthenticated { endpoints, reason },
             Kind::PermissionDenied => StoreError::PermissionDenied { endpoints, reason },
-            Kind::Configuration => {
+            Kind::Configuration | Kind::OtherCluster => {
                 StoreError::Configuration { what: format!("the connection to etcd at `{endpoints}`"), reason }
             }
             Kind::Compacted | Kind::FutureRevision | Kind::Refused | Kind::NoSuchLease | Kind::Other => {
@@ -275,10 +311,11 @@ impl Connection {
 
 /// Makes sure that the endpoint answers and takes the credentials: one key, read through a quorum. A user
 /// who may not read that key is welcome nevertheless.
-async fn probe(client: &Client) -> Result<(), Failure> {
+/// Returns the id of its cluster, if the answer has it.
+async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();
     match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {
-        Err(failure) if failure.kind == Kind::PermissionDenied => Ok(()),
-        other => other.map(|_| ()),
+        Err(failure) if failure.kind == Kind::PermissionDenied => Ok(None),
+        other => other.map(|answer| answer.header().map(etcd_client::ResponseHeader::cluster_id)),
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Kind {
     PermissionDenied,
     /// The settings are no good: TLS, an URL.
     Configuration,
+    /// An endpoint is a member of another etcd cluster than the first.
+    OtherCluster,
     /// The revision is gone.
     Compacted,
     /// The revision does not exist yet.

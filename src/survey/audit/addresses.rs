@@ -3,21 +3,30 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::Finding;
+use super::{Finding, Ours};
 use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::objects::ALLOCATOR;
 
 /// Services: both address fields agree, no address twice, every address in a range, the API servers' own
 /// Service at the first address.
-pub(super) fn services(survey: &Survey, findings: &mut Vec<Finding>) {
+pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let ranges = survey.service_ranges();
     let mut owners: HashMap<IpAddr, &ServiceRecord> = HashMap::new();
     for service in &survey.services {
         let subject = || format!("Service {}", service.subject());
         mismatch(service, findings);
+        if service.is_labelled_ours() && !ours.has(service) && !service.is_sentinel() {
+            findings.push(
+                Finding::warning("labelled-stranger", subject())
+                    .says("has netsurgeon's label and belongs to no operation that has not ended: it is treated as any other \
+                           Service".to_string())
+                    .values("app.kubernetes.io/managed-by: netsurgeon", "another label, or an operation"),
+            );
+        }
         for address in &service.addresses {
-            if let Some(other) = owners.insert(*address, service) {
+            let other = owners.insert(*address, service);
+            if let Some(other) = other.filter(|other| !ours.has(other) && !ours.has(service)) {
                 findings.push(
                     Finding::error("duplicate-address", subject())
                         .says(format!("`{address}` is also the address of Service `{}`", other.subject()))
@@ -28,7 +37,7 @@ pub(super) fn services(survey: &Survey, findings: &mut Vec<Finding>) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 // The old address of a moved Service, until it is retired; with a bitmap the API server knows
                 // of one range only.
-                let finding = if service.is_shadow() {
+                let finding = if ours.has(service) {
                     Finding::info("held-address", subject())
                         .says(format!("holds `{address}`, which is in no Service range any more ({known})"))
                 } else {
@@ -91,9 +100,8 @@ fn not_first(survey: &Survey, service: &ServiceRecord, findings: &mut Vec<Findin
 }
 
 /// IPAddress objects: one for every address of a Service, each for a Service that lists it, labelled as the
-/// allocator labels them. Addresses that netsurgeon reserves are not the allocator's: they are listed only
-/// when they are left over.
-pub(super) fn ip_addresses(survey: &Survey, findings: &mut Vec<Finding>) {
+/// allocator labels them. Those that an operation keeps are for a Service that does not list them.
+pub(super) fn ip_addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let by_name: HashMap<(&str, &str), &ServiceRecord> =
         survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s)).collect();
     let mut objects: HashMap<IpAddr, &AddressRecord> = HashMap::new();
@@ -108,9 +116,11 @@ pub(super) fn ip_addresses(survey: &Survey, findings: &mut Vec<Finding>) {
         };
         objects.insert(address, record);
         let parent = by_name.get(&(record.parent.0.as_str(), record.parent.1.as_str())).copied();
-        reference(record, address, parent, findings);
+        if parent.is_none() || !ours.keeps(address, &record.parent) {
+            reference(record, address, parent, findings);
+        }
     }
-    for service in &survey.services {
+    for service in survey.services.iter().filter(|service| !ours.has(service)) {
         for address in &service.addresses {
             owned(service, *address, objects.get(address).copied(), findings);
         }
@@ -125,24 +135,13 @@ fn reference(
 ) {
     let subject = format!("IPAddress {}", record.name);
     let parent_name = format!("{}/{}", record.parent.0, record.parent.1);
-    let held = |service: &ServiceRecord| {
-        service.addresses.contains(&address)
-            || service.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
-    };
     match parent {
         None => findings.push(
             Finding::error("ip-address-orphan", subject)
                 .says(format!("is for Service `{parent_name}`, which does not exist"))
                 .values(&parent_name, "an existing Service"),
         ),
-        Some(service) if record.managed_by == Manager::Netsurgeon && !held(service) => findings.push(
-            Finding::warning("reservation-left-over", subject)
-                .says(format!("is reserved by netsurgeon for Service `{parent_name}`, which does not use it"))
-                .values("reserved", "free"),
-        ),
-        Some(service)
-            if record.managed_by != Manager::Netsurgeon && !service.addresses.contains(&address) =>
-        {
+        Some(service) if !service.addresses.contains(&address) => {
             let listed = service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             findings.push(
                 Finding::error("ip-address-wrong-reference", subject)

@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 
-use super::Finding;
+use super::{Finding, Ours};
 use crate::ip::{ServiceCidr, is_link_local};
-use crate::survey::{ServiceRecord, Survey, Usage};
+use crate::survey::{CidrRecord, ServiceRecord, Survey, Usage};
 
 /// Ranges overlap neither each other nor the addresses of Pods and Nodes; kubeadm-config knows the range.
-pub(super) fn ranges(survey: &Survey, findings: &mut Vec<Finding>) {
+pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let mut named: Vec<(&str, ServiceCidr)> = Vec::new();
     for cidr in &survey.service_cidrs {
         named.extend(cidr.ranges.iter().map(|range| (cidr.name.as_str(), *range)));
     }
-    for cidr in survey.service_cidrs.iter().filter(|cidr| cidr.terminating) {
+    let is_ending = |cidr: &&CidrRecord| cidr.terminating && !ours.closed.contains(&cidr.name);
+    for cidr in survey.service_cidrs.iter().filter(is_ending) {
         findings.push(
             Finding::warning("range-terminating", format!("ServiceCIDR {}", cidr.name))
                 .says("is being deleted: no new Service gets an address of it".to_string())
@@ -60,7 +61,7 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
 /// New nodes get the address of the cluster's DNS from here.
 fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     let dns: Vec<&ServiceRecord> =
-        survey.services.iter().filter(|service| service.is_cluster_dns()).collect();
+        survey.services.iter().filter(|service| service.is_named_as_dns()).collect();
     // A shadow may hold the address, or an external IP.
     let has = |service: &ServiceRecord, address: &IpAddr| {
         let mut external = service.spec.external_ips.iter().filter_map(|text| text.parse::<IpAddr>().ok());

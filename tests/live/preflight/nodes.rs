@@ -130,7 +130,7 @@ async fn make_node(serving: &Serving, version: &str, label: &str, provider: &str
 fn said_once(serving: &Serving, reason: &str) {
     let all = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} {NO_ETCD}")).expect(3);
     assert_eq!(all.out.matches(reason).count(), 1, "it is said once: {}", all.out);
-    assert!(all.out.contains("not looked at, for the reason that `etcd-members` has"), "{}", all.out);
+    assert!(all.out.contains("not run: depends on `etcd-members`"), "{}", all.out);
 }
 
 /// Somebody opens connections until this host can track few more: datagrams, each to another port or address of its own.

@@ -8,7 +8,7 @@ use crate::cli::preflight::reading::{AT_ONCE, Read, own_routes};
 use crate::cluster::Node;
 use crate::preflight::nodes;
 use crate::preflight::{Judged, around};
-use crate::renumber::data_plane::{DataPlane, NO_DETECTOR, health_port, judge};
+use crate::renumber::data_plane::{DataPlane, health_port, judge};
 
 const CLUSTER_CIDR: &str = "cluster-cidr";
 
@@ -18,7 +18,7 @@ impl Looking {
         let (survey, given) = (self.survey().await?, self.options.proxy_config.as_deref());
         let todo = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
                     fail: `--accept-gap`";
-        let (about, no_external_ip) = match judge(survey, given) {
+        let (about, no_external_ip) = match judge(survey, self.options.to.family(), given) {
             DataPlane::KubeProxy { about, no_external_ip } => {
                 (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
             }
@@ -28,7 +28,7 @@ impl Looking {
             DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, todo)),
             DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, todo)),
         };
-        let missing = no_external_ip.filter(|reason| *reason == NO_DETECTOR);
+        let missing = no_external_ip.map(|obstacle| (obstacle.reason(), obstacle.remedy()));
         let Some(port) = health_port(survey, given) else {
             return Ok(nodes::proxies(None, &about, missing));
         };

@@ -8,7 +8,7 @@ use super::Looking;
 use crate::certs::Certificate;
 use crate::cli::controlplane::{API_SERVER, flags_in_pods, in_pods};
 use crate::cli::output::counted;
-use crate::cli::preflight::reading::{Read, unread};
+use crate::cli::preflight::reading::{Read, unread, unread_by};
 use crate::cluster::{ClusterError, served};
 use crate::preflight::Judged;
 use crate::preflight::api;
@@ -18,7 +18,7 @@ impl Looking {
     /// The ranges in the flags of API servers, as their Pods have them.
     pub(super) async fn flags(&self) -> Read<Judged> {
         let (cluster, servers) = (self.read.cluster()?, self.read.servers().await?);
-        let mut seen = in_pods(cluster).await.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+        let mut seen = in_pods(cluster).await.map_err(|failure| unread_by(&failure))?;
         seen.retain(|one| one.component == API_SERVER);
         let words = |range: &Option<String>| range.clone().unwrap_or_else(|| "no range".to_string());
         let ranges: BTreeSet<String> = seen.iter().map(|one| words(&one.range)).collect();
@@ -54,7 +54,7 @@ impl Looking {
     async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
         let read = async || {
             let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
-            let found = found.map_err(|failure| unread(format!("{:#}", failure.error)))?;
+            let found = found.map_err(|failure| unread_by(&failure))?;
             Ok(found.into_iter().map(|(at, flags)| ServerFlags { at, flags }).collect())
         };
         self.server_flags.get_or_init(read).await.as_ref().map_err(Clone::clone)

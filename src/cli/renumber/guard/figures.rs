@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::keeper::Standing;
 use crate::cli::metrics::{Figures, Page};
+use crate::operation::Status;
 use crate::renumber::guard::{MENDS, Watched};
 
 /// Without a sign of life for so long, beside what it rests between looks, it is thought to hang: every request to
@@ -42,6 +43,8 @@ impl Looked {
 #[derive(Debug)]
 struct Counts {
     operation: Option<String>,
+    /// How it stood at the last look.
+    status: Option<Status>,
     looks: BTreeMap<Looked, u64>,
     mends: BTreeMap<String, u64>,
     held: usize,
@@ -65,6 +68,7 @@ impl Ledger {
     pub fn new(lease: Option<watch::Receiver<Standing>>, rest: Duration) -> Self {
         let counts = Counts {
             operation: None,
+            status: None,
             looks: Looked::ALL.into_iter().map(|(looked, _)| (looked, 0)).collect(),
             mends: MENDS.iter().map(|code| ((*code).to_string(), 0)).collect(),
             held: 0,
@@ -89,6 +93,11 @@ impl Ledger {
         if how != Looked::Failed {
             counts.looked = Some(counts.alive);
         }
+    }
+
+    /// Takes note of how the renumbering stands.
+    pub fn stands(&self, status: Status) {
+        self.counts().status = Some(status);
     }
 
     /// Takes note of what was seen of a renumbering.
@@ -122,7 +131,7 @@ impl Ledger {
     pub fn guards(&self, operation: Option<&str>) {
         let mut counts = self.counts();
         counts.operation = operation.map(str::to_string);
-        (counts.held, counts.pending) = (0, 0);
+        (counts.held, counts.pending, counts.status) = (0, 0, None);
         counts.findings.values_mut().for_each(|count| *count = 0);
     }
 }
@@ -133,6 +142,14 @@ impl Figures for Ledger {
         if let Some(operation) = &counts.operation {
             let labels = [("operation", operation.as_str()), ("goal", "guard")];
             page.info("netsurgeon_operation_info", "The operation that is under way.", &labels);
+            if let Some(status) = counts.status {
+                let labels = [("operation", operation.as_str()), ("status", status.name())];
+                page.info(
+                    "netsurgeon_operation_status_info",
+                    "How the operation stood at the last look.",
+                    &labels,
+                );
+            }
         }
         page.family("netsurgeon_guard_looks_total", "counter", "Looks of this process, by how they ended.");
         for (looked, name) in Looked::ALL {

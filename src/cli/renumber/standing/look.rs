@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use super::probe::{ProbeArgs, Probed};
 use crate::cli::failure::Failure;
-use crate::cli::live::open_operation;
+use crate::cli::live::{is_leased, open_operation};
 use crate::cli::output::counted;
 use crate::cli::renumber::flows::FlowArgs;
+use crate::cli::situation::Situation;
 use crate::cli::source::LiveEtcd;
 use crate::cli::tally::{Phases, stage_now};
-use crate::operation::{Journal, Lock, REMOVING};
+use crate::operation::{Journal, Lock, Status};
 use crate::renumber::users::Used;
 use crate::renumber::{Move, Renumbering, current, verify};
 use crate::survey::{Finding, Layout, Survey};
@@ -22,8 +23,16 @@ use crate::survey::{Finding, Layout, Survey};
 pub(super) struct Look {
     version: u8,
     pub(super) operation: String,
-    /// `running`, `paused`, `stopped`, `held`, `done`, `rolled-back` or `stuck`.
-    pub(super) status: String,
+    pub(super) status: Status,
+    /// The manual step that is open.
+    manual_step: Option<String>,
+    /// `forward` or `back`.
+    direction: &'static str,
+    /// The command that continues the operation; `None` while a process is at work on it, and when it has ended.
+    next: Option<String>,
+    /// The status in words.
+    #[serde(skip)]
+    words: String,
     digest: String,
     from: Vec<String>,
     to: String,
@@ -93,9 +102,14 @@ impl Look {
         verified.findings.extend(unanswered);
         let users = flows.run(&ongoing).await?;
         let [waiting, held, retired] = verified.counts;
+        let situation = Situation::of_ongoing(&ongoing, is_leased(holder.as_ref(), &ongoing.operation));
         Ok(Self {
             version: 1,
-            status: ongoing.summary.status,
+            status: situation.status,
+            direction: if situation.back { "back" } else { "forward" },
+            next: situation.next(),
+            words: situation.words(),
+            manual_step: situation.manual_step,
             digest: ongoing.plan.digest,
             from: work.from.iter().map(ToString::to_string).collect(),
             to: work.to.to_string(),
@@ -120,16 +134,16 @@ impl Look {
 
     /// Whether nothing more will become of the operation, unless somebody goes on with it.
     pub(super) fn has_ended(&self) -> bool {
-        self.lock.is_none() && matches!(self.status.as_str(), "done" | "rolled-back" | "stuck" | REMOVING)
+        self.lock.is_none() && (self.status.has_ended() || self.status == Status::Stuck)
     }
 }
 
 impl Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, status, to, waiting, held, retired, .. } = self;
+        let Self { operation, words, to, waiting, held, retired, .. } = self;
         write!(
             f,
-            "{operation}: {status}, to {to}; {waiting} waiting, {held} moved and held, {retired} retired"
+            "{operation}: {words}, to {to}; {waiting} waiting, {held} moved and held, {retired} retired"
         )?;
         if !self.newcomers.is_empty() {
             write!(f, ", {} born in the old range", self.newcomers.len())?;
@@ -145,6 +159,9 @@ impl Display for Look {
         write!(f, "; {}", counted(self.findings.len(), "finding", "findings"))?;
         if let Some(stage) = &self.stage {
             write!(f, "; now: {stage}")?;
+        }
+        if let Some(next) = &self.next {
+            write!(f, "; next: `{next}`")?;
         }
         match &self.lock {
             Some(lock) => write!(f, "; at work: {lock}"),

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::cli::failure::Failure;
 use crate::cli::live::Ongoing;
 use crate::cluster::dial;
+use crate::host::conntrack::PROBE_PORTS;
 use crate::renumber::reach::{Address, Reach};
 use crate::survey::{Finding, Survey};
 
@@ -81,7 +82,7 @@ impl Eq for Dialled {}
 
 impl Dialled {
     async fn at(address: &Address) -> Self {
-        let outcome = dial(address.at, LIMIT).await;
+        let outcome = dial(address.at, LIMIT, PROBE_PORTS).await;
         Self {
             address: address.at.to_string(),
             expected: address.is_to_answer,

@@ -6,10 +6,12 @@ use tokio::time::{Instant, sleep};
 
 use super::{Look, StandingArgs};
 use crate::cli::failure::Failure;
-use crate::cli::live::is_gone;
+use crate::cli::live::{is_gone, unfinished};
 use crate::cli::output::Output;
 use crate::cli::renumber::flows;
+use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome, findings};
+use crate::survey::Survey;
 
 /// As many findings as fit on a screen beside everything else.
 const SHOWN: usize = 12;
@@ -17,6 +19,9 @@ const SHOWN: usize = 12;
 /// Watches.
 pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
+    if args.operation.is_none() {
+        wait_for_one(context, args, store.as_ref(), every).await?;
+    }
     let mut last = args.look(&store, None).await?;
     show(&context.output, &last)?;
     let mut trouble = None;
@@ -50,6 +55,25 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
         sleep(begun.elapsed().saturating_sub(every)).await;
     }
     Ok(Outcome::Done)
+}
+
+/// Waits until a renumbering is under way.
+async fn wait_for_one(
+    context: &Context,
+    args: &StandingArgs,
+    store: &LiveEtcd,
+    every: Duration,
+) -> Result<(), Failure> {
+    let cluster = Survey::identity(store, &args.etcd.layout()).await?.unwrap_or_default();
+    let mut is_told = false;
+    while unfinished(store, &cluster).await?.is_empty() {
+        if !is_told {
+            context.output.note("no renumbering of this cluster is under way; waiting for one");
+            is_told = true;
+        }
+        sleep(every).await;
+    }
+    Ok(())
 }
 
 fn show(output: &Output, look: &Look) -> Result<(), Failure> {

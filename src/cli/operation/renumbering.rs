@@ -1,0 +1,130 @@
+//! `netsurgeon operation` on a renumbering.
+
+use async_trait::async_trait;
+
+use super::kinds::OfKind;
+use super::{ResumeArgs, UndoArgs};
+use crate::cli::failure::Failure;
+use crate::cli::gates::GateArgs;
+use crate::cli::live::{LiveArgs, Ongoing, Session, Taking, half_removed, refuse_ended, release};
+use crate::cli::output::counted;
+use crate::cli::renumber::{EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
+use crate::cli::report::{self, ReportArgs};
+use crate::cli::situation::steps_of_the_end;
+use crate::cli::{Context, Outcome};
+use crate::operation::{Action, Lock, Report};
+
+/// Operations of kind `renumber`.
+pub(super) struct Renumberings;
+
+#[async_trait(?Send)]
+impl OfKind for Renumberings {
+    async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        resume(context, args).await
+    }
+
+    async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure> {
+        let (operation, live) = (Some(args.operation.clone()), args.live.clone());
+        rollback(context, &RollbackArgs { operation, api: args.api.clone(), live }).await
+    }
+
+    async fn report(&self, context: &Context, args: &ReportArgs) -> Result<Outcome, Failure> {
+        report::run(context, args).await
+    }
+}
+
+async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
+    // What was typed is checked before anything is connected to.
+    let given = args.gates.fixed()?;
+    given.resolve()?;
+    let session = Session::open(&args.live).await?;
+    let is_half_removed = half_removed(session.store.as_ref(), &session.id).await?.contains(&args.operation);
+    let retiring = RetireArgs {
+        operation: Some(args.operation.clone()),
+        keep_journal: args.keep_journal,
+        evidence: EvidenceArgs::waived(),
+        live: args.live.clone(),
+    };
+    if is_half_removed {
+        return retire(context, &retiring).await;
+    }
+    let ongoing = session.find(Some(&args.operation)).await?;
+    refuse_ended(&ongoing.operation, &ongoing.summary)?;
+    args.live.confirm_only_known(&ongoing, ongoing.journal.is_being_undone())?;
+    if ongoing.has_begun_to_retire() {
+        return retire(context, &retiring).await;
+    }
+    let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
+    let session = session.with_gates(gates.resolve()?);
+    let (operation, command) =
+        (&ongoing.operation, format!("netsurgeon operation resume {}", args.operation));
+    let taking = Taking { operation, purpose: "resume the operation", command: &command };
+    let lock = session.lock(&context.output, &args.live, &taking).await?;
+    let resumed = go_on(context, args, (&session, &gates), &lock).await;
+    let (ongoing, report) = release(lock, resumed).await?;
+    Ok(conclude(context, args, &ongoing, &report))
+}
+
+fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Report) -> Outcome {
+    let situation = ongoing.situation();
+    context.output.progress(&format!(
+        "{}: {}; {} carried out, {} were done before",
+        ongoing.operation,
+        situation.words(),
+        counted(report.done, "step", "steps"),
+        report.skipped
+    ));
+    for name in confirmed_too_early(ongoing, &args.live) {
+        context.output.warn(&format!(
+            "`--confirm {name}`: that manual step belongs to the end of the operation, which `operation resume` does not begin"
+        ));
+    }
+    if let Some(next) = situation.next() {
+        let when = if situation.is_to_retire { "once nothing uses an old address any more" } else { "next" };
+        context.output.note(&format!("{when}: `{next}`"));
+    }
+    if let Some(hint) = situation.rollback_hint() {
+        context.output.note(&hint);
+    }
+    if let Some(first) = report.stuck.first() {
+        let count = counted(report.stuck.len(), "step was", "steps were");
+        context.output.warn(&format!("{count} skipped, the first is `{}`: {}", first.step, first.reason));
+        return Outcome::Findings;
+    }
+    Outcome::Done
+}
+
+/// The names that were confirmed of manual steps that come after what `operation resume` does.
+fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
+    let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
+    let open = steps_of_the_end(work).filter(|step| journal.state(&step.id).is_none());
+    let names = open.filter_map(|step| match step.action {
+        Action::External(external) => Some(external.name),
+        _ => None,
+    });
+    names.filter(|name| live.confirms(name)).collect()
+}
+
+/// Reads the journal once more: another process may have written until a moment ago.
+async fn go_on(
+    context: &Context,
+    args: &ResumeArgs,
+    (session, gates): (&Session, &GateArgs),
+    lock: &Lock,
+) -> Result<(Ongoing, Report), Failure> {
+    let mut ongoing = session.find(Some(&args.operation)).await?;
+    refuse_ended(&ongoing.operation, &ongoing.summary)?;
+    if ongoing.has_begun_to_retire() {
+        return Err(Failure::refused("another process has begun to retire the old addresses")
+            .hint(format!("resume that: `netsurgeon operation resume {}`", args.operation)));
+    }
+    let report = if ongoing.journal.is_being_undone() {
+        session.roll_back(context, &args.live, &mut ongoing, lock).await?
+    } else {
+        gates.report(&context.output, &ongoing.summary.gates);
+        let (store, record) = (session.store.as_ref(), gates.record()?);
+        ongoing.journal.set_gates(store, &record, &[lock.guard()]).await?;
+        session.move_all(context, &args.live, &mut ongoing, lock).await?
+    };
+    Ok((ongoing, report))
+}

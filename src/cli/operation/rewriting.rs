@@ -1,0 +1,40 @@
+//! `netsurgeon operation` on a rewrite of a RangeAllocation.
+
+use async_trait::async_trait;
+
+use super::kinds::OfKind;
+use super::{ResumeArgs, UndoArgs};
+use crate::cli::failure::Failure;
+use crate::cli::ranges::{Rewrites, open_rewrite};
+use crate::cli::report::{ReportArgs, rewritten};
+use crate::cli::{Context, Outcome};
+use crate::survey::Survey;
+
+/// Operations of kind `rewrite-range`.
+pub(super) struct RangeRewrites;
+
+#[async_trait(?Send)]
+impl OfKind for RangeRewrites {
+    async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        args.live.confirm_only(&[], &[])?;
+        if args.gates.resolve()?.are_there() {
+            return Err(Failure::usage("a rewrite has no batches, so there is nothing for a gate to stop")
+                .hint("leave the gates out"));
+        }
+        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.lock).await?;
+        rewrites.resume(&args.operation).await
+    }
+
+    async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure> {
+        args.live.confirm_only(&[], &[])?;
+        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.lock).await?;
+        rewrites.roll_back(&args.operation, args.live.is_agreed()).await
+    }
+
+    async fn report(&self, context: &Context, args: &ReportArgs) -> Result<Outcome, Failure> {
+        let store = args.etcd.connect().await?;
+        let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
+        let opened = open_rewrite(store.as_ref(), &cluster, &args.operation).await?;
+        args.write(context, &rewritten::page(&args.operation, &opened))
+    }
+}

@@ -1,0 +1,216 @@
+//! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lock, and its journal is
+//! resumed and rolled back like that of any other. It needs etcd alone.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rewrite::{describe, show};
+use crate::cli::failure::{Failure, Kind};
+use crate::cli::live::{LockArgs, Taking, refuse_beside_another, refuse_ended, refuse_removing, release};
+use crate::cli::source::{EtcdArgs, LiveEtcd};
+use crate::cli::{Context, Outcome, new_operation_id};
+use crate::operation::{Journal, Lock, Plan, Status, Summary, SystemAmbient};
+use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
+use crate::renumber::rewriting::{Rewriting, is_written};
+use crate::store::ReadStore as _;
+use crate::survey::{Layout, Survey};
+
+/// How long an API server may take from allocating an address to storing its Service: admission comes before
+/// the allocation, so only the write to etcd lies between.
+const ALLOCATION: Duration = Duration::from_secs(3);
+
+/// The rewrites of a cluster.
+pub(in crate::cli) struct Rewrites<'a> {
+    context: &'a Context,
+    store: Arc<LiveEtcd>,
+    layout: Layout,
+    cluster: String,
+    lock: &'a LockArgs,
+}
+
+/// A rewrite that has a journal.
+pub(in crate::cli) struct Opened {
+    /// What it carries out.
+    pub plan: Plan<RangeRewrite>,
+    /// What was done.
+    pub journal: Journal,
+    /// Its status.
+    pub summary: Summary,
+}
+
+/// Opens the journal of a rewrite.
+pub(in crate::cli) async fn open(
+    store: &LiveEtcd,
+    cluster: &str,
+    operation: &str,
+) -> Result<Opened, Failure> {
+    let (journal, summary, text) = Journal::open(store, cluster, operation).await?;
+    if summary.kind != KIND {
+        let text = format!("operation `{operation}` is of kind `{}`, not `{KIND}`", summary.kind);
+        return Err(Failure::refused(text));
+    }
+    Ok(Opened { plan: Plan::parse(&text, Path::new(operation))?, journal, summary })
+}
+
+fn changed() -> Failure {
+    Failure::refused("allocations changed meanwhile; nothing was written")
+        .hint("run `netsurgeon ranges rewrite` again, while nothing creates or deletes Services")
+}
+
+impl<'a> Rewrites<'a> {
+    /// Connects to etcd.
+    pub async fn connect(context: &'a Context, etcd: &EtcdArgs, lock: &'a LockArgs) -> Result<Self, Failure> {
+        let (store, layout) = (etcd.connect().await?, etcd.layout());
+        let cluster = Survey::identity(store.as_ref(), &layout).await?.ok_or(RewriteError::NoIdentity)?;
+        Ok(Self { context, store, layout, cluster, lock })
+    }
+
+    /// Returns the etcd.
+    pub fn store(&self) -> Arc<LiveEtcd> {
+        self.store.clone()
+    }
+
+    /// Carries a plan out as an operation of its own, and returns its id.
+    pub async fn begin(&self, plan: &Plan<RangeRewrite>) -> Result<String, Failure> {
+        let operation = format!("{KIND}-{}", new_operation_id());
+        let lock = self.take(&operation, &plan.work).await?;
+        let begun = self.begin_locked(plan, &lock).await;
+        release(lock, begun).await?;
+        Ok(operation)
+    }
+
+    async fn begin_locked(&self, plan: &Plan<RangeRewrite>, lock: &Lock) -> Result<(), Failure> {
+        refuse_beside_another(self.store.as_ref(), &self.cluster).await?;
+        if !self.is_still_right(&plan.work).await? {
+            return Err(changed());
+        }
+        let store = self.store.as_ref();
+        let mut journal = Journal::begin_plan(store, plan, lock.claim(), &[lock.guard()]).await?;
+        self.write(&plan.work, &mut journal, lock).await
+    }
+
+    /// Continues a rewrite where its journal says.
+    pub async fn resume(&self, operation: &str) -> Result<Outcome, Failure> {
+        let opened = self.open(operation).await?;
+        refuse_ended(operation, &opened.summary)?;
+        refuse_removing(operation, &opened.summary)?;
+        let lock = self.take(operation, &opened.plan.work).await?;
+        let resumed = self.resume_locked(operation, &lock).await;
+        release(lock, resumed).await
+    }
+
+    /// Reads the journal again: the last holder of the lock may have written until a moment ago.
+    async fn resume_locked(&self, operation: &str, lock: &Lock) -> Result<Outcome, Failure> {
+        let mut opened = self.open(operation).await?;
+        refuse_ended(operation, &opened.summary)?;
+        if opened.journal.is_being_undone() {
+            return self.put_back(operation, &mut opened, lock).await;
+        }
+        let Opened { plan, journal, .. } = &mut opened;
+        if !is_written(&plan.work, journal) && !self.is_still_right(&plan.work).await? {
+            self.rewriting(lock).roll_back(&plan.work, journal).await?;
+            return Err(changed());
+        }
+        self.write(&plan.work, journal, lock).await?;
+        self.say_written(&plan.work, operation)?;
+        Ok(Outcome::Done)
+    }
+
+    /// Puts the old value back, once that is agreed to.
+    pub async fn roll_back(&self, operation: &str, yes: bool) -> Result<Outcome, Failure> {
+        let Opened { plan, journal, summary } = self.open(operation).await?;
+        let (output, work) = (&self.context.output, &plan.work);
+        if summary.status == Status::RolledBack {
+            output.progress("the old value was put back before; nothing was written");
+            return Ok(Outcome::Done);
+        }
+        refuse_removing(operation, &summary)?;
+        if is_written(work, &journal) {
+            output.progress(&describe(output, &work.inverse()));
+        } else {
+            output.progress(&format!("RangeAllocation `{}` was not written yet", work.name));
+        }
+        let question = format!(
+            "Put the old value of RangeAllocation `{}` back in {}?",
+            work.name,
+            self.store.describe()
+        );
+        output.ask(&question, yes)?;
+        let lock = self.take(operation, work).await?;
+        let undone = async {
+            let mut opened = self.open(operation).await?;
+            self.put_back(operation, &mut opened, &lock).await
+        };
+        let undone = undone.await;
+        release(lock, undone).await
+    }
+
+    async fn put_back(&self, operation: &str, opened: &mut Opened, lock: &Lock) -> Result<Outcome, Failure> {
+        let Opened { plan, journal, .. } = opened;
+        let was_written = is_written(&plan.work, journal);
+        let report = self.rewriting(lock).roll_back(&plan.work, journal).await;
+        let report = report.map_err(|failure| left_open(failure.into(), operation, "rollback"))?;
+        if let Some(stuck) = report.stuck.first() {
+            let text = format!("the old value cannot be put back: {}", stuck.reason);
+            return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text))
+                .hint("addresses were allocated since, so the rewrite stays in force; `netsurgeon ranges rewrite` plans for what is there now")
+                .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
+        }
+        if self.context.output.is_structured() {
+            show(self.context, &plan.work.inverse(), "undone", Some(operation))?;
+        }
+        let text =
+            if was_written { "the old value is back" } else { "rolled back: nothing had been written" };
+        self.context.output.progress(text);
+        Ok(Outcome::Done)
+    }
+
+    /// Says that it is written, and how to go back.
+    pub fn say_written(&self, work: &RangeRewrite, operation: &str) -> Result<(), Failure> {
+        if self.context.output.is_structured() {
+            show(self.context, work, "rewritten", Some(operation))?;
+        }
+        self.context.output.progress(&format!(
+            "rewritten; to put the old value back: `netsurgeon operation rollback {operation}`"
+        ));
+        Ok(())
+    }
+
+    async fn open(&self, operation: &str) -> Result<Opened, Failure> {
+        open(self.store.as_ref(), &self.cluster, operation).await
+    }
+
+    async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {
+        let purpose = format!("rewrite RangeAllocation `{}`", work.name);
+        let command = format!("netsurgeon operation resume {operation}");
+        let taking = Taking { operation, purpose: &purpose, command: &command };
+        self.lock.take(&self.context.output, &self.store, &self.cluster, &taking).await
+    }
+
+    fn rewriting(&self, lock: &Lock) -> Rewriting<'_> {
+        Rewriting { store: self.store.as_ref(), ambient: &SystemAmbient, guards: vec![lock.guard()] }
+    }
+
+    /// Plans again, after a while where bits are freed, and compares.
+    async fn is_still_right(&self, work: &RangeRewrite) -> Result<bool, Failure> {
+        if work.frees() {
+            tokio::time::sleep(ALLOCATION).await;
+        }
+        Ok(work.is_still_right(&Survey::read(self.store.as_ref(), &self.layout, None).await?))
+    }
+
+    async fn write(&self, work: &RangeRewrite, journal: &mut Journal, lock: &Lock) -> Result<(), Failure> {
+        match self.rewriting(lock).run(work, journal).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.source.is_about_one_object() => Err(changed()),
+            Err(failure) => Err(left_open(failure.into(), &lock.claim().operation, "resume")),
+        }
+    }
+}
+
+fn left_open(failure: Failure, operation: &str, verb: &str) -> Failure {
+    failure.kind(Kind::Stuck).hint(format!(
+        "its journal says whether it was written. To continue: `netsurgeon operation {verb} {operation}`"
+    ))
+}

@@ -1,0 +1,165 @@
+//! How an operation stands: what its journal records, and what is shown of it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Summary;
+
+/// How an operation stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// A process runs it forward.
+    #[default]
+    Running,
+    /// A process rolls it back, or one of its batches.
+    RollingBack,
+    /// The process that ran it ended without recording why. Never recorded: see [`Summary::status_now`].
+    Interrupted,
+    /// A manual step is open: [`Summary::manual_step`].
+    WaitingForManualStep,
+    /// It was stopped on request, or a gate was closed.
+    Paused,
+    /// Everything is changed, and what was there before is held until the operator ends the operation. Journals of
+    /// version 0.1 call it `held`.
+    #[serde(alias = "held")]
+    Soaking,
+    /// A step failed. A range rewrite of version 0.1 calls it `failed`.
+    #[serde(alias = "failed")]
+    Stopped,
+    /// A step could not be undone, or was skipped after the point of no return.
+    Stuck,
+    /// It came to its end.
+    Done,
+    /// It was undone.
+    RolledBack,
+    /// It came to its end, and its journal is being removed.
+    Removing,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 11] = [
+        Self::Running,
+        Self::RollingBack,
+        Self::Interrupted,
+        Self::WaitingForManualStep,
+        Self::Paused,
+        Self::Soaking,
+        Self::Stopped,
+        Self::Stuck,
+        Self::Done,
+        Self::RolledBack,
+        Self::Removing,
+    ];
+
+    /// Whether the operation has come to an end: nothing continues it.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Done | Self::RolledBack | Self::Removing)
+    }
+
+    /// Whether a process is at work on it, or was when this was recorded.
+    pub fn is_at_work(self) -> bool {
+        matches!(self, Self::Running | Self::RollingBack)
+    }
+
+    /// Returns its name for programs, the one that the journal has.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::RollingBack => "rolling-back",
+            Self::Interrupted => "interrupted",
+            Self::WaitingForManualStep => "waiting-for-manual-step",
+            Self::Paused => "paused",
+            Self::Soaking => "soaking",
+            Self::Stopped => "stopped",
+            Self::Stuck => "stuck",
+            Self::Done => "done",
+            Self::RolledBack => "rolled-back",
+            Self::Removing => "removing",
+        }
+    }
+}
+
+/// For people: `rolling back`.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name().replace('-', " "))
+    }
+}
+
+impl Summary {
+    /// Returns how the operation stands now, which is the one answer for every command that shows it.
+    /// `is_being_undone`: whether a step of it was undone, other than with its batch; `is_leased`: whether a process
+    /// holds the operation lease for it.
+    pub fn status_now(&self, is_being_undone: bool, is_leased: bool) -> Status {
+        let is_back = is_being_undone || self.returning.is_some() || self.back;
+        match self.status {
+            ended if ended.has_ended() => ended,
+            _ if is_leased && is_back => Status::RollingBack,
+            _ if is_leased => Status::Running,
+            recorded if recorded.is_at_work() => Status::Interrupted,
+            recorded => recorded,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(status: Status) -> Summary {
+        Summary { status, ..Summary::default() }
+    }
+
+    #[test]
+    fn every_status_is_read_back_under_its_name() {
+        for status in Status::ALL {
+            let text = serde_json::to_string(&status).unwrap();
+            assert_eq!(text, format!("\"{}\"", status.name()));
+            assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+        }
+        assert_eq!(Status::WaitingForManualStep.to_string(), "waiting for manual step");
+    }
+
+    #[test]
+    fn statuses_of_older_journals_are_read() {
+        let named = |name: &str| serde_json::from_str::<Status>(&format!("\"{name}\"")).unwrap();
+        let older = [
+            ("running", Status::Running),
+            ("paused", Status::Paused),
+            ("held", Status::Soaking),
+            ("stopped", Status::Stopped),
+            ("failed", Status::Stopped),
+            ("stuck", Status::Stuck),
+            ("done", Status::Done),
+            ("rolled-back", Status::RolledBack),
+            ("removing", Status::Removing),
+        ];
+        for (name, status) in older {
+            assert_eq!(named(name), status, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_operation_whose_lease_is_held_is_at_work_unless_it_has_ended() {
+        for status in Status::ALL {
+            let expected = |at_work| if status.has_ended() { status } else { at_work };
+            assert_eq!(summary(status).status_now(false, true), expected(Status::Running), "{status}");
+            let back = Summary { back: true, ..summary(status) };
+            assert_eq!(back.status_now(false, true), expected(Status::RollingBack), "{status}");
+            assert_eq!(summary(status).status_now(true, true), expected(Status::RollingBack), "{status}");
+        }
+    }
+
+    #[test]
+    fn an_operation_that_nothing_runs_any_more_is_interrupted() {
+        for status in Status::ALL {
+            let expected = if status.is_at_work() { Status::Interrupted } else { status };
+            for undone in [false, true] {
+                assert_eq!(summary(status).status_now(undone, false), expected, "{status}");
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Shadow Services that are to have the endpoints of the Services that they stand in for: they follow selector and ports
+//! of the Service as it is, which may have changed since it was planned.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::LiveWorld;
+use super::waits::NotYet;
+use crate::cluster::{ClusterError, ObjectRef};
+use crate::ip::Family;
+use crate::operation::Fault;
+use crate::renumber::guard::{Followed, behind};
+use crate::renumber::intention::Move;
+use crate::survey::{Layout, ServiceRecord};
+use crate::wire::StoredService;
+
+impl LiveWorld<'_> {
+    /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
+    /// is not there is none of this wait's concern: the steps that change it will say so.
+    pub(super) async fn shadows_have_endpoints(&self, moves: &[Move]) -> Result<(), NotYet> {
+        for candidate in moves {
+            let Some(shadow) = &candidate.shadow else { continue };
+            let Some(service) = self.stored(&candidate.namespace, &candidate.name).await? else { continue };
+            let wanted = self.endpoints(&candidate.namespace, &candidate.name).await?;
+            for name in [&shadow.hold_name, &shadow.warm_name] {
+                let Some(stands_in) = self.stored(&candidate.namespace, name).await? else { continue };
+                if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
+                    self.follow(&follow.namespace, name, &follow.what).await?;
+                }
+                if shadow.has_copies() {
+                    self.copy_endpoints(candidate, name).await?;
+                }
+                let found = self.endpoints(&candidate.namespace, name).await?;
+                if found != wanted {
+                    let (found, wanted) = (found.len(), wanted.len());
+                    return Err(NotYet::Seen(format!(
+                        "the shadow `{}/{name}` has other endpoints ({found}) than `{}` ({wanted})",
+                        candidate.namespace, candidate.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a shadow without a selector the endpoints of its Service.
+    async fn copy_endpoints(&self, candidate: &Move, shadow: &str) -> Result<(), NotYet> {
+        let (namespace, of) = (&candidate.namespace, (candidate.name.as_str(), shadow));
+        let changes = self.cluster.slice_changes(namespace, of, self.work.family).await?;
+        match self.cluster.change_slices(namespace, &changes).await {
+            Err(error @ (ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })) => {
+                Err(NotYet::Seen(error.to_string()))
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Gives a shadow the selector and the ports of its Service.
+    async fn follow(&self, namespace: &str, shadow: &str, what: &Followed) -> Result<(), NotYet> {
+        let Followed::Spec(change) = what else { return Ok(()) };
+        let object = ObjectRef::new("v1", "Service", Some(namespace), shadow);
+        match self.cluster.merge(&object, change).await {
+            Ok(_) => {
+                tracing::info!(%object, "it has the selector and ports of its Service again");
+                Ok(())
+            }
+            Err(error @ ClusterError::Conflict { .. }) => Err(NotYet::Seen(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
+        let key = Layout::new(&self.work.prefix).service(namespace, name);
+        let Some(entry) = self.store.get(&key).await? else { return Ok(None) };
+        let service = StoredService::decode(&entry.value)
+            .map_err(|error| NotYet::Never(Fault::Halt(format!("`{key}`: {error}"))))?;
+        Ok(Some(ServiceRecord::of(key, entry.mod_revision, service)))
+    }
+
+    /// Returns the endpoints of a Service in the family that is renumbered: one text each, with everything that
+    /// decides whether traffic goes there.
+    async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, NotYet> {
+        let slices = self.cluster.slices(namespace, name).await?;
+        Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
+    }
+}
+
+fn of_slice(slice: &Value, family: Family) -> Vec<String> {
+    if slice.get("addressType").and_then(Value::as_str) != Some(family.to_string().as_str()) {
+        return Vec::new();
+    }
+    let list =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut ports: Vec<String> = list(slice, "ports").iter().map(ToString::to_string).collect();
+    ports.sort_unstable();
+    let ports = ports.join(",");
+    let mut found = Vec::new();
+    for endpoint in list(slice, "endpoints") {
+        let conditions = endpoint.get("conditions").cloned().unwrap_or_default();
+        let conditions =
+            ["ready", "serving", "terminating"].map(|name| conditions.get(name) == Some(&true.into()));
+        let node = endpoint.get("nodeName").and_then(Value::as_str).unwrap_or_default().to_string();
+        for address in list(&endpoint, "addresses") {
+            found.push(format!("{address} {conditions:?} {node} {ports}"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_differ_by_what_decides_where_traffic_goes() {
+        let slice = |ready: bool, port: u16| {
+            json!({
+                "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+                "endpoints": [{"addresses": ["10.244.1.2"], "nodeName": "a", "conditions": {"ready": ready}}],
+            })
+        };
+        let of = |slice: &Value| of_slice(slice, Family::V4);
+        assert_eq!(of(&slice(true, 80)).len(), 1);
+        assert_eq!(of(&slice(true, 80)), of(&slice(true, 80)));
+        assert_ne!(of(&slice(true, 80)), of(&slice(false, 80)));
+        assert_ne!(of(&slice(true, 80)), of(&slice(true, 81)));
+        assert_eq!(of_slice(&slice(true, 80), Family::V6), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,255 @@
+//! `netsurgeon ranges rewrite` and `netsurgeon operation` on a real etcd that holds what a real API server has stored; no API
+//! server runs.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use netsurgeon::operation::{Claim, Lock};
+use netsurgeon::store::snapshot::SnapshotStore;
+use netsurgeon::store::{KeyRange, ReadStore as _, Record};
+use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::{Field, FieldEdit};
+use serde_json::Value;
+
+use crate::rig::etcd::{Etcd, EtcdVersion};
+use crate::rig::process::wait_until;
+use crate::rig::relay::Relay;
+use crate::store::{connect, options, plain};
+
+const BITMAP: &str = "/registry/ranges/serviceips";
+const DEADLINE: Duration = Duration::from_mins(1);
+
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        self
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
+    }
+}
+
+/// An etcd with what a cluster of the dual-write era has stored, and a bitmap that differs from its Services.
+struct Drifted {
+    etcd: Etcd,
+    drifted: Vec<u8>,
+}
+
+impl Drifted {
+    async fn start() -> Self {
+        let etcd = plain(EtcdVersion::Current).await;
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/dualwrite.snapshot.db");
+        let fixture = SnapshotStore::open(&file, &[KeyRange::everything()]).expect("a fixture");
+        let mut entries = Vec::new();
+        let mut visitor = |record: Record<'_>| {
+            entries.push(record.to_entry());
+            ControlFlow::Continue(())
+        };
+        fixture.scan(&[KeyRange::everything()], None, &mut visitor).await.expect("a fixture can be read");
+        for entry in entries {
+            etcd.put(&entry.key.to_string(), entry.value).await;
+        }
+        let healthy = etcd.get(BITMAP).await.expect("a bitmap");
+        let change = FieldChange::Bits { capacity: (1 << 16) - 2, set: vec![4000], clear: vec![9] };
+        let drifted = edit::apply(&healthy, &[FieldEdit { field: Field::data(), change }]).expect("an edit");
+        etcd.put(BITMAP, drifted.clone()).await;
+        Self { etcd, drifted }
+    }
+
+    fn command(endpoint: &str, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+        command.env_clear().env("ETCDCTL_ENDPOINTS", endpoint).args(words.split_whitespace());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn netsurgeon(&self, words: &str) -> Run {
+        let output = Self::command(&self.etcd.endpoint(), words).output().expect("netsurgeon runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        println!("$ netsurgeon {words}\n{out}{err}[{:?}]", output.status.code());
+        Run { code: output.status.code().unwrap_or(-1), out, err }
+    }
+
+    async fn bitmap(&self) -> Vec<u8> {
+        self.etcd.get(BITMAP).await.expect("a bitmap")
+    }
+
+    fn has_findings(&self) -> bool {
+        self.netsurgeon("ranges check").code == 3
+    }
+
+    /// The id and the status of the only operation.
+    fn listed(&self) -> (String, String) {
+        let listed = self.netsurgeon("operation list -o json").expect(0).json();
+        let [one] = listed["operations"].as_array().expect("a list").as_slice() else {
+            panic!("one operation: {listed}")
+        };
+        let text = |name: &str| one[name].as_str().expect("a text").to_owned();
+        assert_eq!(text("kind"), "rewrite-range");
+        (text("operation"), text("status"))
+    }
+
+    async fn keys(&self) -> Vec<(String, Option<Vec<u8>>)> {
+        let mut found = Vec::new();
+        for key in self.etcd.keys("/netsurgeon/").await {
+            let value = self.etcd.get(&key).await;
+            found.push((key, value));
+        }
+        found
+    }
+
+    /// Starts a rewrite whose etcd falls silent with the first answer that has these words, and kills it there.
+    async fn killed_at(&self, words: &str) {
+        let relay = Relay::start(&self.etcd.endpoint().replace("http://", ""));
+        relay.be_silent_from(words);
+        let mut child: Child = Self::command(relay.address(), "ranges rewrite --yes --lock-ttl 2")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("netsurgeon starts");
+        wait_until("etcd is silent", DEADLINE, async || {
+            assert_eq!(child.try_wait().expect("a child"), None, "it has not ended");
+            if relay.is_silent() { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        child.kill().and_then(|()| child.wait()).expect("it is killed");
+        relay.cut();
+        wait_until("the operation exists", DEADLINE, async || {
+            let keys = self.etcd.keys("/netsurgeon/").await;
+            if keys.iter().any(|key| key.ends_with("/operation")) { Ok(()) } else { Err(format!("{keys:?}")) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_rewrite_is_listed_shown_and_resumed() {
+    // The summary of the operation; then the record of its step, which is in one transaction with the bitmap.
+    for words in ["\"status\":\"running\"", "\"state\":\"done\""] {
+        let cluster = Drifted::start().await;
+        cluster.killed_at(words).await;
+        let (operation, status) = cluster.listed();
+        assert_eq!(status, "running", "{words}");
+        let forget = cluster.netsurgeon(&format!("operation forget {operation}")).expect(1);
+        assert!(forget.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", forget.err);
+        if cluster.bitmap().await == cluster.drifted {
+            let second = cluster.netsurgeon("ranges rewrite --yes").expect(1);
+            assert!(
+                second.err.contains("is locked by") || second.err.contains("is under way"),
+                "{}",
+                second.err
+            );
+        }
+        let resumed =
+            cluster.netsurgeon(&format!("operation resume {operation} --take-over -o json")).expect(0);
+        assert_eq!(resumed.json()["status"], "rewritten");
+        assert!(!cluster.has_findings(), "{words}");
+        let shown = cluster.netsurgeon(&format!("operation show {operation} -o json")).expect(0).json();
+        assert_eq!((&shown["status"], &shown["steps"][0]["state"]), (&"done".into(), &"done".into()));
+        assert_eq!(shown["steps"][0]["step"], "rewrite/serviceips");
+        let folder = tempfile::tempdir().expect("a folder");
+        let page = folder.path().join("page.html");
+        cluster.netsurgeon(&format!("operation report {operation} --html {}", page.display())).expect(0);
+        let page = std::fs::read_to_string(page).expect("a page");
+        for text in [operation.as_str(), "serviceips", "10.96.0.10", "rewrite/serviceips"] {
+            assert!(page.contains(text), "{text}");
+        }
+        cluster.netsurgeon(&format!("operation forget {operation}")).expect(0);
+        assert_eq!(cluster.keys().await, []);
+    }
+}
+
+#[tokio::test]
+async fn a_killed_rewrite_is_rolled_back() {
+    for words in ["\"status\":\"running\"", "\"state\":\"done\""] {
+        let cluster = Drifted::start().await;
+        cluster.killed_at(words).await;
+        let (operation, _) = cluster.listed();
+        let rollback = format!("operation rollback {operation} --take-over");
+        let asks = cluster.netsurgeon(&rollback).expect(1);
+        assert!(asks.err.contains("--yes"), "{}", asks.err);
+        cluster.netsurgeon(&format!("{rollback} --yes")).expect(0);
+        assert_eq!(cluster.bitmap().await, cluster.drifted, "every byte is as before: {words}");
+        assert_eq!(cluster.listed().1, "rolled-back");
+    }
+}
+
+/// Resume of what has ended is refused, and leaves no trace; a second rollback writes nothing.
+#[tokio::test]
+async fn an_operation_that_has_ended_is_not_resumed() {
+    let cluster = Drifted::start().await;
+    cluster.netsurgeon("ranges rewrite --yes").expect(0);
+    let (operation, status) = cluster.listed();
+    assert_eq!(status, "done");
+    let before = cluster.keys().await;
+    let refused = cluster.netsurgeon(&format!("operation resume {operation}")).expect(1);
+    assert!(refused.err.contains("is done: there is nothing to resume"), "{}", refused.err);
+    assert_eq!(cluster.keys().await, before);
+    cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(0);
+    let before = cluster.keys().await;
+    let refused = cluster.netsurgeon(&format!("operation resume {operation}")).expect(1);
+    assert!(refused.err.contains("is rolled back: there is nothing to resume"), "{}", refused.err);
+    cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(0);
+    assert_eq!(cluster.keys().await, before);
+    assert_eq!(cluster.bitmap().await, cluster.drifted);
+    // It is not in the way of the next one.
+    cluster.netsurgeon("ranges rewrite --yes").expect(0);
+    assert!(!cluster.has_findings());
+}
+
+#[tokio::test]
+async fn a_rewrite_has_no_manual_steps_and_no_gates() {
+    let cluster = Drifted::start().await;
+    cluster.killed_at("\"status\":\"running\"").await;
+    let (operation, _) = cluster.listed();
+    for (words, says) in
+        [("--confirm flags", "there is no manual step"), ("--gate-command /bin/true", "no batches")]
+    {
+        let refused = cluster.netsurgeon(&format!("operation resume {operation} {words}")).expect(2);
+        assert!(refused.err.contains(says), "{}", refused.err);
+    }
+}
+
+#[tokio::test]
+async fn a_rewrite_is_refused_while_another_operation_holds_the_lock() {
+    let cluster = Drifted::start().await;
+    let store = std::sync::Arc::new(connect(options(&cluster.etcd)).await);
+    let id =
+        Survey::identity(store.as_ref(), &Layout::default()).await.expect("a read").expect("an identity");
+    let claim = Claim::of_this_process("renumber-1", "renumber to 10.200.0.0/16", 1_800_000_000);
+    let lock = Lock::acquire(store.clone(), &id, &claim, DEADLINE).await.expect("the lock");
+    let refused = cluster.netsurgeon("ranges rewrite --yes").expect(1);
+    assert!(refused.err.contains("renumber to 10.200.0.0/16"), "{}", refused.err);
+    assert_eq!(cluster.bitmap().await, cluster.drifted);
+    lock.release().await.expect("it is released");
+    cluster.netsurgeon("ranges rewrite --yes").expect(0);
+}
+
+/// A rollback that would overwrite what was allocated since is refused. The rewrite stays in force, and nothing waits for it.
+#[tokio::test]
+async fn a_rewrite_that_cannot_be_rolled_back_is_in_nobodys_way() {
+    let cluster = Drifted::start().await;
+    cluster.netsurgeon("ranges rewrite --yes").expect(0);
+    let (operation, _) = cluster.listed();
+    let change = FieldChange::Bits { capacity: (1 << 16) - 2, set: vec![4001], clear: Vec::new() };
+    let allocated =
+        edit::apply(&cluster.bitmap().await, &[FieldEdit { field: Field::data(), change }]).expect("an edit");
+    cluster.etcd.put(BITMAP, allocated.clone()).await;
+    let stuck = cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(5);
+    assert!(stuck.err.contains("the rewrite stays in force"), "{}", stuck.err);
+    assert_eq!(cluster.bitmap().await, allocated);
+    cluster.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    cluster.netsurgeon("ranges rewrite --yes").expect(0);
+    assert!(!cluster.has_findings());
+}

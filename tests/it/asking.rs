@@ -1,0 +1,172 @@
+//! Manual steps: what was asked for is asked back on rollback, whether or not somebody said that it was done.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use netsurgeon::operation::{
+    Action, Answer, ApiChange, Executor, External, Failure, Fault as WorldFault, Observed, OperationError,
+    Report, Silent, State, StepId, Wait, Work as _, World,
+};
+use netsurgeon::renumber::live::MANUAL_STEPS;
+use netsurgeon::renumber::simulate::Simulation;
+
+use crate::harness::{Bench, Constant, keys};
+use crate::loops::picks;
+use crate::saboteur::{Fault, Saboteur};
+
+/// A world in which people answer for the flags, and a range that is deleted is never ready.
+struct Asking<'a> {
+    simulation: Simulation<'a>,
+    store: &'a Saboteur,
+    /// The answer for `flags`.
+    flags: Answer,
+    /// In which direction the flags were asked for: `true` for back.
+    asked: Mutex<Vec<bool>>,
+}
+
+impl<'a> Asking<'a> {
+    fn new(bench: &'a Bench, store: &'a Saboteur, flags: Answer) -> Self {
+        let simulation = Simulation::new(store, &bench.plan.work, &Constant);
+        Self { simulation, store, flags, asked: Mutex::default() }
+    }
+
+    fn asked(self) -> Vec<bool> {
+        self.asked.into_inner().expect("nobody panics")
+    }
+}
+
+#[async_trait]
+impl World for Asking<'_> {
+    async fn api(&self, change: &ApiChange) -> Result<(), WorldFault> {
+        self.simulation.api(change).await
+    }
+
+    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldFault> {
+        self.simulation.observe(change).await
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), WorldFault> {
+        if wait.name == "range-ready" {
+            let ranges = keys(self.store, "/registry/servicecidrs/").await;
+            if !ranges.keys().any(|key| key.to_string().contains("/netsurgeon-")) {
+                return Err(WorldFault::Halt("the ServiceCIDR does not exist".into()));
+            }
+        }
+        self.simulation.wait(wait).await
+    }
+
+    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldFault> {
+        if external.name != "flags" {
+            return self.simulation.external(external, back).await;
+        }
+        self.asked.lock().expect("nobody panics").push(back);
+        Ok(self.flags.clone())
+    }
+}
+
+async fn go(bench: &Bench, store: &Saboteur, world: &dyn World, back: bool) -> Result<Report, Failure> {
+    let (mut journal, mut silent) = (bench.journal(store).await, Silent);
+    let mut executor = Executor::new(store, world, &Constant, &mut silent, &mut journal);
+    let work = &bench.plan.work;
+    if back { executor.unwind(work).await } else { executor.run(work, bench.no_return()).await }
+}
+
+fn flags() -> StepId {
+    StepId("external/flags".into())
+}
+
+fn is_paused(outcome: &Result<Report, Failure>) -> bool {
+    matches!(outcome, Err(Failure { source: OperationError::Paused { name, .. }, .. }) if name == "flags")
+}
+
+#[tokio::test]
+async fn rollback_asks_for_the_opposite_of_a_manual_step_that_was_asked_for() {
+    for (fixture, to) in crate::harness::CASES {
+        let bench = Bench::of(fixture, to).await;
+        let store = bench.fresh().await;
+        let world = Asking::new(&bench, &store, Answer::Open);
+        assert!(is_paused(&go(&bench, &store, &world, false).await), "{fixture}");
+        assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::Started), "{fixture}");
+        // The operator changes flags, and rolls back without a word of it.
+        let back = go(&bench, &store, &world, true).await;
+        assert!(is_paused(&back), "{fixture}: {back:?}");
+        assert_eq!(world.asked(), [false, true], "{fixture}");
+        assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::UndoStarted), "{fixture}");
+        let world = Asking::new(&bench, &store, Answer::Assumed);
+        let report = go(&bench, &store, &world, true).await.expect("a rollback");
+        assert_eq!((report.stuck.len(), world.asked()), (0, vec![true]), "{fixture}");
+        assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::UndoDone), "{fixture}");
+        bench.assert_as_at_the_start(&store, fixture).await;
+    }
+}
+
+#[tokio::test]
+async fn a_manual_step_that_was_asked_for_is_resumed_without_another_record() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let store = bench.fresh().await;
+    for _ in 0..3 {
+        let world = Asking::new(&bench, &store, Answer::Open);
+        assert!(is_paused(&go(&bench, &store, &world, false).await));
+    }
+    let journal = bench.journal(&store).await;
+    assert_eq!(journal.find(&flags()).expect("a record").history.len(), 1);
+    go(&bench, &store, &Asking::new(&bench, &store, Answer::Confirmed), false).await.expect("a run");
+    assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::Done));
+}
+
+#[tokio::test]
+async fn rollback_does_not_ask_for_a_manual_step_that_was_never_asked_for() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let store = bench.fresh().await;
+    bench.run(&store, bench.plan.work.flip_stage(1)).await.expect("a run");
+    let world = Asking::new(&bench, &store, Answer::Open);
+    go(&bench, &store, &world, true).await.expect("a rollback");
+    assert_eq!(world.asked(), Vec::<bool>::new());
+}
+
+/// The range of the new addresses is deleted near the end of a rollback. A rollback that is stopped after that does not
+/// wait for it to be ready again.
+#[tokio::test]
+async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
+    for (fixture, to) in [("objects", "10.200.0.0/16"), ("dualwrite", "10.200.0.0/16")] {
+        let bench = Bench::of(fixture, to).await;
+        let reference = bench.fresh().await;
+        bench.run(&reference, bench.no_return()).await.expect("a run");
+        reference.arm(Fault::None);
+        bench.unwind(&reference).await.expect("a rollback");
+        let total = reference.commits();
+        // The last ones by themselves: that is where the range goes.
+        let last = total.saturating_sub(40)..=total + 1;
+        for at in picks(total).into_iter().chain(last) {
+            let store = bench.fresh().await;
+            bench.run(&store, bench.no_return()).await.expect("a run");
+            store.arm(Fault::Stop(at));
+            drop(go(&bench, &store, &Asking::new(&bench, &store, Answer::Assumed), true).await);
+            store.arm(Fault::None);
+            let world = Asking::new(&bench, &store, Answer::Assumed);
+            let report = go(&bench, &store, &world, true).await;
+            let report =
+                report.unwrap_or_else(|failure| panic!("{fixture}, commit {at} of {total}: {failure}"));
+            assert_eq!(report.stuck, [], "{fixture}, commit {at} of {total}");
+            bench.assert_as_at_the_start(&store, fixture).await;
+        }
+    }
+}
+
+/// What is asked of people can be confirmed by its name, and nothing else.
+#[tokio::test]
+async fn every_manual_step_has_a_name_that_can_be_confirmed() {
+    let automatic = ["close-range", "reopen-range", "replace-range", "temporary-range", "rewrite-bitmap"];
+    let mut found = std::collections::BTreeSet::new();
+    for bench in Bench::all().await {
+        let work = &bench.plan.work;
+        for step in work.stages().iter().flat_map(|stage| work.steps(stage)) {
+            if let Action::External(external) = step.action {
+                let is_manual = MANUAL_STEPS.contains(&external.name.as_str());
+                assert!(is_manual != automatic.contains(&external.name.as_str()), "{}", external.name);
+                found.insert(external.name);
+            }
+        }
+    }
+    assert!(found.contains("flags") && found.contains("close-range"), "{found:?}");
+}

@@ -1,0 +1,216 @@
+//! The rewrite of a RangeAllocation as an operation: stopped at each write, resumed, rolled back, done twice, undone twice.
+
+use std::sync::Arc;
+
+use netsurgeon::operation::{Claim, Journal, Listed, OperationError, Plan, Report};
+use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite};
+use netsurgeon::renumber::rewriting::Rewriting;
+use netsurgeon::store::memory::MemoryStore;
+use netsurgeon::store::overlay::Overlay;
+use netsurgeon::store::{Guard, Key, ReadStore as _};
+use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::Field;
+use netsurgeon::wire::FieldEdit;
+use netsurgeon::wire::edit::{self, FieldChange};
+
+use crate::harness::{Constant, OPERATION, entries};
+use crate::saboteur::{Fault, Saboteur};
+
+const BITMAP: &str = "/registry/ranges/serviceips";
+/// Bits of the range 10.96.0.0/16: one that a Service has, and two that none has.
+const OF_A_SERVICE: u64 = 9;
+const OF_NOBODY: u64 = 4000;
+const LATER: u64 = 4001;
+
+/// A bitmap that differs from what the Services say, and the plan that repairs it.
+struct Drifted {
+    base: Arc<MemoryStore>,
+    plan: Plan<RangeRewrite>,
+    before: Vec<u8>,
+}
+
+impl Drifted {
+    async fn of(fixture: &str) -> Self {
+        let mut entries = entries(fixture).await;
+        let bitmap = entries.iter_mut().find(|entry| entry.key == Key::from(BITMAP)).expect("a bitmap");
+        bitmap.value = with_bits(&bitmap.value, vec![OF_NOBODY], vec![OF_A_SERVICE]);
+        let before = bitmap.value.clone();
+        let base = Arc::new(MemoryStore::from_entries(entries));
+        let survey = Survey::read(base.as_ref(), &Layout::default(), None).await.expect("a survey");
+        let plan = plan_rewrite(&survey, "serviceips", None).expect("a plan");
+        assert!(plan.work.frees() && plan.work.is_still_right(&survey));
+        Self { base, plan, before }
+    }
+
+    async fn store(&self) -> Saboteur {
+        Saboteur::over(Overlay::new(self.base.clone()).await.expect("an overlay"))
+    }
+
+    async fn bitmap(&self, store: &Saboteur) -> Vec<u8> {
+        store.get(&Key::from(BITMAP)).await.expect("a read").expect("a bitmap").value
+    }
+
+    async fn listed(&self, store: &Saboteur) -> Option<Listed> {
+        Journal::list(store, None).await.expect("a list").pop()
+    }
+
+    /// Begins the operation and carries it out, as a process does that may be stopped anywhere.
+    async fn begin(&self, store: &Saboteur, guards: Vec<Guard>) -> Result<Report, OperationError> {
+        let by = Claim { operation: OPERATION.into(), ..Claim::default() };
+        let mut journal = Journal::begin_plan(store, &self.plan, &by, &guards).await?;
+        let rewriting = Rewriting { store, ambient: &Constant, guards };
+        rewriting.run(&self.plan.work, &mut journal).await.map_err(|failure| failure.source)
+    }
+
+    async fn journal(&self, store: &Saboteur) -> Journal {
+        Journal::open(store, &self.plan.header.cluster, OPERATION).await.expect("a journal").0
+    }
+
+    /// Continues forward, or back, with what the journal says.
+    async fn again(&self, store: &Saboteur, back: bool) -> Result<Report, OperationError> {
+        let mut journal = self.journal(store).await;
+        let rewriting = Rewriting { store, ambient: &Constant, guards: Vec::new() };
+        let outcome = if back || journal.is_being_undone() {
+            rewriting.roll_back(&self.plan.work, &mut journal).await
+        } else {
+            rewriting.run(&self.plan.work, &mut journal).await
+        };
+        outcome.map_err(|failure| failure.source)
+    }
+
+    async fn assert_ended(&self, store: &Saboteur, status: &str, context: &str) {
+        let listed = self.listed(store).await.expect("it is listed");
+        assert_eq!(listed.summary.status.name(), status, "{context}");
+        assert_eq!(listed.summary.kind, "rewrite-range", "{context}");
+        let bitmap = self.bitmap(store).await;
+        assert_eq!(bitmap == self.before, status == "rolled-back", "{context}");
+    }
+}
+
+fn with_bits(value: &[u8], set: Vec<u64>, clear: Vec<u64>) -> Vec<u8> {
+    let change = FieldChange::Bits { capacity: (1 << 16) - 2, set, clear };
+    edit::apply(value, &[FieldEdit { field: Field::data(), change }]).expect("an edit")
+}
+
+/// The ways in which a write may go wrong.
+const FAULTS: [fn(usize) -> Fault; 5] =
+    [Fault::Stop, Fault::LostBefore, Fault::LostAfter, Fault::LostAndLate, Fault::Conflict];
+
+async fn commits(drifted: &Drifted) -> usize {
+    let store = drifted.store().await;
+    drifted.begin(&store, Vec::new()).await.expect("undisturbed");
+    drifted.assert_ended(&store, "done", "undisturbed").await;
+    store.commits()
+}
+
+/// Meets each fault at each write, then continues forward or back.
+async fn disturbed(back: bool) {
+    for fixture in ["bitmap", "dualwrite"] {
+        let drifted = Drifted::of(fixture).await;
+        let total = commits(&drifted).await;
+        assert!(total >= 4, "plan, summary, step, status: {total}");
+        for fault in FAULTS {
+            for at in 1..=total {
+                let context = format!("{fixture}, {:?} of {total}", fault(at));
+                let store = drifted.store().await;
+                store.arm(fault(at));
+                drop(drifted.begin(&store, Vec::new()).await);
+                store.arm(Fault::None);
+                // Stopped before it existed: the command is run again. A write of before may still arrive, once.
+                if drifted.listed(&store).await.is_none() && drifted.begin(&store, Vec::new()).await.is_err()
+                {
+                    drifted.begin(&store, Vec::new()).await.expect("it begins");
+                }
+                let ended = drifted
+                    .listed(&store)
+                    .await
+                    .is_some_and(|listed| listed.summary.status.name() == "rolled-back");
+                if back || !ended {
+                    drifted.again(&store, back).await.unwrap_or_else(|error| panic!("{context}: {error}"));
+                }
+                let status = if back || ended { "rolled-back" } else { "done" };
+                drifted.assert_ended(&store, status, &context).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rewrite_stopped_at_each_write_is_resumed() {
+    disturbed(false).await;
+}
+
+#[tokio::test]
+async fn a_rewrite_stopped_at_each_write_is_rolled_back() {
+    disturbed(true).await;
+}
+
+#[tokio::test]
+async fn a_rollback_stopped_at_each_write_is_resumed() {
+    let drifted = Drifted::of("dualwrite").await;
+    for fault in FAULTS {
+        for at in 1..=2 {
+            let context = format!("{:?} of 2", fault(at));
+            let store = drifted.store().await;
+            drifted.begin(&store, Vec::new()).await.expect("undisturbed");
+            store.arm(fault(at));
+            drop(drifted.again(&store, true).await);
+            store.arm(Fault::None);
+            drifted.again(&store, true).await.unwrap_or_else(|error| panic!("{context}: {error}"));
+            drifted.assert_ended(&store, "rolled-back", &context).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rewrite_done_or_undone_twice_writes_nothing_the_second_time() {
+    let drifted = Drifted::of("bitmap").await;
+    let store = drifted.store().await;
+    drifted.begin(&store, Vec::new()).await.expect("undisturbed");
+    for (back, status) in [(false, "done"), (true, "rolled-back")] {
+        drifted.again(&store, back).await.expect("once");
+        store.arm(Fault::None);
+        let report = drifted.again(&store, back).await.expect("twice");
+        assert_eq!((report.done, store.commits()), (0, 0), "{status}");
+        drifted.assert_ended(&store, status, "twice").await;
+    }
+}
+
+/// What an API server has allocated since the plan is not overwritten, and nothing is left to be resumed.
+#[tokio::test]
+async fn a_rewrite_of_a_bitmap_that_changed_ends_rolled_back() {
+    let drifted = Drifted::of("dualwrite").await;
+    let store = drifted.store().await;
+    let changed = with_bits(&drifted.before, vec![LATER], Vec::new());
+    store.meddle(&Key::from(BITMAP), changed.clone()).await;
+    let error = drifted.begin(&store, Vec::new()).await.expect_err("it changed");
+    assert!(error.is_about_one_object(), "{error}");
+    assert_eq!(drifted.bitmap(&store).await, changed);
+    assert_eq!(drifted.listed(&store).await.expect("it is listed").summary.status.name(), "rolled-back");
+}
+
+#[tokio::test]
+async fn a_rollback_after_an_allocation_leaves_the_rewrite_in_force() {
+    let drifted = Drifted::of("dualwrite").await;
+    let store = drifted.store().await;
+    drifted.begin(&store, Vec::new()).await.expect("undisturbed");
+    let allocated = with_bits(&drifted.bitmap(&store).await, vec![LATER], Vec::new());
+    store.meddle(&Key::from(BITMAP), allocated.clone()).await;
+    let report = drifted.again(&store, true).await.expect("a report");
+    assert_eq!(report.stuck.len(), 1);
+    assert_eq!(drifted.bitmap(&store).await, allocated);
+    assert_eq!(drifted.listed(&store).await.expect("it is listed").summary.status.name(), "stuck");
+}
+
+#[tokio::test]
+async fn a_rewrite_without_the_lock_writes_nothing() {
+    let drifted = Drifted::of("dualwrite").await;
+    for at in 1..=4 {
+        let store = drifted.store().await;
+        let guards = vec![store.take_lock("alice@here").await];
+        store.arm(Fault::LockLost(at));
+        let error = drifted.begin(&store, guards).await.expect_err("the lock is lost");
+        assert!(matches!(error, OperationError::LockLost { .. }), "{at}: {error}");
+        assert_eq!(drifted.bitmap(&store).await == drifted.before, at <= 3, "{at}");
+    }
+}

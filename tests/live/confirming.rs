@@ -1,0 +1,109 @@
+//! Manual steps on a real control plane: what is confirmed is compared with what is seen, what was asked for is asked back, and
+//! what has ended is not resumed.
+
+use serde_json::Value;
+
+use super::rig::cluster::Era;
+use super::rig::proxy::ProxyMode;
+use super::serving::{NEW_RANGE, Serving};
+
+const OLD_RANGE: &str = "10.96.0.0/16";
+
+impl Serving {
+    /// The state of a step, as the journal has it.
+    async fn state(&self, step: &str) -> Option<String> {
+        let keys = self.cluster.etcd.keys("/netsurgeon/").await;
+        let key = keys.into_iter().find(|key| key.ends_with(&format!("/steps/{step}")))?;
+        let record: Value = serde_json::from_slice(&self.cluster.etcd.get(&key).await?).expect("JSON");
+        record["state"].as_str().map(str::to_owned)
+    }
+
+    /// Everything that netsurgeon has stored.
+    async fn stored(&self) -> Vec<(String, Option<Vec<u8>>)> {
+        let mut stored = Vec::new();
+        for key in self.cluster.etcd.keys("/netsurgeon/").await {
+            let value = self.cluster.etcd.get(&key).await;
+            stored.push((key, value));
+        }
+        stored
+    }
+}
+
+#[tokio::test]
+async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.netsurgeon(&serving.apply_words()).expect(6);
+    let operation = serving.journals().remove(0);
+    let resume = format!("operation resume {operation} --confirm flags");
+    let refused = serving.netsurgeon(&resume).expect(6);
+    assert!(refused.err.contains("refused: process "), "{}", refused.err);
+    assert!(refused.err.contains(&format!("it has `{OLD_RANGE}`")), "{}", refused.err);
+    let typed = serving.netsurgeon(&format!("{resume} --confirm soka")).expect(2);
+    assert!(typed.err.contains("open manual steps: `flags`, `soak`"), "{}", typed.err);
+
+    // The Pod of an API server on another host says the same.
+    let command = ["kube-apiserver".to_owned(), format!("--service-cluster-ip-range={OLD_RANGE}")];
+    serving.cluster.mirror("kube-apiserver", 1, &command).await;
+    serving.restart_with(NEW_RANGE).await;
+    let refused = serving.netsurgeon(&resume).expect(6);
+    let pod = "refused: pod kube-apiserver-cp-1 on cp-1: it has `10.96.0.0/16`";
+    assert!(refused.err.contains(pod), "{}", refused.err);
+    let command = ["kube-apiserver".to_owned(), format!("--service-cluster-ip-range={NEW_RANGE}")];
+    serving.cluster.mirror("kube-apiserver", 1, &command).await;
+    serving.netsurgeon(&resume).expect(0);
+
+    // Somebody sets the old flag again: the old range cannot be given up, and nothing of that is begun.
+    serving.restart_with(OLD_RANGE).await;
+    let before = serving.stored().await;
+    let confirmed = "--confirm cluster-dns --confirm soak --confirm certificates-after";
+    let retire = format!("renumber retire --without-evidence --yes {confirmed}");
+    let refused = serving.netsurgeon(&retire).expect(1);
+    assert!(
+        refused.err.contains("process ") && refused.err.contains("controlplane set-range"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(serving.stored().await, before);
+    serving.restart_with(NEW_RANGE).await;
+    serving.netsurgeon(&format!("{retire} --keep-journal")).expect(0);
+
+    // Done, and its journal is kept: whoever resumes it does not take that away.
+    let before = serving.stored().await;
+    for words in [resume.as_str(), &format!("{retire} --operation {operation}")] {
+        let refused = serving.netsurgeon(words).expect(1);
+        assert!(refused.err.contains("is done: there is nothing to resume"), "{}", refused.err);
+        assert_eq!(serving.stored().await, before, "{words}");
+    }
+    let refused = serving.netsurgeon(&format!("operation rollback {operation} --yes")).expect(1);
+    assert!(refused.err.contains("point of no return"), "{}", refused.err);
+    assert_eq!(serving.stored().await, before);
+}
+
+#[tokio::test]
+async fn a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.netsurgeon(&serving.apply_words()).expect(6);
+    let operation = serving.journals().remove(0);
+    // The operator has changed the flag, and does not say so.
+    serving.restart_with(NEW_RANGE).await;
+    let rollback = format!("operation rollback {operation} --yes --linger 0");
+    let paused = serving.netsurgeon(&rollback).expect(6);
+    assert!(paused.err.contains(&format!("set-range --to {OLD_RANGE}")), "{}", paused.err);
+    assert_eq!(serving.state("external/flags").await.as_deref(), Some("undo-started"));
+    let refused = serving.netsurgeon(&format!("{rollback} --confirm flags")).expect(6);
+    assert!(refused.err.contains("is refused: process "), "{}", refused.err);
+    serving.restart_with(OLD_RANGE).await;
+    let back = serving.netsurgeon(&rollback).expect(0);
+    assert!(back.err.contains("flags: seen to be done"), "{}", back.err);
+    assert!(serving.cluster_ip("web").await.starts_with("10.96."));
+    serving.wait_for_one_range().await;
+
+    // Rolled back: who resumes it is refused, and who rolls back again has nothing to do.
+    let before = serving.stored().await;
+    let refused = serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(1);
+    assert!(refused.err.contains("is rolled back: there is nothing to resume"), "{}", refused.err);
+    serving.netsurgeon(&rollback).expect(0);
+    assert_eq!(serving.stored().await, before);
+    serving.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    serving.assert_clean();
+}

@@ -1,0 +1,218 @@
+//! What clients do to their Services while these move, each of which once stopped an operation for good: nothing stops it
+//! now, forward or back, and no other Service is disturbed.
+
+use serde_json::{Value, json};
+
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::rig::report::Target;
+use super::serving::{DEADLINE, ENDING, Serving};
+
+/// Of Services in the namespace `default`.
+const SERVICES_PATH: &str = "/api/v1/namespaces/default/services";
+
+fn path(name: &str) -> String {
+    format!("{SERVICES_PATH}/{name}")
+}
+
+/// The only shadow of a kind (`hold`, `warm`) that stands in for a Service.
+async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
+    let all = serving.cluster.api.list(SERVICES_PATH).await;
+    let is_it = |shadow: &&Value| {
+        let name = shadow["metadata"]["name"].as_str().unwrap_or_default();
+        name.starts_with(&format!("netsurgeon-{kind}-"))
+            && shadow["metadata"]["annotations"]["netsurgeon.io/stands-in-for"] == service
+    };
+    all.iter().find(is_it).cloned()
+}
+
+/// Selector and ports of Services change between the plan and the end: their shadows follow, forward and back.
+#[tokio::test]
+async fn shadows_follow_their_services_forward_and_back() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let api = &serving.cluster.api;
+    let web = json!({"app": "web"});
+    let doors = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
+    serving.cluster.create_echo_service("doors", &web, &doors).await;
+    let words = format!("{} --hold shadow", serving.apply_words());
+    serving.netsurgeon(&words).expect(6);
+    // Blue to green, and a second port.
+    let green = serving.cluster.create_pod(1, "green-1", &json!({"app": "green"})).await;
+    let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}, {"name": "more", "port": 81, "targetPort": 8080}]);
+    let found = api.get(&path("doors")).await["spec"]["ports"].clone();
+    let target = found[0]["targetPort"].clone();
+    let mut ports = ports;
+    for port in ports.as_array_mut().expect("a list") {
+        port["targetPort"] = target.clone();
+    }
+    api.merge(&path("doors"), &json!({"spec": {"selector": {"app": "green"}, "ports": ports}})).await;
+    let operation = serving.journals().remove(0);
+    serving.restart_with("10.200.0.0/16").await;
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    let behind = serving.netsurgeon("renumber verify -o json");
+    assert!(behind.code == 3 && behind.out.contains("shadow-behind"), "{}{}", behind.out, behind.err);
+    serving.netsurgeon("renumber guard --once").expect(0);
+    serving.netsurgeon("renumber verify").expect(0);
+    for port in [80, 81] {
+        let target = Target::tcp("10.96.2.1", port);
+        wait_until("the old address leads to the new Pod", DEADLINE, async || {
+            match serving.client.ask(target) {
+                Ok((_, server)) if server == "green-1" => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+    // And once more on the way back, which recreates the shadow that keeps the new address.
+    serving.cluster.api.merge(&path("doors"), &json!({"spec": {"selector": {"app": "web"}}})).await;
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    assert_eq!(serving.cluster_ip("doors").await, "10.96.2.1");
+    assert!(shadow_of(&serving, "doors", "hold").await.is_none(), "no shadow is left");
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+    drop(green);
+}
+
+/// A Service that is deleted, one whose namespace is deleted, and one whose shadow a policy refuses.
+#[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story")]
+async fn a_service_that_cannot_move_stops_no_other() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let api = &serving.cluster.api;
+    api.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "passing"}})).await;
+    let web = json!({"app": "web"});
+    for (name, address) in [("refused", "10.96.2.1"), ("deleted", "10.96.2.2")] {
+        let spec = json!({"type": "NodePort", "clusterIP": address});
+        serving.cluster.create_echo_service(name, &web, &spec).await;
+    }
+    let elsewhere = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "gone", "namespace": "passing"},
+        "spec": {"type": "NodePort", "selector": web, "ports": [{"port": 80}]},
+    });
+    api.create(&elsewhere).await;
+    let uid = api.get(&path("refused")).await["metadata"]["uid"].as_str().expect("a uid").replace('-', "");
+    let expression = format!("!object.metadata.name.endsWith('{}')", &uid[..16]);
+    api.create(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-shadow"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"],
+            }]},
+            "validations": [{"expression": expression, "message": "not this one"}],
+        },
+    }))
+    .await;
+    api.create(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-shadow"}, "spec": {"policyName": "no-shadow", "validationActions": ["Deny"]},
+    }))
+    .await;
+    let trial = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("x-{}", &uid[..16]), "namespace": "default"},
+        "spec": {"ports": [{"port": 80}]},
+    });
+    wait_until("the policy is in force", DEADLINE, async || match api.try_create(&trial).await {
+        Err(error) if error.to_string().contains("not this one") => Ok(()),
+        other => {
+            api.delete(&path(&format!("x-{}", &uid[..16]))).await;
+            Err(format!("{other:?}"))
+        }
+    })
+    .await;
+    let folder = serving.cluster.directory().join("plan.json").display().to_string();
+    serving
+        .netsurgeon(&format!("renumber plan --to 10.200.0.0/16 --batch-size 10 --save {folder}"))
+        .expect(0);
+    let begun = format!("renumber apply --plan {folder} --no-snapshot --yes --confirm certificates");
+    let mut running = serving.start_netsurgeon(&begun);
+    serving.wait_for_records(&mut running, "reserve", 1).await;
+    serving.cluster.api.delete(&path("deleted")).await;
+    serving.cluster.api.delete("/api/v1/namespaces/passing").await;
+    // Deleted Services are skipped; of the one that is refused the operator has to say so.
+    assert_eq!(running.end().await, 5, "it stops at the Service that is refused");
+    let operation = serving.journals().remove(0);
+    let resume = format!("operation resume {operation} --confirm certificates --max-failures 1");
+    serving.netsurgeon(&resume).expect(6);
+    serving.restart_with("10.200.0.0/16").await;
+    let resumed = serving.netsurgeon(&format!("{resume} --confirm flags")).expect(3);
+    assert!(resumed.err.contains("not this one"), "{}", resumed.err);
+    assert_eq!(serving.cluster_ip("refused").await, "10.96.2.1");
+    assert_eq!(serving.cluster_ip("web").await, "10.200.0.5");
+    // The policy is none on the way back; the Service is where it was.
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
+
+/// After the flags no Service gets an address of the old range, although old addresses are held; a rollback opens it again;
+/// and one that is created there all the same does not keep `retire` from its end.
+#[tokio::test]
+async fn the_old_range_is_closed_after_the_flags_and_opened_by_a_rollback() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let old = Serving::targets();
+    let operation = serving.apply("").await;
+    let probe = serving.probe(&old).await;
+    let born = |number: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": format!("born-{number}"), "namespace": "default"}, "spec": {"ports": [{"port": 80}]},
+        })
+    };
+    for number in 0..30 {
+        let made = serving.cluster.api.create(&born(number)).await;
+        let address = made["spec"]["clusterIP"].as_str().unwrap_or_default().to_string();
+        assert!(address.starts_with("10.200."), "{address}");
+    }
+    serving.restart_with("10.96.0.0/16").await;
+    let back = serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    assert!(back.err.contains("30 Services have an address of `10.200.0.0/16`"), "{}", back.err);
+    serving.assert_unbroken(&probe.stop(), &old);
+    for number in 0..30 {
+        serving.cluster.api.delete(&path(&format!("born-{number}"))).await;
+    }
+    let made = serving.cluster.api.create(&born(30)).await;
+    let address = made["spec"]["clusterIP"].as_str().unwrap_or_default().to_string();
+    assert!(address.starts_with("10.96."), "{address}");
+    serving.wait_for_one_range().await;
+    std::fs::remove_file(serving.cluster.directory().join("before.db"))
+        .expect("the snapshot of the first one");
+    let again = serving.apply("").await;
+    assert_ne!(again, operation);
+    serving.netsurgeon(&format!("renumber retire --without-evidence --yes {ENDING}")).expect(0);
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
+
+/// What owners may change while old addresses are held, and what `retire` makes of it.
+#[tokio::test]
+async fn retire_keeps_what_owners_have_changed_meanwhile() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    serving.apply("").await;
+    let api = &serving.cluster.api;
+    let own = "203.0.113.7";
+    let change = async |name: &str, spec: Value| drop(api.merge(&path(name), &json!({"spec": spec})).await);
+    change("web-1", json!({"externalIPs": ["10.96.1.2", own]})).await;
+    change("web-2", json!({"externalIPs": [own], "externalTrafficPolicy": "Cluster"})).await;
+    change("web-3", json!({"type": "NodePort", "externalTrafficPolicy": "Local"})).await;
+    change("web-4", json!({"type": "LoadBalancer"})).await;
+    let seen = serving.netsurgeon("renumber guard --once").expect(3);
+    assert!(seen.err.contains("web-2") || seen.out.contains("web-2"), "{}{}", seen.out, seen.err);
+    serving.netsurgeon(&format!("renumber retire --without-evidence --yes {ENDING}")).expect(0);
+    let spec = async |name: &str| api.get(&path(name)).await["spec"].clone();
+    assert_eq!(spec("web-1").await["externalIPs"], json!([own]));
+    assert_eq!(spec("web-1").await["externalTrafficPolicy"], "Cluster");
+    assert_eq!(spec("web-2").await["externalIPs"], json!([own]));
+    assert_eq!(spec("web-3").await["externalTrafficPolicy"], "Local", "its owner has asked for it");
+    assert_eq!(spec("web-4").await["externalIPs"], Value::Null);
+    // Each can still be updated by its owner.
+    for name in ["web-1", "web-2", "web-3", "web-4"] {
+        change(name, json!({"sessionAffinity": "ClientIP"})).await;
+    }
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
