@@ -12,6 +12,7 @@ mod lingering;
 mod locking;
 mod node_local_dns;
 mod renewing;
+mod replanning;
 mod sealing;
 mod stopping;
 mod sweeping;
@@ -20,7 +21,7 @@ mod turning;
 mod vigil;
 mod watchers;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +55,9 @@ use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
 use crate::store::{ReadStore, Revision};
+
+/// How often a step is tried that others make fail.
+const MOST_ATTEMPTS: u32 = 3;
 
 /// How to carry an operation out.
 #[derive(Debug, Clone, Args)]
@@ -174,12 +178,21 @@ enum Api {
 /// Where to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// On, up to but not including a stage, or to the end.
-    Forward(Option<usize>),
+    /// On, until every Service has moved and the old addresses are held.
+    Forward,
+    /// On to the end: the old addresses are retired.
+    Retire,
     /// Back to the start.
     Back,
     /// Every Service back to its old address, and nothing that needs the API.
     MovesBack,
+}
+
+impl Way {
+    /// Whether it is one of those that go on.
+    pub(super) fn is_forward(self) -> bool {
+        matches!(self, Self::Forward | Self::Retire)
+    }
 }
 
 /// An operation that has a journal.
@@ -275,18 +288,39 @@ impl Session {
         way: Way,
     ) -> Result<Arrival, Failure> {
         self.set_out(ongoing, lock, way).await?;
-        let mut skipped = BTreeSet::new();
+        if !ongoing.has_begun_to_retire() {
+            let again = self.replan(context, args, ongoing, lock).await;
+            again.map_err(|failure| left_open(failure, ongoing, way))?;
+        }
+        let mut failed = BTreeMap::new();
         loop {
             let outcome = self.attempt(context, args, ongoing, lock, way).await?;
-            if let (Way::Forward(_), Err(failure)) = (way, &outcome)
+            if let Err(failure) = &outcome
+                && way.is_forward()
                 && failure.source.is_about_one_object()
-                && skipped.insert(failure.step.clone())
-                && self.skip_deleted(context, args, ongoing, lock, &failure.step).await?
             {
-                continue;
+                let times: &mut u32 = failed.entry(failure.step.clone()).or_default();
+                *times = times.saturating_add(1);
+                if *times <= MOST_ATTEMPTS && self.can_go_on(context, args, ongoing, lock, &failure.step).await? {
+                    continue;
+                }
             }
             return self.noted(ongoing, lock, way, outcome).await;
         }
+    }
+
+    /// Whether a step that failed is explained by what became of its Service: deleted, it is skipped; changed, its move is
+    /// planned again.
+    async fn can_go_on(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        step: &StepId,
+    ) -> Result<bool, Failure> {
+        Ok(self.skip_deleted(context, args, ongoing, lock, step).await?
+            || (!ongoing.has_begun_to_retire() && self.replan(context, args, ongoing, lock).await?))
     }
 
     async fn attempt(
@@ -335,7 +369,7 @@ impl Session {
     /// Records in which direction a process is at work, so that the journal of one that is killed does not say what was
     /// true before it. What the executor refuses is not recorded.
     async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Way) -> Result<(), Failure> {
-        let is_forward = matches!(way, Way::Forward(_));
+        let is_forward = way.is_forward();
         let is_refused =
             if is_forward { ongoing.journal.is_being_undone() } else { ongoing.has_begun_to_retire() };
         if is_refused || ongoing.summary.status.has_ended() {
@@ -399,15 +433,15 @@ impl Session {
 fn there(ongoing: &Ongoing, way: Way, report: &Report) -> Status {
     let is_stuck = match way {
         Way::Back | Way::MovesBack => !report.stuck.is_empty(),
-        Way::Forward(None) => !ongoing.still_held(report).is_empty(),
-        Way::Forward(Some(_)) => false,
+        Way::Retire => !ongoing.still_held(report).is_empty(),
+        Way::Forward => false,
     };
     match way {
         _ if is_stuck => Status::Stuck,
         Way::Back => Status::RolledBack,
         Way::MovesBack => Status::Paused,
-        Way::Forward(Some(_)) => Status::Soaking,
-        Way::Forward(None) => Status::Done,
+        Way::Forward => Status::Soaking,
+        Way::Retire => Status::Done,
     }
 }
 
@@ -482,7 +516,7 @@ pub async fn open_operation(
     }
     let mut plan: Plan<Renumbering> = Plan::parse(&text, Path::new(&operation))?;
     for amendment in journal.amendments(store).await? {
-        plan.work.add_sweep(Plan::parse(&amendment, Path::new(&operation))?.work);
+        plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
     let (journal_goes, options) = (false, Options::default());
     Ok(Ongoing { operation, plan, journal, summary, journal_goes, options })

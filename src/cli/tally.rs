@@ -345,9 +345,18 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
             work.way_back().into_iter().filter(|stage| returning.is_none() || stage.batch == returning);
         return its.find(|stage| has(stage, &is_open)).map(|stage| (stage, true));
     }
-    let is_open =
-        |step: &Step| !step.action.is_for_the_way_back() && journal.state(&step.id) != Some(State::Done);
-    work.stages().into_iter().find(|stage| has(stage, &is_open)).map(|stage| (stage, false))
+    // What was left alone is not where the operation is.
+    let mut left = HashSet::new();
+    let mut is_open = |step: Step| {
+        let state = journal.state(&step.id).filter(|_| !left.contains(&step.about));
+        if state == Some(State::Failed) && !step.about.is_empty() {
+            left.insert(step.about.clone());
+        }
+        !step.action.is_for_the_way_back() && state != Some(State::Done) && !left.contains(&step.about)
+    };
+    let stages = work.stages().into_iter();
+    let mut open = stages.filter(|stage| work.steps(stage).into_iter().any(&mut is_open));
+    open.next().map(|stage| (stage, false))
 }
 
 /// Names that stage.

@@ -98,6 +98,9 @@ pub async fn settle(
         Err(error) => return Err(error),
     };
     let mut records = Vec::with_capacity(steps.len());
+    if transaction.changes.is_empty() && steps.is_empty() {
+        return Ok(Mended::Done);
+    }
     for step in steps {
         let (change, record) = journal.record(step, to, ambient.now(), None)?;
         transaction.changes.push(change);

@@ -95,9 +95,10 @@ pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s S
     survey.services.iter().filter(is_new).collect()
 }
 
-/// Returns the moves whose Services were deleted, or recreated, since they were planned.
+/// Returns the moves whose Services were deleted, or recreated, since they were planned, or have no address any more.
 pub fn deleted<'w>(work: &'w Renumbering, survey: &Survey) -> impl Iterator<Item = &'w Move> {
-    let uids: HashSet<String> = survey.services.iter().map(|service| service.uid.to_string()).collect();
+    let with_address = survey.services.iter().filter(|service| !service.addresses.is_empty());
+    let uids: HashSet<String> = with_address.map(|service| service.uid.to_string()).collect();
     work.moves.iter().filter(move |moved| !uids.contains(moved.uid.as_str()))
 }
 

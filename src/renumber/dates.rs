@@ -5,14 +5,14 @@
 //! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). A date comes nearer; and what an API server
 //! did before it saw the date cannot be excluded.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
+use super::index::Index;
 use super::intention::{Move, Renumbering};
 use super::steps::{AHEAD_SECONDS, Compiler};
 use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
 use crate::store::{Guard, Key};
-use crate::survey::{AddressRecord, Era, Layout, Manager, ServiceRecord, Survey};
+use crate::survey::{Era, Layout, Manager, Survey};
 
 /// What became of one address.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,7 @@ pub fn kept(
         return (all, lost);
     }
     let layout = Layout::new(&work.prefix);
-    let looking = Looking::of(work, &layout, survey, now);
+    let looking = Looking { compiler: Compiler { work, layout: &layout }, index: Index::of(survey), now };
     for (batch, range) in work.batches().into_iter().enumerate() {
         for candidate in work.moves.get(range).unwrap_or_default() {
             for (address, step) in due(candidate, &state) {
@@ -103,34 +103,17 @@ enum Look {
     Wrong { is_news: bool, says: String, edit: KeyEdit, guards: Vec<Guard> },
 }
 
-/// What the survey says, to be looked up.
 struct Looking<'a> {
     compiler: Compiler<'a>,
-    services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
-    objects: HashMap<IpAddr, &'a AddressRecord>,
-    owners: HashMap<IpAddr, Vec<&'a ServiceRecord>>,
+    index: Index<'a>,
     now: i64,
 }
 
-impl<'a> Looking<'a> {
-    fn of(work: &'a Renumbering, layout: &'a Layout, survey: &'a Survey, now: i64) -> Self {
-        let mut owners: HashMap<IpAddr, Vec<&ServiceRecord>> = HashMap::new();
-        for service in &survey.services {
-            for address in &service.addresses {
-                owners.entry(*address).or_default().push(service);
-            }
-        }
-        let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s));
-        let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
-        let (services, objects) = (services.collect(), objects.collect());
-        Self { compiler: Compiler { work, layout }, services, objects, owners, now }
-    }
-
+impl Looking<'_> {
     /// A Service that is deleted, or has no address any more, needs none of its addresses; one that was recreated is held
     /// by its name at the old one, unless that is its own.
     fn is_needed(&self, candidate: &Move, address: IpAddr) -> bool {
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str()));
-        found.is_some_and(|service| {
+        self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()
                 && (service.uid == candidate.uid
                     || (address == candidate.old_address && !service.addresses.contains(&address)))
@@ -138,11 +121,11 @@ impl<'a> Looking<'a> {
     }
 
     fn look(&self, candidate: &Move, address: IpAddr) -> Look {
-        if let Some(other) = self.other_owner(candidate, address) {
+        if let Some(other) = self.index.other_owner(candidate, address) {
             return Look::Taken(other.subject());
         }
         let wrong = |is_news, says: String, edit, guards| Look::Wrong { is_news, says, edit, guards };
-        let Some(object) = self.objects.get(&address) else {
+        let Some(object) = self.index.object(address) else {
             let edit = self.compiler.reserve_again(candidate, address);
             return wrong(true, format!("IPAddress `{address}` is created again"), edit, Vec::new());
         };
@@ -163,15 +146,5 @@ impl<'a> Looking<'a> {
             return wrong(true, format!("IPAddress `{address}` is for its Service again"), edit, unchanged);
         }
         Look::Taken(format!("{namespace}/{parent}"))
-    }
-
-    /// A Service that has the address and is neither the planned one nor a shadow of it.
-    fn other_owner(&self, candidate: &Move, address: IpAddr) -> Option<&'a ServiceRecord> {
-        let owners = self.owners.get(&address)?;
-        let is_other = |service: &&&ServiceRecord| {
-            service.namespace != candidate.namespace
-                || (service.name != candidate.name && !candidate.has_shadow(&service.name))
-        };
-        owners.iter().find(is_other).copied()
     }
 }

@@ -9,22 +9,23 @@
 mod following;
 mod given_up;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 pub(super) use following::behind;
 use following::copies;
 pub use following::{Follow, Followed};
+use given_up::Settled;
 pub use given_up::given_up;
 
 use super::dates::kept;
 use super::hold::{Choice, Hold, choose};
+use super::index::{Index, as_seen, is_own};
 use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
 use super::steps::{Compiler, is_past_no_return, no_return};
 use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Guard;
-use crate::survey::{AddressRecord, Era, Finding, Layout, Manager, ServiceRecord, Survey};
+use crate::survey::{Era, Finding, Layout, ServiceRecord, Survey};
 use crate::wire;
 
 /// The kinds of mends that [`watch`] asks for.
@@ -101,7 +102,10 @@ pub fn strays(
         }
         let is_flipped = state(&candidate.step("flip")) == Some(State::Done);
         let stray = if is_flipped { guard.stray(candidate) } else { guard.never_moved(candidate) };
-        strays.extend(stray.map(|mend| (vec![retire], mend)));
+        strays.extend(stray.map(|settled| match settled {
+            Settled::Shadow(mend) => (Vec::new(), mend),
+            Settled::Rest(mend) => (vec![retire], mend),
+        }));
     }
     strays
 }
@@ -113,11 +117,10 @@ enum Seen {
     Wrong(Box<Finding>),
 }
 
-/// What the survey says, to be looked up.
+/// What a guard looks at.
 struct Watch<'a> {
     compiler: Compiler<'a>,
-    services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
-    objects: HashMap<IpAddr, &'a AddressRecord>,
+    index: Index<'a>,
 }
 
 /// Whose the IPAddress of an old address is.
@@ -132,34 +135,21 @@ enum Holder {
 
 impl<'a> Watch<'a> {
     fn of(work: &'a Renumbering, layout: &'a Layout, survey: &'a Survey) -> Self {
-        let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s));
-        let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
-        let (services, objects) = (services.collect(), objects.collect());
-        Self { compiler: Compiler { work, layout }, services, objects }
+        Self { compiler: Compiler { work, layout }, index: Index::of(survey) }
     }
 
     fn with_objects(&self) -> bool {
         self.compiler.work.era != Era::Bitmap
     }
 
-    /// The Service of that name in a move's namespace.
-    fn named(&self, candidate: &Move, name: &str) -> Option<&'a ServiceRecord> {
-        self.services.get(&(candidate.namespace.as_str(), name)).copied()
-    }
-
-    /// The Service that is moved, or another that has its name by now.
-    fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
-        self.named(candidate, &candidate.name)
-    }
-
     /// The condition that it is there, or not there, as it was seen.
     fn as_it_was(&self, candidate: &Move) -> Guard {
         let gone = || Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name));
-        self.service(candidate).map_or_else(gone, as_seen)
+        self.index.service(candidate).map_or_else(gone, as_seen)
     }
 
     fn look(&self, candidate: &Move) -> Seen {
-        let found = self.service(candidate);
+        let found = self.index.service(candidate);
         let Some(service) = found else { return self.gone(candidate, None) };
         let family = self.compiler.work.family;
         let Some(address) = service.address(family).filter(|_| service.kind() != "ExternalName") else {
@@ -186,7 +176,7 @@ impl<'a> Watch<'a> {
     }
 
     fn holder(&self, candidate: &Move) -> Holder {
-        match self.objects.get(&candidate.old_address) {
+        match self.index.object(candidate.old_address) {
             None => Holder::Nobody,
             Some(object) if is_own(candidate, object) => Holder::Own,
             Some(_) => Holder::Other,
@@ -195,7 +185,7 @@ impl<'a> Watch<'a> {
 
     /// What removes the IPAddress of one of its addresses.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Vec<KeyEdit> {
-        let object = self.objects.get(&address).filter(|object| is_own(candidate, object));
+        let object = self.index.own_object(candidate, address);
         object.map(|object| self.compiler.free(candidate, address, &object.parent.1)).into_iter().collect()
     }
 
@@ -204,7 +194,7 @@ impl<'a> Watch<'a> {
         let mut edits = Vec::new();
         let mut done = Vec::new();
         let listed = &service.spec.external_ips;
-        let holds = lists_the_old(candidate, service);
+        let holds = lists(candidate.old_address, service);
         let policy = service.spec.external_traffic_policy.as_deref();
         if !holds || policy != Some("Local") {
             if let Some(reason) = cannot_hold(service, holds) {
@@ -236,7 +226,7 @@ impl<'a> Watch<'a> {
 
     fn held_by_shadow(&self, candidate: &Move, shadow: &Shadow, service: &ServiceRecord) -> Seen {
         let old = candidate.old_address;
-        let stands_in = self.named(candidate, &shadow.hold_name);
+        let stands_in = self.index.named(candidate, &shadow.hold_name);
         let family = self.compiler.work.family;
         let wanted = shadow_spec(service, family);
         match stands_in {
@@ -271,7 +261,7 @@ impl<'a> Watch<'a> {
             None => self.freed(candidate, old),
             Some(shadow) => {
                 let held =
-                    self.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]);
+                    self.index.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]);
                 let mut edits = self.freed(candidate, old);
                 edits.extend(held.map(|_| self.compiler.drop_shadow(candidate, &shadow.hold_name, &[old])));
                 edits
@@ -280,8 +270,8 @@ impl<'a> Watch<'a> {
     }
 
     /// What retires a Service that the plan's own step does not find; `None` if it does.
-    fn stray(&self, candidate: &Move) -> Option<Mend> {
-        let found = self.service(candidate);
+    fn stray(&self, candidate: &Move) -> Option<Settled> {
+        let found = self.index.service(candidate);
         let is_as_held = |service: &ServiceRecord| match candidate.shadow {
             Some(_) => true,
             None => holds_as_it_did(candidate, service),
@@ -292,14 +282,16 @@ impl<'a> Watch<'a> {
         let mut edits = self.give_up(candidate);
         edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
         let says = format!("`{}` is held no longer", candidate.old_address);
-        Some(self.retired(candidate, says, edits))
+        Some(Settled::Rest(self.retired(candidate, says, edits)))
     }
 
-    /// What takes the old address from a Service that was recreated and is held by its name, or that its owner has
-    /// changed since it was held.
+    /// What takes its addresses from a Service that was recreated and is held by its name, or that its owner has changed
+    /// since it was held.
     fn held_no_more(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
-        let is_held = candidate.shadow.is_none() && lists_the_old(candidate, service);
-        is_held.then(|| self.compiler.hold_no_more(candidate, service))
+        let is_held = candidate.shadow.is_none()
+            && (lists(candidate.old_address, service) || lists(candidate.new_address, service));
+        let addresses = [candidate.old_address, candidate.new_address];
+        is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
 
     fn retired(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {
@@ -314,10 +306,13 @@ impl<'a> Watch<'a> {
     }
 
     /// What frees the new address of a Service that was deleted, or made anew, before it moved.
-    fn never_moved(&self, candidate: &Move) -> Option<Mend> {
-        let found = self.service(candidate);
-        if found.is_some_and(|service| service.uid == candidate.uid) {
+    fn never_moved(&self, candidate: &Move) -> Option<Settled> {
+        let found = self.index.service(candidate);
+        if found.is_some_and(|service| is_the_planned(candidate, service)) {
             return None;
+        }
+        if let Some(shadow) = self.shadow_given_up(candidate) {
+            return Some(Settled::Shadow(shadow));
         }
         let new = candidate.new_address;
         let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
@@ -326,13 +321,13 @@ impl<'a> Watch<'a> {
         if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
             edits.extend(self.compiler.free_bit(new));
         }
-        edits.extend(self.shadows_of(candidate));
         // A Service that was recreated with its old address keeps it.
         let old = candidate.old_address;
         if !found.is_some_and(|service| service.addresses.contains(&old)) {
             edits.extend(self.freed(candidate, old));
         }
-        Some(self.retired(candidate, format!("`{new}` is reserved no longer"), edits))
+        edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
+        Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
     }
 
     /// The Service is gone, or has no address any more: what held its old one is given up.
@@ -368,17 +363,13 @@ fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
 fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
     service.kind() == "ClusterIP"
         && service.spec.external_ips.len() == 1
-        && lists_the_old(candidate, service)
+        && lists(candidate.old_address, service)
         && service.spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// Whether a Service has the old address among its external IPs.
-fn lists_the_old(candidate: &Move, service: &ServiceRecord) -> bool {
-    service.spec.external_ips.iter().any(|text| text.parse() == Ok(candidate.old_address))
-}
-
-fn as_seen(service: &ServiceRecord) -> Guard {
-    Guard::Unchanged(service.key.clone(), service.mod_revision)
+/// Whether a Service has an address among its external IPs.
+fn lists(address: IpAddr, service: &ServiceRecord) -> bool {
+    service.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
 }
 
 fn mend(
@@ -409,13 +400,6 @@ fn mend_of(
         steps: vec![candidate.step("flip"), candidate.step("retire"), no_return().id],
         guards,
     }
-}
-
-/// Whether an IPAddress is this Service's, or a shadow's of it.
-fn is_own(candidate: &Move, object: &AddressRecord) -> bool {
-    object.managed_by == Manager::Allocator
-        && object.parent.0 == candidate.namespace
-        && (object.parent.1 == candidate.name || candidate.has_shadow(&object.parent.1))
 }
 
 fn about(candidate: &Move) -> String {

@@ -72,6 +72,9 @@ pub struct Renumbering {
     pub moves: Vec<Move>,
     /// The Services that do not.
     pub skipped: Vec<Skipped>,
+    /// How often something was added to the plan since it was made ([`Renumbering::amend`]): not a part of it.
+    #[serde(skip)]
+    pub amendments: usize,
 }
 
 impl Renumbering {

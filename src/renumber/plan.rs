@@ -11,11 +11,10 @@ use std::net::IpAddr;
 use compact_str::format_compact;
 
 pub use error::PlanError;
-pub(super) use shadow::{give_temporaries, shadow_spec};
+pub(super) use shadow::{give_temporaries, make_shadow, shadow_spec, spare_addresses};
 
 use self::overlaps::overlaps;
 use self::records::{record_changes, unread};
-use self::shadow::make_shadow;
 
 use super::data_plane::{DataPlane, Obstacle, judge};
 use super::hold::{Choice, Hold, choose};
@@ -97,6 +96,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         hold_asked: options.hold,
         moves,
         skipped,
+        amendments: 0,
     };
     give_temporaries(&mut work, survey, taken)?;
     Ok(Plan::new(KIND, &cluster, survey.revision, work))
@@ -298,7 +298,7 @@ fn map_addresses(
 }
 
 /// How many addresses of the range can be allocated: where there is a bitmap, as many as it has bits.
-fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
+pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
     if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
 }
 

@@ -21,13 +21,17 @@ pub const KIND: &str = "renumber-sweep";
 const AT_ONCE: usize = 100;
 
 /// Why a data plane for which the plan chose shadows alone gets them here, too.
-const AS_PLANNED: &str = "the plan found that the data plane can hold nothing by an external IP";
+pub(super) const AS_PLANNED: &str = "the plan found that the data plane can hold nothing by an external IP";
 
-/// What a sweep adds to a plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What is added to a plan while it is carried out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// The Services that were found.
+    /// The Services that were found: they move after all others.
     pub found: Vec<Move>,
+    /// Services of the plan that have changed: their moves, each in the place of the one before
+    /// ([`super::replan`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<Move>,
 }
 
 impl Renumbering {
@@ -36,8 +40,15 @@ impl Renumbering {
         self.moves.last().map_or(0, |last| last.sweep)
     }
 
-    /// Takes in what a sweep has found, behind everything that is there.
-    pub fn add_sweep(&mut self, sweep: Sweep) {
+    /// Takes in what a sweep has found, behind everything that is there, and what was planned again, in its place.
+    pub fn amend(&mut self, sweep: Sweep) {
+        self.amendments = self.amendments.saturating_add(1);
+        for again in sweep.again {
+            let is_before = |before: &&mut Move| before.uid == again.uid && before.id() == again.id();
+            if let Some(before) = self.moves.iter_mut().find(is_before) {
+                *before = again;
+            }
+        }
         let number = self.sweeps().saturating_add(1);
         self.moves.extend(sweep.found.into_iter().map(|found| Move { sweep: number, ..found }));
     }
@@ -67,5 +78,5 @@ pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanE
     let moves = moves.into_iter().map(|found| Move { turn: Turn::Any, ..found }).collect();
     let mut part = Renumbering { moves, ..work.clone() };
     give_temporaries(&mut part, survey, taken)?;
-    Ok(Some(Sweep { found: part.moves }))
+    Ok(Some(Sweep { found: part.moves, again: Vec::new() }))
 }

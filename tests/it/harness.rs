@@ -158,7 +158,7 @@ impl Bench {
         };
         for survey in [&earlier, &survey] {
             let found = sweep(work, survey).expect("a sweep").expect("some are found");
-            work.add_sweep(found);
+            work.amend(found);
         }
         assert!(sweep(work, &survey).expect("a sweep").is_none(), "all are found");
         assert_eq!(work.moves.iter().map(|m| m.sweep).max(), Some(2));

@@ -257,7 +257,7 @@ async fn a_sweep_keeps_the_hold_that_was_asked_for() {
         });
         let found = sweep(&work, &now).unwrap().expect("some are found");
         let holds: Vec<Hold> = found.found.iter().map(|found| found.hold).collect();
-        work.add_sweep(found);
+        work.amend(found);
         (holds, sweep(&work, &now).map(|found| found.is_none()).map_err(|error| error.to_string()))
     };
     let plain = json!({"clusterIP": "10.96.9.60", "clusterIPs": ["10.96.9.60"], "selector": {"a": "b"}, "ports": [{"port": 80}]});

@@ -216,3 +216,132 @@ async fn retire_keeps_what_owners_have_changed_meanwhile() {
     serving.wait_for_one_range().await;
     serving.assert_clean();
 }
+
+/// Services of the first batch when it has a batch of ten, with their old addresses.
+const FIRST: [(&str, &str); 4] =
+    [("web-1", "10.96.1.2"), ("web-10", "10.96.1.11"), ("web-11", "10.96.1.12"), ("web-12", "10.96.1.13")];
+
+/// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed has not moved.
+async fn killed_before_the_first_flip(serving: &mut Serving, words: &str) {
+    let mut running = serving.start_netsurgeon(words);
+    serving.wait_for_records(&mut running, "reserve", 1).await;
+    serving.proxies[1].pause();
+    serving.wait_for_records(&mut running, "prewarm", 10).await;
+    drop(running);
+    serving.proxies[1].resume();
+}
+
+/// What owners may do to Services between the time at which these are prewarmed and their move: each is planned again.
+async fn change_the_first_batch(serving: &Serving) {
+    let change = async |name: &str, spec: Value| {
+        drop(serving.cluster.api.merge(&path(name), &json!({"spec": spec})).await);
+    };
+    // A client that replaces the Service by what it knows of it; two that have other wishes by now.
+    change("web-1", json!({"externalIPs": null, "externalTrafficPolicy": null})).await;
+    let listed = serving.cluster.api.get(&path("web-10")).await["spec"]["externalIPs"].clone();
+    let first = listed[0].as_str().expect("it is prewarmed").to_string();
+    change("web-10", json!({"externalIPs": [first, "203.0.113.7"]})).await;
+    change("web-11", json!({"type": "NodePort"})).await;
+    change("web-12", json!({"type": "ExternalName", "externalName": "else.where", "clusterIP": null, "clusterIPs": null,
+        "externalIPs": null, "externalTrafficPolicy": null, "ipFamilies": null, "ipFamilyPolicy": null,
+        "internalTrafficPolicy": null}))
+    .await;
+}
+
+/// The Services of the first batch are changed before they move: the operation goes on by itself, each old address answers
+/// all the time, and a rollback leaves every Service as its owner wants it.
+async fn changed_before_they_move(era: Era) {
+    let mut serving = Serving::start(era, ProxyMode::Nftables).await;
+    let targets: Vec<Target> = FIRST[..3].iter().map(|(_, address)| Target::tcp(address, 80)).collect();
+    let words = format!("{} --lock-ttl 2", serving.apply_words());
+    if era == Era::Bitmap {
+        serving.netsurgeon(&words).expect(6);
+        serving.restart_with("10.200.0.0/16").await;
+        let operation = serving.journals().remove(0);
+        let resume = format!("operation resume {operation} --confirm flags --lock-ttl 2");
+        killed_before_the_first_flip(&mut serving, &resume).await;
+    } else {
+        killed_before_the_first_flip(&mut serving, &words).await;
+    }
+    let probe = serving.probe(&targets).await;
+    change_the_first_batch(&serving).await;
+    let operation = serving.journals().remove(0);
+    // One Service cannot move any more, which the exit status says.
+    let resumed = if era == Era::Bitmap {
+        serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(3)
+    } else {
+        let first = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
+        serving.restart_with("10.200.0.0/16").await;
+        serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(3);
+        first
+    };
+    for (name, _) in &FIRST[..3] {
+        assert!(resumed.err.contains(&format!("default/{name}: planned again, ")), "{}", resumed.err);
+        let address = serving.cluster_ip(name).await;
+        assert!(address.starts_with("10.200."), "{name}: {address}");
+    }
+    assert!(resumed.err.contains("default/web-12: skipped"), "{}", resumed.err);
+    let verified = serving.netsurgeon("renumber verify -o json").expect(3).json();
+    let findings = verified["findings"].as_array().expect("a list");
+    assert!(findings.len() == 1 && findings[0]["code"] == "moved-service-gone", "{findings:?}");
+    serving.netsurgeon("renumber guard --once").expect(0);
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    let report = probe.stop();
+    println!("{report}");
+    assert!(report.failures().is_empty(), "{report}");
+    let spec = async |name: &str| serving.cluster.api.get(&path(name)).await["spec"].clone();
+    for (name, address) in &FIRST[..3] {
+        assert_eq!(spec(name).await["clusterIP"], *address, "{name}");
+    }
+    assert_eq!(spec("web-1").await["externalIPs"], Value::Null);
+    assert_eq!(spec("web-10").await["externalIPs"], json!(["203.0.113.7"]));
+    assert_eq!(spec("web-11").await["type"], "NodePort");
+    assert_eq!(spec("web-12").await["type"], "ExternalName");
+    if era != Era::Bitmap {
+        serving.wait_for_one_range().await;
+    }
+    serving.assert_clean();
+}
+
+#[tokio::test]
+async fn services_that_change_before_they_move_are_planned_again() {
+    Box::pin(changed_before_they_move(Era::Objects)).await;
+}
+
+#[tokio::test]
+async fn services_that_change_before_they_move_are_planned_again_under_dual_write() {
+    Box::pin(changed_before_they_move(Era::DualWrite)).await;
+}
+
+#[tokio::test]
+async fn services_that_change_before_they_move_are_planned_again_in_a_bitmap() {
+    Box::pin(changed_before_they_move(Era::Bitmap)).await;
+}
+
+/// In the bitmap era addresses are reserved batch by batch, after the flags: who is created on one that was planned keeps
+/// it, and is named; the Service gets another.
+#[tokio::test]
+async fn an_address_that_another_service_has_by_now_is_planned_again() {
+    let mut serving = Serving::start(Era::Bitmap, ProxyMode::Nftables).await;
+    let old = Serving::targets();
+    serving.netsurgeon(&serving.apply_words()).expect(6);
+    let operation = serving.journals().remove(0);
+    serving.restart_with("10.200.0.0/16").await;
+    let born = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "born", "namespace": "default"},
+        "spec": {"clusterIP": "10.200.1.2", "ports": [{"port": 80}]},
+    });
+    serving.cluster.api.create(&born).await;
+    let probe = serving.probe(&old).await;
+    let resumed = serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    let said = "default/web-1: planned again, `10.200.1.2` was allocated to Service `default/born`";
+    assert!(resumed.err.contains(said), "{}", resumed.err);
+    assert_eq!(serving.cluster_ip("born").await, "10.200.1.2");
+    let moved = serving.cluster_ip("web-1").await;
+    assert!(moved.starts_with("10.200.") && moved != "10.200.1.2", "{moved}");
+    serving.netsurgeon("renumber verify").expect(0);
+    serving.assert_unbroken(&probe.stop(), &old);
+    serving.retire();
+    serving.assert_clean();
+}

@@ -234,7 +234,9 @@ impl Serving {
     pub async fn wait_for_records(&self, running: &mut Watched, step: &str, count: usize) {
         let what = format!("{count} records of {step}");
         wait_until(&what, DEADLINE, async || {
-            assert_eq!(running.ended(), None, "it is still running");
+            if let Some(code) = running.ended() {
+                panic!("it ended with {code}: {:?}", lines_of(&running.err));
+            }
             let keys = self.cluster.etcd.keys("/netsurgeon/").await;
             let found = keys.iter().filter(|key| key.contains(&format!("/steps/{step}/"))).count();
             if found >= count { Ok(()) } else { Err(found.to_string()) }

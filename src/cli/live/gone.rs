@@ -10,7 +10,7 @@ use crate::renumber::{current, guard};
 use crate::survey::Survey;
 
 /// How often is looked again, because others go on deleting.
-const MOST_LOOKS: u32 = 5;
+const MOST_LOOKS: u32 = 10;
 
 impl Session {
     /// Retires what belongs to Services that are gone.
@@ -76,7 +76,7 @@ impl Session {
         if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
             return Ok(false);
         }
-        let reason = "its Service or its namespace was deleted since it was planned";
+        let reason = "since it was planned its Service or its namespace was deleted, or the Service lost its ClusterIP";
         let now = SystemAmbient.now();
         ongoing.journal.fail(store, step, reason, now, &[lock.guard()]).await?;
         context.output.note(&format!("{}: skipped, {reason}", moved.subject()));

@@ -18,7 +18,7 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Way) 
     if failure.source.is_pause() {
         return paused(&failure, &situation);
     }
-    let skips = matches!(way, Way::Forward(_)) && failure.source.is_about_one_object();
+    let skips = way.is_forward() && failure.source.is_about_one_object();
     let is_batch = matches!(failure.source, OperationError::BatchStuck { .. });
     let words = Failure::from(failure).kind(Kind::Stuck);
     match situation.next().filter(|_| skips || is_batch) {
@@ -34,8 +34,8 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Way) 
 /// Where it is, as it will be found by whoever continues: in this process the journal may not have been told.
 fn ahead(ongoing: &Ongoing, way: Way) -> Situation {
     let situation = Situation::of_ongoing(ongoing, false);
-    let back = situation.back || !matches!(way, Way::Forward(_));
-    let is_to_retire = situation.is_to_retire || way == Way::Forward(None);
+    let back = situation.back || !way.is_forward();
+    let is_to_retire = situation.is_to_retire || way == Way::Retire;
     Situation { back, is_to_retire, ..situation }
 }
 

@@ -5,8 +5,8 @@ use super::{LiveArgs, Ongoing, Session, Way};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
-use crate::operation::{Lock, Plan, Report};
-use crate::renumber::sweep::{KIND, sweep};
+use crate::operation::{Lock, Report};
+use crate::renumber::sweep::sweep;
 use crate::survey::Survey;
 
 /// How often is looked for Services again, because others go on making them.
@@ -25,8 +25,10 @@ impl Session {
         let mut report = self.move_planned(context, args, ongoing, lock).await?;
         for _ in 0..MOST_SWEEPS {
             let found = self.found_more(context, args, ongoing, lock).await;
-            let way = Way::Forward(ongoing.plan.work.soak_stage());
-            if !found.map_err(|failure| left_open(failure, ongoing, way))? {
+            let found = found.map_err(|failure| left_open(failure, ongoing, Way::Forward))?;
+            // What was left alone may go on once it is planned again.
+            let is_again = !report.stuck.is_empty() && self.replan(context, args, ongoing, lock).await?;
+            if !found && !is_again {
                 break;
             }
             let more = self.move_planned(context, args, ongoing, lock).await?;
@@ -61,8 +63,7 @@ impl Session {
         ongoing: &mut Ongoing,
         lock: &Lock,
     ) -> Result<Report, Failure> {
-        let way = Way::Forward(ongoing.plan.work.soak_stage());
-        self.carry_out(context, args, ongoing, lock, way).await
+        self.carry_out(context, args, ongoing, lock, Way::Forward).await
     }
 
     /// Looks for Services of the old range of which the plan knows nothing, and adds them.
@@ -85,15 +86,12 @@ impl Session {
             }
         };
         let number = ongoing.plan.work.sweeps().saturating_add(1);
-        let amendment = Plan::new(KIND, &self.id, survey.revision, found);
-        let text = serde_json::to_vec(&amendment).map_err(|error| Failure::refused(error.to_string()))?;
-        ongoing.journal.amend(store, number, &text, &[lock.guard()]).await?;
-        let first = amendment.work.found.first().map(crate::renumber::Move::subject).unwrap_or_default();
+        let count = counted(found.found.len(), "Service was born", "Services were born");
+        let first = found.found.first().map(crate::renumber::Move::subject).unwrap_or_default();
         context.output.progress(&format!(
-            "sweep {number}: {} in the old range meanwhile, the first is {first}; now to be moved, too",
-            counted(amendment.work.found.len(), "Service was born", "Services were born")
+            "sweep {number}: {count} in the old range meanwhile, the first is {first}; now to be moved, too"
         ));
-        ongoing.plan.work.add_sweep(amendment.work);
+        self.amend(ongoing, lock, survey.revision, found).await?;
         Ok(true)
     }
 }

@@ -24,7 +24,8 @@ pub(super) async fn go(
     keeper: &Gatekeeper<'_>,
 ) -> Result<Arrival, operation::Failure> {
     let until = match way {
-        Way::Forward(until) => until,
+        Way::Forward => work.soak_stage(),
+        Way::Retire => None,
         Way::Back => return executor.unwind(work).await.map(Arrival::There),
         Way::MovesBack => return executor.unwind(&MovesBack(work)).await.map(Arrival::There),
     };

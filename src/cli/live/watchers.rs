@@ -36,8 +36,8 @@ impl<'a> Watchers<'a> {
     ) -> Self {
         log::about("operation", operation);
         let goal = match way {
-            Way::Forward(Some(_)) => Goal::Move,
-            Way::Forward(None) => Goal::Retire,
+            Way::Forward => Goal::Move,
+            Way::Retire => Goal::Retire,
             Way::Back | Way::MovesBack => Goal::Back,
         };
         let tally = Tally::new(operation, goal, (work, journal), args.linger_of(work), Instant::now());

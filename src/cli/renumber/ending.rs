@@ -208,7 +208,7 @@ async fn end(
         session.sweep(context, &args.live, ongoing, lock).await?;
     }
     session.retire_strays(context, &args.live, ongoing, lock).await?;
-    let report = session.carry_out(context, &args.live, ongoing, lock, Way::Forward(None)).await?;
+    let report = session.carry_out(context, &args.live, ongoing, lock, Way::Retire).await?;
     if ongoing.still_held(&report).is_empty() && !args.keep_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;

@@ -9,7 +9,7 @@ use crate::renumber::intention::{Move, Renumbering};
 use crate::survey::{Layout, Survey};
 
 /// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
-/// is done in their place.
+/// is done in their place. Shadows go first, one at a time and without steps: it is to be looked again afterwards.
 pub fn given_up(
     work: &Renumbering,
     survey: &Survey,
@@ -17,7 +17,7 @@ pub fn given_up(
 ) -> Vec<(Vec<StepId>, Mend)> {
     let layout = Layout::new(&work.prefix);
     let watch = Watch::of(work, &layout, survey);
-    let gone: Vec<(&Move, Mend)> =
+    let gone: Vec<(&Move, Settled)> =
         work.moves.iter().filter_map(|m| watch.given_up(m).map(|mend| (m, mend))).collect();
     if gone.is_empty() {
         return Vec::new();
@@ -28,7 +28,14 @@ pub fn given_up(
             steps.entry(step.about).or_default().push(step.id);
         }
     }
-    gone.into_iter().filter_map(|(candidate, mend)| Some((steps.remove(&candidate.id())?, mend))).collect()
+    let with_steps = |(candidate, mend): (&Move, Settled)| {
+        let steps = steps.remove(&candidate.id())?;
+        Some(match mend {
+            Settled::Shadow(mend) => (Vec::new(), mend),
+            Settled::Rest(mend) => (steps, mend),
+        })
+    };
+    gone.into_iter().filter_map(with_steps).collect()
 }
 
 /// As the executor sees it: what was begun and not undone, and what matters on the way back of a step that was.
@@ -42,42 +49,64 @@ fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bo
     begun && state(&step.id) != Some(State::UndoDone)
 }
 
+/// What is done of a Service that is gone. Of its shadows one at a time is removed: a transaction changes one Service.
+pub(super) enum Settled {
+    /// One of its shadows is removed; the rest comes later.
+    Shadow(Mend),
+    /// Everything else.
+    Rest(Mend),
+}
+
 impl Watch<'_> {
     /// What becomes of one Service's reservations and shadows; `None` if it is still the one that was planned.
-    fn given_up(&self, candidate: &Move) -> Option<Mend> {
-        let found = self.service(candidate);
+    fn given_up(&self, candidate: &Move) -> Option<Settled> {
+        let found = self.index.service(candidate);
         if found.is_some_and(|service| is_the_planned(candidate, service)) {
             return None;
         }
-        let mut edits = self.shadows_of(candidate);
-        let new = candidate.new_address;
+        if let Some(shadow) = self.shadow_given_up(candidate) {
+            return Some(Settled::Shadow(shadow));
+        }
+        let (mut edits, new) = (Vec::new(), candidate.new_address);
         for address in [candidate.old_address, new] {
             if !found.is_some_and(|service| service.addresses.contains(&address)) {
                 edits.extend(self.freed(candidate, address));
             }
         }
         edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
-        Some(Mend {
+        let says = format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address);
+        Some(Settled::Rest(self.settled(candidate, says, edits)))
+    }
+
+    /// What removes one of its shadows; `None` if there is none any more.
+    pub(super) fn shadow_given_up(&self, candidate: &Move) -> Option<Mend> {
+        let (name, edits) = self.first_shadow(candidate)?;
+        Some(self.settled(candidate, format!("its shadow Service `{name}` is removed"), edits))
+    }
+
+    fn settled(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {
+        Mend {
             subject: candidate.subject(),
             code: "given-up",
-            says: format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address),
+            says,
             swap: Swap { edits, checks: Vec::new() },
             steps: Vec::new(),
             guards: vec![self.as_it_was(candidate)],
-        })
+        }
     }
 
-    /// Removes its shadows, and their temporary addresses, in etcd.
-    pub(super) fn shadows_of(&self, candidate: &Move) -> Vec<KeyEdit> {
-        let Some(shadow) = &candidate.shadow else { return Vec::new() };
-        let mut edits = Vec::new();
-        for (name, temporary) in [&shadow.hold_name, &shadow.warm_name].into_iter().zip(shadow.temporary) {
-            let found = self.named(candidate, name);
+    /// What removes the first of its shadows that is there, or is not but has a temporary address still, in etcd.
+    fn first_shadow<'m>(&self, candidate: &'m Move) -> Option<(&'m str, Vec<KeyEdit>)> {
+        let shadow = candidate.shadow.as_deref()?;
+        let names = [&shadow.hold_name, &shadow.warm_name];
+        names.into_iter().zip(shadow.temporary).find_map(|(name, temporary)| {
+            let found = self.index.named(candidate, name);
+            let mut edits: Vec<KeyEdit> = Vec::new();
             edits.extend(found.map(|found| self.compiler.drop_shadow(candidate, name, &found.addresses)));
-            let object = self.objects.get(&temporary);
+            let object = self.index.object(temporary);
             let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
             edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
-        }
-        edits
+            (!edits.is_empty()).then_some((name.as_str(), edits))
+        })
     }
 }

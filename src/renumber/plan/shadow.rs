@@ -38,7 +38,7 @@ pub(in crate::renumber) fn give_temporaries(
     Ok(())
 }
 
-pub(super) fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> Shadow {
+pub(in crate::renumber) fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> Shadow {
     // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
     // namespace, and the same for every attempt.
     let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
@@ -95,7 +95,7 @@ pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) 
 }
 
 /// Returns free addresses of the range from its top down, for shadows to be made under.
-fn spare_addresses(
+pub(in crate::renumber) fn spare_addresses(
     mut used: HashSet<IpAddr>,
     work: &Renumbering,
     capacity: u128,

@@ -29,11 +29,16 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Stops holding the old address by a Service as it is now: our entry goes, and the traffic policy that we have set,
-    /// where the Service does not need one for node ports of its own.
-    pub(in crate::renumber) fn hold_no_more(&self, candidate: &Move, service: &ServiceRecord) -> KeyEdit {
+    /// Stops routing addresses by a Service as it is now: our entries go, and the traffic policy that we have set, where the
+    /// Service does not need one for node ports of its own.
+    pub(in crate::renumber) fn route_no_more(
+        &self,
+        candidate: &Move,
+        service: &ServiceRecord,
+        addresses: &[IpAddr],
+    ) -> KeyEdit {
         let listed = &service.spec.external_ips;
-        let is_ours = |text: &&Text| text.parse() == Ok(candidate.old_address);
+        let is_ours = |text: &&Text| text.parse().is_ok_and(|address| addresses.contains(&address));
         let rest: Vec<Text> = listed.iter().filter(|text| !is_ours(text)).cloned().collect();
         let mut edits =
             vec![FieldEdit::replace(Field::external_ips(), Value::texts(listed), Value::texts(&rest))];

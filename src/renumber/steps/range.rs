@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::edits::{both, bytes, swap, text};
+use super::edits::{both, bytes, only_if, swap, text};
 use super::{Compiler, step, word};
 use crate::ip::{Item, Items, ServiceCidr, as_flag};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, StepId, Swap, Wait};
@@ -233,6 +233,15 @@ impl Compiler<'_> {
     pub(in crate::renumber) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
         let (capacity, bits) = (self.bitmap_capacity(), vec![self.bit(temporary)]);
         self.on_bitmap(FieldChange::Free { capacity, bits })
+    }
+
+    /// Under dual write: the same, if the RangeAllocation has the new range by then.
+    pub(in crate::renumber) fn if_of_the_new_range(
+        &self,
+        edits: Vec<KeyEdit>,
+    ) -> impl Iterator<Item = KeyEdit> {
+        let holds = vec![Condition::Holds(Field::range(), text(&self.work.to.to_string()))];
+        edits.into_iter().map(move |edit| only_if(holds.clone(), edit))
     }
 
     fn on_bitmap(&self, change: FieldChange) -> Vec<KeyEdit> {

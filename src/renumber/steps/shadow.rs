@@ -61,9 +61,11 @@ impl Compiler<'_> {
         ];
         let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
         let mut forward = vec![KeyEdit { key: key.clone(), change }];
-        // Under dual write the bitmap has the new range when sweeps are made, not before.
-        if self.work.era == Era::Bitmap || (self.work.era == Era::DualWrite && candidate.sweep > 0) {
-            forward.extend(self.free_bit(temporary));
+        match self.work.era {
+            Era::Bitmap => forward.extend(self.free_bit(temporary)),
+            // The bitmap has the new range once the flags have changed, not before.
+            Era::DualWrite => forward.extend(self.if_of_the_new_range(self.free_bit(temporary))),
+            Era::Objects => {}
         }
         let require = vec![Condition::Holds(Field::cluster_ips(), one(address))];
         let mut backward = vec![KeyEdit { key, change: KeyChange::Delete { require } }];
