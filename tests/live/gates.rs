@@ -220,7 +220,7 @@ async fn everything_is_rolled_back() {
         "operation resume {operation} --on-gate-failure rollback-all --linger 0 --gate-command /bin/false"
     );
     let rolled_back = serving.netsurgeon(&words).expect(4);
-    let given_up = format!("default/{gone} is gone or was made anew");
+    let given_up = format!("default/{gone} was deleted, recreated or changed");
     assert_says(&rolled_back, &["rolling everything back", &given_up, "everything was rolled back"]);
     serving.assert_unbroken(&probe.stop(), &old);
     serving.wait_for_one_range().await;

@@ -384,10 +384,11 @@ fn without_uids(text: &str) -> String {
 pub async fn settled(lab: &Lab, expected: &Standing) {
     wait_until("the cluster stands as it would have by itself", DEADLINE, async || {
         let now = lab.standing().await;
-        match now.symmetric_difference(expected).next() {
-            None => Ok(()),
-            Some(object) => Err(format!("this is there now or then alone: {object}")),
+        if now == *expected {
+            return Ok(());
         }
+        let alone = |one: &Standing, other: &Standing| one.difference(other).cloned().collect::<Vec<_>>();
+        Err(format!("now alone: {:?}; then alone: {:?}", alone(&now, expected), alone(expected, &now)))
     })
     .await;
 }

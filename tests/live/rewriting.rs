@@ -70,7 +70,7 @@ async fn a_running_renumbering_and_a_rewrite_exclude_each_other() {
     let bitmap = serving.cluster.etcd.get(BITMAP).await;
     let (relay, mut rewrite) = serving.rewrite_that_stops_at("\"status\":\"running\"").await;
     let refused = serving.netsurgeon(&serving.apply_words()).expect(1);
-    assert!(refused.err.contains("is under way: the cluster is locked by `"), "{}", refused.err);
+    assert!(refused.err.contains("(rewrite-range) of this cluster is under way: `"), "{}", refused.err);
     assert_eq!(serving.cluster.etcd.get(BITMAP).await, bitmap);
     relay.be_silent(false);
     relay.cut();
@@ -87,7 +87,7 @@ async fn a_running_renumbering_and_a_rewrite_exclude_each_other() {
     apply.freeze();
     serving.drift().await;
     let refused = serving.netsurgeon("ranges rewrite --yes").expect(1);
-    assert!(refused.err.contains("the cluster is locked by `"), "{}", refused.err);
+    assert!(refused.err.contains("holds the operation lease for operation `"), "{}", refused.err);
     apply.thaw();
     apply.signal(rustix::process::Signal::INT);
     apply.end().await;

@@ -49,7 +49,7 @@ async fn an_operation_is_seen_from_outside() {
     );
     assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "refused, and nothing came of it");
     assert!(screen.contains(&format!(" of {MOVED} Services moved back (")), "{screen}");
-    assert!(screen.contains("back: move batch 1 of 4"), "the stage: {screen}");
+    assert!(screen.contains("back: wait until every node routes batch 1 of 4"), "the stage: {screen}");
     assert_eq!(watch.end().await, 0, "whoever watches sees the end");
     let said = lines_of(&watch.out);
     assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");

@@ -111,7 +111,9 @@ impl Session {
             let (guards, steps) = ([lock.guard()], (steps.as_slice(), to));
             let settled = settle(store, &mut ongoing.journal, steps, mend, &guards, &SystemAmbient).await?;
             if settled == Mended::Done {
-                context.output.note(&format!("{} is gone or was made anew: {}", mend.subject, mend.says));
+                context
+                    .output
+                    .note(&format!("{} was deleted, recreated or changed: {}", mend.subject, mend.says));
             }
         }
         Ok(gone.len())

@@ -3,8 +3,8 @@
 use super::{LiveArgs, Ongoing, Session};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
-use crate::operation::{Lock, Mended, Plan, State, SystemAmbient, settle};
 use crate::operation::Ambient as _;
+use crate::operation::{Lock, Mended, Plan, State, SystemAmbient, settle};
 use crate::renumber::replan::{Replanned, replan};
 use crate::renumber::sweep::{KIND, Sweep};
 use crate::store::Revision;
@@ -32,7 +32,9 @@ impl Session {
             let again = match replan(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step)) {
                 Ok(again) => again,
                 Err(error) => {
-                    context.output.warn(&format!("Services that have changed cannot be planned again: {error}"));
+                    context
+                        .output
+                        .warn(&format!("Services that have changed cannot be planned again: {error}"));
                     return Ok(is_changed);
                 }
             };
@@ -42,7 +44,11 @@ impl Session {
             let mut made = Vec::new();
             for replanned in again {
                 if self.take_back(ongoing, lock, &replanned).await? {
-                    context.output.note(&format!("{}: planned again, {}", replanned.made.subject(), replanned.why));
+                    context.output.note(&format!(
+                        "{}: planned again, {}",
+                        replanned.made.subject(),
+                        replanned.why
+                    ));
                     made.push(replanned.made);
                 }
             }

@@ -12,7 +12,7 @@ use crate::cli::renumber::{EvidenceArgs, RetireArgs, RollbackArgs, retire, rollb
 use crate::cli::report::{self, ReportArgs};
 use crate::cli::situation::steps_of_the_end;
 use crate::cli::{Context, Outcome};
-use crate::operation::{Action, Lock, Report};
+use crate::operation::{Action, Lock, Report, State};
 
 /// Operations of kind `renumber`.
 pub(super) struct Renumberings;
@@ -97,7 +97,7 @@ fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Re
 /// The names that were confirmed of manual steps that come after what `operation resume` does.
 fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
-    let open = steps_of_the_end(work).filter(|step| journal.state(&step.id).is_none());
+    let open = steps_of_the_end(work).filter(|step| journal.state(&step.id) != Some(State::Done));
     let names = open.filter_map(|step| match step.action {
         Action::External(external) => Some(external.name),
         _ => None,

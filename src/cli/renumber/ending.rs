@@ -321,12 +321,15 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     let phases = Phases::of(&work.moves, journal);
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let moves = counted(phases.held, "Service moves", "Services move");
-    let mut lines = vec![format!(
-        "rollback of `{}`: {moves} back from {} to {from}, {} not moved",
-        ongoing.operation,
-        work.to,
-        counted(phases.waiting, "Service has", "Services have")
-    )];
+    let others = match phases.waiting {
+        0 => String::new(),
+        1 => ", 1 Service has its old address".to_string(),
+        count => format!(", {count} Services have their old addresses"),
+    };
+    let mut lines =
+        vec![
+            format!("rollback of `{}`: {moves} back from {} to {from}{others}", ongoing.operation, work.to,),
+        ];
     if phases.held > 0 && !linger.is_zero() {
         let seconds = linger.as_secs();
         lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));

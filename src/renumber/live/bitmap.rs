@@ -27,12 +27,13 @@ impl LiveWorld<'_> {
         let items =
             Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
         let mut bits = wanted(&items, &survey);
-        let there: HashSet<&str> = survey.services.iter().map(|service| service.uid.as_str()).collect();
+        let with_address = survey.services.iter().filter(|service| !service.addresses.is_empty());
+        let there: HashSet<&str> = with_address.map(|service| service.uid.as_str()).collect();
         let listed: HashSet<IpAddr> =
             survey.services.iter().flat_map(|service| service.addresses.iter().copied()).collect();
         for candidate in &self.work.moves {
             let address = if back { candidate.old_address } else { candidate.new_address };
-            // What is kept for a Service that was deleted is no Service's any more.
+            // What is kept for a Service that was deleted, or has no address any more, is no Service's.
             let is_there = there.contains(candidate.uid.as_str()) || listed.contains(&address);
             if let Some(bit) = items.bit(Item::Address(address)) {
                 bits.set(bit, is_there);

@@ -38,7 +38,11 @@ pub(in crate::renumber) fn give_temporaries(
     Ok(())
 }
 
-pub(in crate::renumber) fn make_shadow(service: &ServiceRecord, family: Family, placeholder: IpAddr) -> Shadow {
+pub(in crate::renumber) fn make_shadow(
+    service: &ServiceRecord,
+    family: Family,
+    placeholder: IpAddr,
+) -> Shadow {
     // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
     // namespace, and the same for every attempt.
     let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
