@@ -12,14 +12,11 @@ use super::pods::{self, Given};
 use super::scan::{Form, Hit, Old};
 use super::{Finding, Located, Place, Subject, lines, plain};
 use crate::store::Record;
-use crate::survey::Layout;
+use crate::survey::{Layout, Ours};
 use crate::wire::envelope::PROTOBUF_MAGIC;
-use crate::wire::objects::{MANAGED_BY, NETSURGEON};
 use crate::wire::texts::{self, Head, Way};
-use crate::wire::{Envelope, WireError};
+use crate::wire::{Envelope, Text, WireError};
 
-/// What netsurgeon makes is labelled with it and its name.
-const LABEL: &str = "app.kubernetes.io/managed-by";
 /// Of values that cannot be read so many keys are told.
 const KEYS_TOLD: usize = 5;
 
@@ -30,6 +27,40 @@ pub struct Expected {
     pub held: BTreeSet<(IpAddr, String)>,
     /// What Services gave up when, for Pods that are older.
     pub given_up: Option<Vec<Given>>,
+    /// What operations keep that have not ended: known from their journals, never by a label.
+    pub ours: Ours,
+}
+
+impl Expected {
+    /// Whether an operation has created the object, keeps it, or changes it at its end.
+    fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
+        let keeps = |kind: &str| match kind {
+            "Service" => {
+                self.ours.services.contains(&(namespace.into(), name.into())) || is_sentinel(head, namespace)
+            }
+            "IPAddress" => name.parse().is_ok_and(|address| self.ours.addresses.contains_key(&address)),
+            "ServiceCIDR" => self.ours.closed.contains(name),
+            "RangeAllocation" => name != "servicenodeports",
+            _ => false,
+        };
+        !self.ours.addresses.is_empty() && keeps(&head.kind)
+    }
+
+    /// Whether a Service has the address that an operation moves it from, or holds it.
+    fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
+        let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
+        if path.starts_with("spec.externalIPs") {
+            return self.held.contains(&(address, format!("{namespace}/{name}")));
+        }
+        let is_its = |kept: &(Text, Text)| kept.0 == namespace && kept.1 == name;
+        path.starts_with("spec.clusterIP") && self.ours.addresses.get(&address).is_some_and(is_its)
+    }
+}
+
+/// Whether a Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.
+fn is_sentinel(head: &Head, namespace: &str) -> bool {
+    let labels = &head.metadata.labels;
+    namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
 }
 
 /// Values that could not be read, for one reason.
@@ -52,7 +83,7 @@ pub struct Audit<'a> {
     pub objects: usize,
     /// Events, leases and API servers' own leases, which were not.
     pub skipped: usize,
-    /// Objects of netsurgeon's own, and holds: not findings.
+    /// Places that belong to an operation that has not ended: not findings.
     pub held: usize,
     /// What could not be read, by reason.
     pub unread: BTreeMap<&'static str, Unread>,
@@ -153,15 +184,12 @@ impl<'a> Audit<'a> {
 
     fn judge(&mut self, record: Record<'_>, head: &Head, raw: Vec<Raw>) {
         let meta = &head.metadata;
-        let is_own = [LABEL, MANAGED_BY]
-            .iter()
-            .any(|label| meta.labels.get(*label).is_some_and(|who| who == NETSURGEON));
-        if is_own {
+        let (namespace, name) =
+            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        if self.expected.has_object(head, namespace, name) {
             self.held = self.held.saturating_add(1);
             return;
         }
-        let (namespace, name) =
-            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
         let is_secret = head.kind == "Secret"
             || record.key.starts_with(self.secrets.first().map_or(b"/", |s| s.as_bytes()));
         let is_json = !record.value.starts_with(PROTOBUF_MAGIC);
@@ -175,10 +203,7 @@ impl<'a> Audit<'a> {
             let (api_version, kind, form) = (head.api_version.as_str(), head.kind.as_str(), hit.form);
             let is_custom = is_json && is_foreign(api_version);
             let site = Site { api_version, kind, namespace, name, path: &path, form, text: &text, is_custom };
-            if kind == "Service"
-                && path.starts_with("spec.externalIPs")
-                && self.is_held(&hit, namespace, name)
-            {
+            if kind == "Service" && self.expected.has_address(&hit, &path, namespace, name) {
                 self.held = self.held.saturating_add(1);
                 continue;
             }
@@ -191,11 +216,6 @@ impl<'a> Audit<'a> {
                 self.findings.push(finding);
             }
         }
-    }
-
-    fn is_held(&self, hit: &Hit, namespace: &str, name: &str) -> bool {
-        let address = hit.found.parse::<IpAddr>();
-        address.is_ok_and(|address| self.expected.held.contains(&(address, format!("{namespace}/{name}"))))
     }
 }
 

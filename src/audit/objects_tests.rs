@@ -8,6 +8,11 @@ fn audited(key: &str, value: &[u8]) -> (usize, Vec<Finding>, BTreeMap<&'static s
     let expected = Expected {
         held: BTreeSet::from([("10.96.0.7".parse().unwrap(), "shop/cart".into())]),
         given_up: None,
+        ours: Ours {
+            addresses: [("10.96.0.7".parse().unwrap(), ("shop".into(), "cart".into()))].into(),
+            services: [("shop".into(), "h".into())].into(),
+            closed: ["kubernetes".to_string()].into(),
+        },
     };
     let mut audit = Audit::new(&Layout::default(), &old, &expected);
     let record = Record {
@@ -65,19 +70,24 @@ fn of_secrets_only_the_key_is_told() {
     );
 }
 
+/// Known from its journal; a label tells nothing.
 #[test]
-fn what_netsurgeon_holds_is_counted_and_not_found() {
-    let own = r#"{"kind":"Service","metadata":{"name":"h","labels":{"app.kubernetes.io/managed-by":"netsurgeon"}},"spec":{"clusterIP":"10.96.0.7"}}"#;
+fn what_belongs_to_an_operation_is_counted_and_not_found() {
+    let shadow = r#"{"kind":"Service","metadata":{"name":"h","namespace":"shop","labels":{"app.kubernetes.io/managed-by":"netsurgeon"}},"spec":{"clusterIP":"10.96.0.7"}}"#;
     let held = r#"{"kind":"Service","metadata":{"name":"cart","namespace":"shop"},"spec":{"clusterIP":"10.200.0.7","externalIPs":["10.96.0.7"]}}"#;
-    for text in [own, held] {
-        let (held, findings, _) = audited("/registry/services/specs/shop/x", text.as_bytes());
+    let waiting = r#"{"kind":"Service","metadata":{"name":"cart","namespace":"shop"},"spec":{"clusterIP":"10.96.0.7"}}"#;
+    let address = r#"{"kind":"IPAddress","metadata":{"name":"10.96.0.7"}}"#;
+    let range =
+        r#"{"kind":"ServiceCIDR","metadata":{"name":"kubernetes"},"spec":{"cidrs":["10.96.0.0/16"]}}"#;
+    for text in [shadow, held, waiting, address, range] {
+        let (held, findings, _) = audited("/registry/x/shop/x", text.as_bytes());
         assert_eq!((held, findings.len()), (1, 0), "{findings:?}");
     }
+    let path = "/registry/services/specs/shop/x";
     let other = held.replace("10.96.0.7", "10.96.0.8");
-    assert_eq!(
-        found("/registry/services/specs/shop/x", &other),
-        one("spec.externalIPs[0]", "service-external-ip", "10.96.0.8")
-    );
+    assert_eq!(found(path, &other), one("spec.externalIPs[0]", "service-external-ip", "10.96.0.8"));
+    let labelled = shadow.replace("\"h\"", "\"stranger\"").replace("10.96.0.7", "10.96.0.9");
+    assert_eq!(found(path, &labelled), one("spec.clusterIP", "service-address", "10.96.0.9"));
 }
 
 #[test]

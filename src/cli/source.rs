@@ -167,10 +167,7 @@ async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result
     for operation in unfinished(store, cluster).await? {
         match open_operation(store, cluster, Some(&operation), None).await {
             Ok(ongoing) => {
-                let more = ongoing.plan.work.ours();
-                ours.addresses.extend(more.addresses);
-                ours.services.extend(more.services);
-                ours.closed.extend(more.closed);
+                ours.add(ongoing.plan.work.ours());
             }
             Err(failure) => {
                 let text = format!("operation `{operation}` is not taken into account: {}", failure.error);

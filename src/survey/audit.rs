@@ -110,6 +110,13 @@ pub struct Ours {
 }
 
 impl Ours {
+    /// Adds what another operation keeps.
+    pub fn add(&mut self, other: Self) {
+        self.addresses.extend(other.addresses);
+        self.services.extend(other.services);
+        self.closed.extend(other.closed);
+    }
+
     /// Whether this Service was created by an operation.
     pub fn has(&self, service: &ServiceRecord) -> bool {
         !self.services.is_empty()

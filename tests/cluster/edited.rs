@@ -14,8 +14,8 @@ use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Move, PlanOptions, Renumbering, plan};
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::seal::{Seal, Sealed};
-use netsurgeon::survey::audit::audit;
-use netsurgeon::survey::{Layout, Severity, Survey};
+use netsurgeon::survey::audit::audit_beside;
+use netsurgeon::survey::{Layout, Ours, Severity, Survey};
 use serde_json::{Value, json};
 
 use super::rig::api::object_path;
@@ -97,7 +97,8 @@ pub(crate) async fn edited(
     if until == Until::Retired && era != Era::Bitmap {
         close_old_range(&cluster, &plan).await;
     }
-    assert_no_findings(&cluster, &context).await;
+    let ours = if until == Until::Held { plan.work.ours() } else { Ours::default() };
+    assert_no_findings(&cluster, &ours, &context).await;
     assert_events_explained(&cluster, &before, &plan, era, until).await;
     let log = log(&cluster).split_off(log_before);
     for line in log.lines() {
@@ -231,10 +232,10 @@ async fn close_old_range(cluster: &Cluster, plan: &Plan<Renumbering>) {
     assert!(address.starts_with("10.200."), "`{address}` is of the new range");
 }
 
-async fn assert_no_findings(cluster: &Cluster, context: &str) {
+async fn assert_no_findings(cluster: &Cluster, ours: &Ours, context: &str) {
     let store = opened(cluster).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
-    let findings = audit(&survey);
+    let findings = audit_beside(ours, &survey);
     let errors: Vec<_> = findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
     assert!(errors.is_empty(), "{context}: {errors:#?}");
     for finding in findings {

@@ -146,7 +146,7 @@ async fn a_killed_rewrite_is_listed_shown_and_resumed() {
         if cluster.bitmap().await == cluster.drifted {
             let second = cluster.netsurgeon("ranges rewrite --yes").expect(1);
             assert!(
-                second.err.contains("is locked by") || second.err.contains("is under way"),
+                second.err.contains("holds the operation lease") || second.err.contains("is under way"),
                 "{}",
                 second.err
             );

@@ -85,7 +85,10 @@ async fn furnish(cluster: &Cluster, with_shadow: bool) -> Vec<Pod> {
 
 async fn events(cluster: &Cluster) -> Vec<String> {
     let events = cluster.api.list("/api/v1/events").await;
-    let text = |event: &Value| format!("{} {}", event["reason"], event["message"]).replace('"', "");
+    let text = |event: &Value| {
+        let (about, time) = (&event["involvedObject"]["name"], &event["metadata"]["creationTimestamp"]);
+        format!("{} {} ({about}, {time})", event["reason"], event["message"]).replace('"', "")
+    };
     events.iter().map(text).filter(|text| text.contains("ClusterIP")).collect()
 }
 
@@ -118,6 +121,7 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     let _pods = furnish(&cluster, with_shadow).await;
     let before = cluster.api.list("/api/v1/services").await;
     let before_events = events(&cluster).await;
+    let started = time::OffsetDateTime::now_utc();
     let (store, plan) = planned(&cluster).await;
     let api = admin(&cluster).await;
     let approver = Says::new(Answer::Confirmed);
@@ -156,7 +160,7 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     .await;
     let new: Vec<String> =
         events(&cluster).await.into_iter().filter(|event| !before_events.contains(event)).collect();
-    println!("{era:?}: new events {new:#?}");
+    println!("{era:?}: begun at {started}, new events {new:#?}");
     // Of what the one API server has just made, sentinels and shadows, the other one may say so: it may hear of a Service
     // before it hears of its address.
     let moves = plan.work.moves.iter();

@@ -3,7 +3,7 @@
 use crate::audit::Expected;
 use crate::audit::pods::Given;
 use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, open_operation};
+use crate::cli::live::{Ongoing, is_open, open_operation};
 use crate::operation::{Journal, Status};
 use crate::renumber::plan::KIND;
 use crate::renumber::users::given_up_when;
@@ -23,6 +23,9 @@ pub(super) async fn expected(
         // Of one whose journal is being removed nothing is held any more, and parts of it may be missing.
         if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
             let ongoing = open_operation(store, &cluster, Some(&listed.operation), at).await?;
+            if is_open(&listed.summary) {
+                expected.ours.add(ongoing.plan.work.ours());
+            }
             add(&mut expected, &ongoing);
         }
     }

@@ -106,8 +106,8 @@ fn say(context: &Context, told: &Told<'_>) {
         );
     }
     if told.held > 0 {
-        let held = counted(told.held, "place is", "places are");
-        context.output.note(&format!("{held} netsurgeon's own, to hold old addresses, and not listed"));
+        let held = counted(told.held, "place belongs", "places belong");
+        context.output.note(&format!("{held} to an operation that has not ended, and are not listed"));
     }
     context.output.progress(&format!(
         "{}, revision {}: {} read, {} skipped; {}",

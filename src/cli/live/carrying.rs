@@ -30,10 +30,7 @@ impl Session {
         way: Way,
     ) -> Result<Arrival, Failure> {
         self.set_out(ongoing, lock, way).await?;
-        if let Some(cluster) = self.cluster() {
-            let removed = cluster.remove_sentinels("kube-system", &ongoing.operation).await;
-            removed.map_err(|error| left_open(error.into(), ongoing, way))?;
-        }
+        self.clear(ongoing, way).await?;
         if !ongoing.has_begun_to_retire() {
             let again = self.replan(context, args, ongoing, lock).await;
             again.map_err(|failure| left_open(failure, ongoing, way))?;
@@ -53,8 +50,21 @@ impl Session {
                     continue;
                 }
             }
+            // What a process that was killed had on its way to the API may have arrived after the first look.
+            if outcome.is_ok()
+                && let Err(failure) = self.clear(ongoing, way).await
+            {
+                tracing::warn!(error = %failure.error, "what a killed process has left may be there still");
+            }
             return self.noted(ongoing, lock, way, outcome).await;
         }
+    }
+
+    /// Removes what processes that were killed have left of their barriers.
+    async fn clear(&self, ongoing: &Ongoing, way: Way) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        let removed = cluster.remove_sentinels("kube-system", &ongoing.operation).await;
+        removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
     /// Whether a step that failed is explained by what became of its Service: deleted, it is skipped; changed, its move is
