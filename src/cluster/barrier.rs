@@ -212,16 +212,26 @@ impl Cluster {
         }
     }
 
+    /// Deletes what killed processes have left of barriers and trials. For a process that has the operation lease: none of
+    /// another one is under way.
+    pub async fn remove_sentinels(&self, namespace: &str) -> Result<(), ClusterError> {
+        self.remove_those(namespace, |_| true).await
+    }
+
     /// Deletes what killed processes left behind.
-    pub(super) async fn remove_leftovers(
+    async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
+        self.remove_those(namespace, |service| is_left_behind(service, operation, SystemTime::now())).await
+    }
+
+    async fn remove_those(
         &self,
         namespace: &str,
-        operation: &str,
+        is_one: impl Fn(&Value) -> bool,
     ) -> Result<(), ClusterError> {
         let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
         let services = Collection::new("v1", "Service", Some(namespace));
         for mut service in self.list(&services, Some(&selector)).await? {
-            if is_left_behind(&service, operation, SystemTime::now())
+            if is_one(&service)
                 && let Some(members) = service.as_object_mut()
             {
                 // Items of a list do not say what they are.

@@ -86,17 +86,10 @@ enum Heard {
 }
 
 impl Cluster {
-    /// Deletes what processes that were killed have left of trials, and of barriers of an operation. For a process that has
-    /// the operation lease: neither is under way.
-    pub async fn remove_sentinels(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
-        self.remove_leftovers(namespace, TRIAL).await?;
-        self.remove_leftovers(namespace, operation).await
-    }
-
     /// Tries on every node whether it routes external IPs. Creates two Services and an EndpointSlice, and deletes them,
     /// whatever happens.
     pub async fn try_external_ips(&self, trial: &ExternalIpTrial) -> Result<ExternalIpsTried, ClusterError> {
-        self.remove_leftovers(&trial.namespace, TRIAL).await?;
+        self.remove_sentinels(&trial.namespace).await?;
         let manifest = sentinel(TRIAL, &trial.namespace, trial.family);
         let answering = self.create_once_allocated(&manifest).await?;
         let outcome = self.try_beside(trial, &answering).await;

@@ -1,13 +1,13 @@
 //! Whether every Service of a renumbering stands where the journal says it does: what must hold before its
 //! move, while its old address is held, and after that was retired. Pure: judged from a survey.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::guard::behind;
 use super::hold::Hold;
+use super::index::Index;
 use super::intention::{Move, Renumbering};
 use crate::ip::Family;
 use crate::operation::{State, StepId};
@@ -71,29 +71,21 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
     verified
 }
 
-/// What the survey says, to be looked up.
+/// What a verification looks at.
 struct Cluster<'a> {
     with_objects: bool,
     family: Family,
-    services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
-    objects: HashMap<IpAddr, &'a AddressRecord>,
+    index: Index<'a>,
 }
 
 impl<'a> Cluster<'a> {
     fn of(work: &Renumbering, survey: &'a Survey) -> Self {
-        let services = survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s));
-        let objects = survey.addresses.iter().filter_map(|object| Some((object.address?, object)));
-        Self {
-            with_objects: work.era != Era::Bitmap,
-            family: work.family,
-            services: services.collect(),
-            objects: objects.collect(),
-        }
+        Self { with_objects: work.era != Era::Bitmap, family: work.family, index: Index::of(survey) }
     }
 
     /// The Service that is to move, if it is still the same one and has addresses.
     fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
-        let found = self.services.get(&(candidate.namespace.as_str(), candidate.name.as_str())).copied();
+        let found = self.index.service(candidate);
         found.filter(|service| service.uid == candidate.uid && !service.addresses.is_empty())
     }
 
@@ -134,7 +126,7 @@ impl<'a> Cluster<'a> {
             return;
         }
         let expected = format!("for {}, of {}", candidate.subject(), Manager::Allocator);
-        let found = self.objects.get(&address).map_or_else(
+        let found = self.index.object(address).map_or_else(
             || "no object".to_string(),
             |object| format!("for {}/{}, of {}", object.parent.0, object.parent.1, object.managed_by),
         );
@@ -160,8 +152,8 @@ impl<'a> Cluster<'a> {
             );
         };
         if let (Some(shadow), Hold::Shadow) = (&candidate.shadow, candidate.hold) {
-            let key = (candidate.namespace.as_str(), shadow.hold_name.as_str());
-            match self.services.get(&key).filter(|shadow| shadow.addresses.contains(&old)) {
+            let found = self.index.named(candidate, &shadow.hold_name);
+            match found.filter(|shadow| shadow.addresses.contains(&old)) {
                 None => {
                     missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
                 }
@@ -181,13 +173,11 @@ impl<'a> Cluster<'a> {
 
     fn check_retired(&self, candidate: &Move, service: &ServiceRecord, findings: &mut Vec<Finding>) {
         let old = candidate.old_address;
-        let shadow = candidate
-            .shadow
-            .as_ref()
-            .and_then(|shadow| self.services.get(&(candidate.namespace.as_str(), shadow.hold_name.as_str())));
+        let shadow = candidate.shadow.as_ref();
+        let shadow = shadow.and_then(|shadow| self.index.named(candidate, &shadow.hold_name));
         let is_its =
-            |object: &&&AddressRecord| object.parent == (candidate.namespace.clone(), candidate.name.clone());
-        let object = self.objects.get(&old).filter(is_its);
+            |object: &&AddressRecord| object.parent == (candidate.namespace.clone(), candidate.name.clone());
+        let object = self.index.object(old).filter(is_its);
         if holds(service, old) || shadow.is_some() || object.is_some() {
             findings.push(
                 Finding::error("hold-left-over", format!("Service {}", candidate.subject()))

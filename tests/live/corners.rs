@@ -252,7 +252,7 @@ async fn change_the_first_batch(serving: &Serving) {
 }
 
 /// The Services of the first batch are changed before they move: the operation goes on by itself, each old address answers
-/// all the time, and a rollback leaves every Service as its owner wants it.
+/// all the time, and the end, or a rollback, leaves every Service as its owner wants it.
 async fn changed_before_they_move(era: Era) {
     // Where nothing can be held by an external IP, nothing is prewarmed by one: nftables of Kubernetes 1.32.
     let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
@@ -290,6 +290,34 @@ async fn changed_before_they_move(era: Era) {
     let findings = verified["findings"].as_array().expect("a list");
     assert!(findings.len() == 1 && findings[0]["code"] == "moved-service-gone", "{findings:?}");
     serving.netsurgeon("renumber guard --once").expect(0);
+    let report = probe.stop();
+    println!("{report}");
+    assert!(report.failures().is_empty(), "{report}");
+    if era == Era::DualWrite {
+        serving.retire();
+    } else {
+        back(&mut serving, era, &targets).await;
+    }
+    let spec = async |name: &str| serving.cluster.api.get(&path(name)).await["spec"].clone();
+    let range = if era == Era::DualWrite { "10.200." } else { "10.96." };
+    for (name, _) in &FIRST[..3] {
+        let address = serving.cluster_ip(name).await;
+        assert!(address.starts_with(range), "{name}: {address}");
+    }
+    assert_eq!(spec("web-1").await["externalIPs"], Value::Null);
+    assert_eq!(spec("web-10").await["externalIPs"], json!(["203.0.113.7"]));
+    assert_eq!(spec("web-10").await["externalTrafficPolicy"], "Cluster");
+    assert_eq!(spec("web-11").await["type"], "NodePort");
+    assert_eq!(spec("web-12").await["type"], "ExternalName");
+    if era != Era::Bitmap {
+        serving.wait_for_one_range().await;
+    }
+    serving.assert_clean();
+}
+
+/// Rolls back while clients go on with the old addresses.
+async fn back(serving: &mut Serving, era: Era, targets: &[Target]) {
+    let probe = serving.probe(targets).await;
     let back = "renumber rollback --yes --linger 1";
     // Where allocations are bits, the flags change after the Services have moved back.
     if era == Era::Bitmap {
@@ -300,18 +328,6 @@ async fn changed_before_they_move(era: Era) {
     let report = probe.stop();
     println!("{report}");
     assert!(report.failures().is_empty(), "{report}");
-    let spec = async |name: &str| serving.cluster.api.get(&path(name)).await["spec"].clone();
-    for (name, address) in &FIRST[..3] {
-        assert_eq!(spec(name).await["clusterIP"], *address, "{name}");
-    }
-    assert_eq!(spec("web-1").await["externalIPs"], Value::Null);
-    assert_eq!(spec("web-10").await["externalIPs"], json!(["203.0.113.7"]));
-    assert_eq!(spec("web-11").await["type"], "NodePort");
-    assert_eq!(spec("web-12").await["type"], "ExternalName");
-    if era != Era::Bitmap {
-        serving.wait_for_one_range().await;
-    }
-    serving.assert_clean();
 }
 
 #[tokio::test]

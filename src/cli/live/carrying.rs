@@ -63,7 +63,7 @@ impl Session {
     /// Removes what processes that were killed have left of their barriers.
     async fn clear(&self, ongoing: &Ongoing, way: Way) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
-        let removed = cluster.remove_sentinels("kube-system", &ongoing.operation).await;
+        let removed = cluster.remove_sentinels("kube-system").await;
         removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
