@@ -29,6 +29,9 @@ pub struct Renumbering {
     pub flag_before: Vec<ServiceCidr>,
     /// The whole of it afterwards.
     pub flag: Vec<ServiceCidr>,
+    /// ServiceCIDRs of ranges that are left, beside the API servers' own: they are their owners' to delete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherRange>,
     /// Services moved together.
     pub batch_size: usize,
     /// The tiers, from least to most critical; empty where there are none.
@@ -128,6 +131,15 @@ pub struct BitmapChange {
     /// Its bits for the new range: of Services that are there already.
     #[serde(with = "crate::wire::base64_text")]
     pub data_after: Vec<u8>,
+}
+
+/// A ServiceCIDR that somebody has created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherRange {
+    /// Its name.
+    pub name: String,
+    /// Its ranges that are left.
+    pub ranges: Vec<ServiceCidr>,
 }
 
 /// A list of ranges in an object of the API, which has the new one beside the old one for as long as both are in use.

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::compare::difference;
 use super::intention::Renumbering;
-use super::steps::{CLOSE_RANGE, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, routed};
+use super::steps::{CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, routed};
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
@@ -84,8 +84,16 @@ impl LiveOptions {
 }
 
 /// The manual steps that a renumbering may have, by name: people or other components do them.
-pub const MANUAL_STEPS: [&str; 7] =
-    ["snapshot", "certificates", "flags", "node-local-dns", "cluster-dns", "soak", "certificates-after"];
+pub const MANUAL_STEPS: [&str; 8] = [
+    "snapshot",
+    "certificates",
+    "flags",
+    OTHER_RANGES,
+    "node-local-dns",
+    "cluster-dns",
+    "soak",
+    "certificates-after",
+];
 
 /// The world of a live renumbering.
 pub struct LiveWorld<'a> {

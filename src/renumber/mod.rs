@@ -33,7 +33,9 @@ pub mod verify;
 pub mod without_api;
 
 pub use hold::Hold;
-pub use intention::{BitmapChange, Move, Overlap, RecordChange, Renumbering, Shadow, Skipped, Turn};
+pub use intention::{
+    BitmapChange, Move, OtherRange, Overlap, RecordChange, Renumbering, Shadow, Skipped, Turn,
+};
 pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};
 pub use steps::{is_manual, is_past_no_return};

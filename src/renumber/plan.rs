@@ -18,7 +18,7 @@ use self::records::{record_changes, unread};
 
 use super::data_plane::{DataPlane, Obstacle, judge};
 use super::hold::{Choice, Hold, choose};
-use super::intention::{BitmapChange, Move, Renumbering, Skipped, Turn};
+use super::intention::{BitmapChange, Move, OtherRange, Renumbering, Skipped, Turn};
 use super::target;
 use super::tier::{self, Tiers};
 use crate::ip::remap::{Rank, Wanted, remap};
@@ -80,6 +80,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         to: options.to,
         flag: flag_after(&flag_before, options.to),
         flag_before,
+        others: others(survey, family),
         batch_size: options.batch_size.max(1),
         tiers: arranged.names,
         encoding: survey.encoding,
@@ -332,6 +333,16 @@ pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
             .filter_map(|name| survey.bitmaps.iter().find(|bitmap| bitmap.name == *name)?.cidr())
             .collect(),
     }
+}
+
+/// Returns the ServiceCIDRs of the family that API servers do not make from their flag.
+fn others(survey: &Survey, family: Family) -> Vec<OtherRange> {
+    let created = survey.service_cidrs.iter().filter(|cidr| cidr.name != "kubernetes" && !cidr.terminating);
+    let of_family = created.map(|cidr| OtherRange {
+        name: cidr.name.clone(),
+        ranges: cidr.ranges.iter().copied().filter(|range| range.family() == family).collect(),
+    });
+    of_family.filter(|other| !other.ranges.is_empty()).collect()
 }
 
 /// Returns the API servers' flag afterwards: the new range in the place of its family.

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap, text};
 
 pub use range::is_manual;
-pub(super) use range::{CLOSE_RANGE, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, bits_step};
+pub(super) use range::{CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, bits_step};
 
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};

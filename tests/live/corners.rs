@@ -371,3 +371,47 @@ async fn an_address_that_another_service_has_by_now_is_planned_again() {
     serving.retire();
     serving.assert_clean();
 }
+
+/// A ServiceCIDR that somebody has created is left, too: its owner deletes it after the flags, and a rollback asks for it
+/// again.
+#[tokio::test]
+async fn other_ranges_of_the_family_are_their_owners_to_delete() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let all = "/apis/networking.k8s.io/v1/servicecidrs";
+    let extra = |name: &str| json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": ["10.97.0.0/24"]}});
+    serving.cluster.api.create(&extra("extra")).await;
+    wait_until("it gives out addresses", DEADLINE, async || {
+        let spec = json!({"clusterIP": "10.97.0.7", "selector": {"app": "web"}, "ports": [{"port": 80}]});
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "there", "namespace": "default"}, "spec": spec});
+        serving.cluster.api.try_create(&service).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    serving.netsurgeon(&serving.apply_words()).expect(6);
+    serving.restart_with("10.200.0.0/16").await;
+    let operation = serving.journals().remove(0);
+    let paused = serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(6);
+    let said = "waiting for manual step `other-ranges`: delete what else gives out old addresses: `kubectl delete servicecidr \
+                --wait=false extra`";
+    assert!(
+        paused.err.contains(said) && paused.err.contains("ServiceCIDR `extra` is not deleted"),
+        "{}",
+        paused.err
+    );
+    serving.cluster.api.delete(&format!("{all}/extra")).await;
+    let resumed = serving.netsurgeon(&format!("operation resume {operation}")).expect(0);
+    assert!(resumed.err.contains("other-ranges: seen to be done"), "{}", resumed.err);
+    assert!(serving.cluster_ip("there").await.starts_with("10.200."));
+
+    let paused = serving.netsurgeon("renumber rollback --yes --linger 0").expect(6);
+    assert!(paused.err.contains("no ServiceCIDR has `10.97.0.0/24`"), "{}", paused.err);
+    serving.cluster.api.create(&extra("extra-again")).await;
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --linger 0 --confirm flags").expect(0);
+    assert_eq!(serving.cluster_ip("there").await, "10.97.0.7");
+    wait_until("two ServiceCIDRs are left", DEADLINE, async || {
+        let left = serving.cluster.api.list(all).await.len();
+        if left == 2 { Ok(()) } else { Err(left.to_string()) }
+    })
+    .await;
+    serving.assert_clean();
+}

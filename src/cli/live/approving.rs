@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use async_trait::async_trait;
+use serde_json::Value;
 
 use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
 use crate::cli::controlplane::{Places, not_yet, other_ranges};
 use crate::cli::output::{Output, counted};
-use crate::cluster::{Cluster, served};
+use crate::cluster::{Cluster, Collection, served};
 use crate::ip::{ServiceCidr, as_flag};
 use crate::operation::{Answer, External, Fault};
 use crate::renumber::Renumbering;
@@ -65,6 +66,7 @@ impl Confirmations<'_> {
         match (name, addresses) {
             ("flags", _) if back => Some(self.every_flag(&self.work.flag_before).await),
             ("flags", _) => Some(self.every_flag(&self.work.flag).await),
+            ("other-ranges", _) => Some(self.other_ranges(back).await),
             ("certificates", Some((old, new))) if !back => {
                 Some(self.every_certificate(&[old, new], None).await)
             }
@@ -113,6 +115,38 @@ impl Confirmations<'_> {
             None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
             Some(first) => Err(format!("{}: {}", first.subject, first.message)),
         }
+    }
+
+    /// Looks whether the ServiceCIDRs that somebody has created are being deleted or, on the way back, others have their
+    /// ranges.
+    async fn other_ranges(&self, back: bool) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let all = Collection::new(&self.work.api_version, "ServiceCIDR", None);
+        let mut found = cluster.list(&all, None).await.map_err(|error| error.to_string())?;
+        found.retain(|cidr| cidr.pointer("/metadata/deletionTimestamp").is_none());
+        let has = |cidr: &Value, range: &ServiceCidr| {
+            let ranges = cidr.pointer("/spec/cidrs").and_then(Value::as_array);
+            ranges.is_some_and(|ranges| ranges.iter().any(|text| *text == range.to_string()))
+        };
+        for other in &self.work.others {
+            let is_named =
+                |cidr: &Value| cidr.pointer("/metadata/name").is_some_and(|name| *name == other.name);
+            let still =
+                found.iter().any(|cidr| is_named(cidr) && other.ranges.iter().any(|range| has(cidr, range)));
+            if !back && still {
+                return Err(format!("ServiceCIDR `{}` is not deleted", other.name));
+            }
+            let missing = other.ranges.iter().find(|range| !found.iter().any(|cidr| has(cidr, range)));
+            if let Some(range) = missing.filter(|_| back) {
+                return Err(format!("no ServiceCIDR has `{range}`"));
+            }
+        }
+        let count = counted(self.work.others.len(), "ServiceCIDR", "ServiceCIDRs");
+        Ok(if back {
+            format!("seen to be done: the ranges of {count} are there again")
+        } else {
+            format!("seen to be done: {count} will end with the old addresses")
+        })
     }
 
     /// Looks at NodeLocal DNSCache and its Pods.

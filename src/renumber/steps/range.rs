@@ -23,6 +23,9 @@ pub(in crate::renumber) const REOPEN_RANGE: &str = "reopen-range";
 /// What it does itself at the end: the API servers' own ServiceCIDR gets the new range.
 pub(in crate::renumber) const REPLACE_RANGE: &str = "replace-range";
 
+/// What the owner of other ServiceCIDRs does after that.
+pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
+
 /// Whether an external step is a person's to do; the others netsurgeon does itself.
 pub fn is_manual(name: &str) -> bool {
     !matches!(name, CLOSE_RANGE | REOPEN_RANGE | REPLACE_RANGE | REWRITE_BITMAP | "temporary-range")
@@ -106,7 +109,30 @@ impl Compiler<'_> {
         let mut steps = vec![self.reopen_range(), external_step(flags)];
         steps.extend(rewrite.map(|both| self.rewrite_bitmap(both)));
         steps.push(Self::close_range());
+        steps.extend(self.other_ranges());
         steps
+    }
+
+    /// The ServiceCIDRs that somebody has created: new Services would go on getting addresses of them.
+    fn other_ranges(&self) -> Option<Step> {
+        let others = &self.work.others;
+        if others.is_empty() {
+            return None;
+        }
+        let names: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
+        let ranges: Vec<String> =
+            others.iter().flat_map(|other| &other.ranges).map(ToString::to_string).collect();
+        let what = format!(
+            "delete what else gives out old addresses: `kubectl delete servicecidr --wait=false {}`; it stays, terminating, until \
+             the old addresses are retired",
+            names.join(" ")
+        );
+        let undo = format!(
+            "create ServiceCIDRs with `{}` again, by other names while those of before are being deleted",
+            ranges.join("`, `")
+        );
+        let outside = outside(OTHER_RANGES, what, "new Services would still get addresses of it");
+        Some(external_step(External { undo: Some(undo), ..outside }))
     }
 
     /// Under dual write: see [`REWRITE_BITMAP`].
