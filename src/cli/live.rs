@@ -342,7 +342,7 @@ pub async fn open_operation(
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }
     let mut plan: Plan<Renumbering> = Plan::parse(&text, Path::new(&operation))?;
-    for amendment in journal.amendments(store).await? {
+    for amendment in journal.amendments(store, at).await? {
         plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
     let (journal_goes, options) = (false, Options::default());

@@ -94,7 +94,7 @@ impl State {
                 // A wait that is owed again.
                 | (Some(Done), Done)
                 | (Some(Failed), Failed)
-                | (Some(UndoDone), Reset)
+                | (Some(Done | Failed | UndoStarted | UndoDone | UndoFailed), Reset)
                 | (None, UndoDone | UndoFailed)
                 | (
                     Some(Started | Done | Failed | UndoStarted | UndoFailed),
@@ -402,12 +402,12 @@ mod tests {
         let table: [(Option<State>, &[State]); 8] = [
             (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
-            (Some(Done), &[Done, UndoStarted, UndoDone, UndoFailed]),
-            (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
-            (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed]),
+            (Some(Done), &[Done, UndoStarted, UndoDone, UndoFailed, Reset]),
+            (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed, Reset]),
+            (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed, Reset]),
             (Some(UndoDone), &[Started, Done, Reset]),
             (Some(Reset), &[Started, Done, Failed, UndoDone, UndoFailed]),
-            (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed]),
+            (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed, Reset]),
         ];
         for (from, may) in table {
             for to in all {

@@ -87,8 +87,34 @@ pub async fn mend(
 pub async fn settle(
     store: &dyn WriteStore,
     journal: &mut Journal,
-    (steps, to): (&[StepId], State),
+    steps: (&[StepId], State),
     mend: &Mend,
+    guards: &[Guard],
+    ambient: &dyn Ambient,
+) -> Result<Mended, OperationError> {
+    settle_with(store, journal, steps, (mend, Vec::new()), guards, ambient).await
+}
+
+/// Takes back what these steps did, writes how they stand then, and adds to the plan what they become, as number so-and-so:
+/// all in one transaction.
+pub async fn replace(
+    store: &dyn WriteStore,
+    journal: &mut Journal,
+    steps: (&[StepId], State),
+    mend: &Mend,
+    (number, amendment): (usize, Vec<u8>),
+    (guards, ambient): (&[Guard], &dyn Ambient),
+) -> Result<Mended, OperationError> {
+    let (key, action) = (journal.amendment_key(number), Action::Put(amendment));
+    let amended = vec![Change { key, expected: Expected::Absent, action }];
+    settle_with(store, journal, steps, (mend, amended), guards, ambient).await
+}
+
+async fn settle_with(
+    store: &dyn WriteStore,
+    journal: &mut Journal,
+    (steps, to): (&[StepId], State),
+    (mend, also): (&Mend, Vec<Change>),
     guards: &[Guard],
     ambient: &dyn Ambient,
 ) -> Result<Mended, OperationError> {
@@ -98,6 +124,7 @@ pub async fn settle(
         Err(error) => return Err(error),
     };
     let mut records = Vec::with_capacity(steps.len());
+    transaction.changes.extend(also);
     if transaction.changes.is_empty() && steps.is_empty() {
         return Ok(Mended::Done);
     }

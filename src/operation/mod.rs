@@ -7,7 +7,7 @@
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
 //!              └──────────────► Done                             (a step in the store: at once)
-//! with its batch:  UndoDone ─► Reset, which counts as (none)
+//! taken back, with its batch or because its plan is another by now:  ─► Reset, which counts as (none)
 //! ```
 //!
 //! A step in the store changes objects and writes its record in one transaction, so the journal and the
@@ -36,7 +36,7 @@ pub use claim::Claim;
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Progress, Record, Returning, State, Status, Summary};
 pub use lock::{Held, Lock};
-pub use mend::{Mend, Mended, mend, settle};
+pub use mend::{Mend, Mended, mend, replace, settle};
 pub use plan::{Header, Plan, PlanFileError, Stage, Work};
 pub use ports::{
     Ambient, Answer, Checkpoint, Closed, Event, Fault, NoWorld, Observed, Observer, Silent, SystemAmbient,

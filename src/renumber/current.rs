@@ -95,11 +95,13 @@ pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s S
     survey.services.iter().filter(is_new).collect()
 }
 
-/// Returns the moves whose Services were deleted, or recreated, since they were planned, or have no address any more.
+/// Returns the moves whose Services were deleted, or recreated, since they were planned, or have neither their old nor their
+/// new address any more.
 pub fn deleted<'w>(work: &'w Renumbering, survey: &Survey) -> impl Iterator<Item = &'w Move> {
-    let with_address = survey.services.iter().filter(|service| !service.addresses.is_empty());
-    let uids: HashSet<String> = with_address.map(|service| service.uid.to_string()).collect();
-    work.moves.iter().filter(move |moved| !uids.contains(moved.uid.as_str()))
+    let of_family = |service: &ServiceRecord| Some((service.uid.to_string(), service.address(work.family)?));
+    let there: HashSet<(String, IpAddr)> = survey.services.iter().filter_map(of_family).collect();
+    let has = move |moved: &Move, address: IpAddr| there.contains(&(moved.uid.to_string(), address));
+    work.moves.iter().filter(move |moved| !has(moved, moved.old_address) && !has(moved, moved.new_address))
 }
 
 fn drift(candidate: &Move, service: Option<&ServiceRecord>, in_use: &HashSet<IpAddr>) -> Option<Change> {

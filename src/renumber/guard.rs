@@ -23,6 +23,7 @@ use super::index::{Index, as_seen, is_own};
 use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
 use super::steps::{Compiler, is_past_no_return, no_return};
+use crate::ip::Family;
 use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Guard;
 use crate::survey::{Era, Finding, Layout, ServiceRecord, Survey};
@@ -368,9 +369,9 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
 }
 
-/// Whether it is the Service that was planned, with an address still.
+/// Whether it is the Service that was planned, with an address of the family still.
 fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
-    service.uid == candidate.uid && !service.addresses.is_empty()
+    service.uid == candidate.uid && service.address(Family::of(candidate.old_address)).is_some()
 }
 
 /// Whether a Service holds its old address in just the way in which it was made to.

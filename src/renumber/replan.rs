@@ -12,7 +12,7 @@ use super::hold::{Choice, Hold, choose};
 use super::index::{Index, as_seen};
 use super::intention::{Move, Renumbering, Shadow, Turn};
 use super::plan::{PlanError, capacity, in_use, make_shadow, spare_addresses};
-use super::steps::Compiler;
+use super::steps::{Compiler, bits_step};
 use super::sweep::AS_PLANNED;
 use crate::ip::Family;
 use crate::ip::remap::{Rank, Wanted, remap};
@@ -35,64 +35,51 @@ pub struct Replanned {
 }
 
 /// Compares the moves that are not retired yet with a survey, and plans again those whose Services have changed in a way
-/// that matters; `state` tells the state of a step. Changes nothing.
+/// that matters; `state` tells the state of a step. Changes nothing. `back`: on the way back only what could not be undone
+/// otherwise matters.
 ///
-/// A Service that was deleted, or has no address of the family any more, is none of them.
-///
-/// # Errors
-/// [`PlanError`] if the new range has no free address for one that another Service has taken.
+/// A Service that was deleted, or has no address of the family any more, is none of them. Returns beside them the Services,
+/// as `namespace/name`, that cannot be planned again, with the reason: there is no address for them.
 pub fn replan(
     work: &Renumbering,
     survey: &Survey,
+    back: bool,
     state: impl Fn(&StepId) -> Option<State>,
-) -> Result<Vec<Replanned>, PlanError> {
+) -> (Vec<Replanned>, Vec<(String, PlanError)>) {
     let layout = Layout::new(&work.prefix);
-    let others = survey.services.iter().filter(|service| !service.is_sentinel());
-    let external = others.flat_map(|service| {
-        let listed = service.spec.external_ips.iter();
-        listed.filter_map(move |text| Some((text.parse::<IpAddr>().ok()?, service.uid.as_str())))
-    });
-    let external: HashSet<(IpAddr, &str)> =
-        external.filter(|(address, _)| work.to.contains(*address)).collect();
-    let lists: HashSet<IpAddr> = external.iter().map(|(address, _)| *address).collect();
     let mut planner = Planner {
         work,
         survey,
+        back,
+        state: &state,
         compiler: Compiler { work, layout: &layout },
         index: Index::of(survey),
         shadows: work.shadows().map(|(namespace, name)| layout.service(namespace, name)).collect(),
-        lists,
-        external,
         taken: None,
     };
-    let mut all = Vec::new();
-    for candidate in &work.moves {
-        if state(&candidate.step("retire")).is_none() {
-            all.extend(planner.again(candidate, &|step: &str| state(&candidate.step(step)))?);
+    let (mut all, mut refused) = (Vec::new(), Vec::new());
+    for (batch, range) in work.batches().into_iter().enumerate() {
+        for candidate in work.moves.get(range).unwrap_or_default() {
+            match planner.again(candidate, batch) {
+                Ok(again) => all.extend(again),
+                Err(error) => refused.push((candidate.subject(), error)),
+            }
         }
     }
-    Ok(all)
+    (all, refused)
 }
 
 struct Planner<'a> {
     work: &'a Renumbering,
     survey: &'a Survey,
+    back: bool,
+    state: &'a dyn Fn(&StepId) -> Option<State>,
     compiler: Compiler<'a>,
     index: Index<'a>,
     /// The keys of all shadows of the plan.
     shadows: HashSet<Key>,
-    /// The external IPs of the new range, and with them the uids of the Services that list them.
-    lists: HashSet<IpAddr>,
-    external: HashSet<(IpAddr, &'a str)>,
     /// The addresses of the new range that nothing else may get; computed once it is needed.
     taken: Option<HashSet<IpAddr>>,
-}
-
-/// How a step of the move stands.
-type StateOf<'s> = dyn Fn(&str) -> Option<State> + 's;
-
-fn is_in_force(state: &StateOf<'_>, step: &str) -> bool {
-    state(step).is_some_and(State::is_in_force)
 }
 
 /// A move that is being planned again.
@@ -104,51 +91,76 @@ struct Draft {
 }
 
 impl Draft {
-    fn take_back(&mut self, candidate: &Move, step: &str, edits: impl IntoIterator<Item = KeyEdit>) {
-        self.steps.push(candidate.step(step));
+    fn take_back(&mut self, step: StepId, edits: impl IntoIterator<Item = KeyEdit>) {
+        self.steps.push(step);
         self.edits.extend(edits);
     }
 }
 
 impl Planner<'_> {
-    fn again(&mut self, candidate: &Move, state: &StateOf<'_>) -> Result<Option<Replanned>, PlanError> {
-        let Some(service) = self.index.service(candidate).filter(|service| service.uid == candidate.uid)
-        else {
-            return Ok(None);
-        };
+    fn again(&mut self, candidate: &Move, batch: usize) -> Result<Option<Replanned>, PlanError> {
+        let found = self.index.service(candidate).filter(|service| service.uid == candidate.uid);
+        let is_over = (self.state)(&candidate.step("retire")).is_some();
+        let (Some(service), false) = (found, is_over) else { return Ok(None) };
         let Some(address) = service.address(self.work.family) else { return Ok(None) };
         let mut draft =
             Draft { made: candidate.clone(), why: Vec::new(), steps: Vec::new(), edits: Vec::new() };
-        if is_in_force(state, "flip") {
+        if self.is_in_force(&candidate.step("flip")) {
             if address == candidate.new_address {
                 lists_after(candidate, service, &mut draft);
             }
-        } else if address != candidate.new_address {
-            self.old_address(candidate, address, state, &mut draft);
+        } else {
+            self.old_address(candidate, address, &mut draft);
+            // One that has yet another address cannot be moved.
+            if address != draft.made.old_address {
+                return Ok(None);
+            }
             lists_before(candidate, service, &mut draft);
-            self.new_address(candidate, state, &mut draft)?;
-            self.hold(candidate, service, state, &mut draft);
-            self.temporaries(candidate, &mut draft)?;
+            self.new_address(candidate, batch, &mut draft)?;
+            self.hold(candidate, service, &mut draft);
+            self.shadows(candidate, &mut draft)?;
+            if self.back && draft.steps.is_empty() {
+                return Ok(None);
+            }
         }
+        Ok(self.replanned(candidate, service, draft))
+    }
+
+    fn replanned(&self, candidate: &Move, service: &ServiceRecord, draft: Draft) -> Option<Replanned> {
         if draft.why.is_empty() {
-            return Ok(None);
+            return None;
         }
-        let why = draft.why.join("; ");
+        let Draft { made, why, mut steps, edits } = draft;
+        // What was left alone of the move before is no matter of the new one.
+        let names = ["reserve", "prewarm", "date", "flip"].map(|name| candidate.step(name));
+        let is_failed = |step: &StepId| (self.state)(step) == Some(State::Failed);
+        steps.extend(names.into_iter().filter(|step| !self.back && is_failed(step)));
+        let flip = Some(candidate.step("flip")).filter(|flip| !steps.contains(flip));
+        let why = why.join("; ");
         let mend = Mend {
             subject: candidate.subject(),
             code: "planned-again",
             says: why.clone(),
-            swap: Swap { edits: draft.edits, checks: Vec::new() },
-            steps: vec![candidate.step("flip")],
+            swap: Swap { edits, checks: Vec::new() },
+            steps: flip.into_iter().collect(),
             guards: vec![as_seen(service)],
         };
-        Ok(Some(Replanned { made: draft.made, why, steps: draft.steps, mend }))
+        Some(Replanned { made, why, steps, mend })
+    }
+
+    fn is_in_force(&self, step: &StepId) -> bool {
+        (self.state)(step).is_some_and(State::is_in_force)
     }
 
     /// A Service that was without an address for a while has another one.
-    fn old_address(&self, candidate: &Move, address: IpAddr, state: &StateOf<'_>, draft: &mut Draft) {
+    fn old_address(&self, candidate: &Move, address: IpAddr, draft: &mut Draft) {
         let is_left = self.work.from.iter().any(|range| range.contains(address));
-        if address == candidate.old_address || !is_left || candidate.shadow.is_some() {
+        let has_shadow = candidate.shadow.as_deref().is_some_and(|shadow| {
+            [&shadow.hold_name, &shadow.warm_name]
+                .iter()
+                .any(|name| self.index.named(candidate, name).is_some())
+        });
+        if address == candidate.old_address || !is_left || has_shadow {
             return;
         }
         let object = self.index.object(address);
@@ -156,21 +168,20 @@ impl Planner<'_> {
         draft.made.old_object_missing = self.work.era != Era::Bitmap && object.is_none();
         draft.made.old_object_created = object.and_then(|object| object.created);
         draft.why.push(format!("its address is `{address}` now"));
-        if is_in_force(state, "date") {
-            let object = self.index.own_object(candidate, candidate.old_address);
-            let free =
-                object.map(|object| self.compiler.free(candidate, candidate.old_address, &object.parent.1));
-            draft.take_back(candidate, "date", free);
+        let date = candidate.step("date");
+        if self.is_in_force(&date) {
+            draft.take_back(date, self.freed(candidate, candidate.old_address));
         }
     }
 
+    /// What removes one of its IPAddresses.
+    fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
+        let object = self.index.own_object(candidate, address)?;
+        Some(self.compiler.free(candidate, address, &object.parent.1))
+    }
+
     /// The address that it is to get is another Service's by now: it gets the next free one.
-    fn new_address(
-        &mut self,
-        candidate: &Move,
-        state: &StateOf<'_>,
-        draft: &mut Draft,
-    ) -> Result<(), PlanError> {
+    fn new_address(&mut self, candidate: &Move, batch: usize, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(owner) = self.owner(candidate) else { return Ok(()) };
         let old_range = self.work.from.iter().copied().find(|range| range.contains(candidate.old_address));
         let rank = if candidate.turn == Turn::Kubernetes { Rank::First } else { Rank::Ordinary };
@@ -181,31 +192,33 @@ impl Planner<'_> {
         let before = candidate.new_address;
         draft.made.new_address = address;
         draft.made.new = renamed(&draft.made.old, draft.made.old_address, address);
-        draft.why.push(format!("`{before}` was allocated to {owner}: it gets `{address}`"));
-        if self.work.era != Era::Bitmap && is_in_force(state, "reserve") {
-            draft.take_back(candidate, "reserve", []);
+        draft.why.push(format!("`{before}` was allocated to Service `{owner}`: it gets `{address}`"));
+        let reserve = candidate.step("reserve");
+        if self.work.era != Era::Bitmap && self.is_in_force(&reserve) {
+            draft.take_back(reserve, []);
         }
-        if self.work.era == Era::DualWrite {
+        // A batch that has yet to reserve its bits reserves this one with them.
+        let has_bits = candidate.sweep == 0 || self.is_in_force(&bits_step(batch));
+        if self.work.era == Era::DualWrite && has_bits {
             let bits = self.compiler.bits(vec![self.compiler.bit(address)], Vec::new());
             draft.edits.extend(self.compiler.if_of_the_new_range(bits));
         }
         Ok(())
     }
 
-    /// Who has the address that a Service is to get.
+    /// Who has the address that a Service is to get, as `namespace/name`.
     fn owner(&self, candidate: &Move) -> Option<String> {
         let address = candidate.new_address;
+        let warm = candidate.shadow.as_deref().and_then(|it| self.index.named(candidate, &it.warm_name));
+        if warm.is_some_and(|warm| warm.addresses.contains(&address)) {
+            return None;
+        }
         if let Some(other) = self.index.other_owner(candidate, address) {
-            return Some(format!("Service `{}`", other.subject()));
+            return Some(other.subject());
         }
-        let object =
-            self.index.object(address).filter(|_| self.index.own_object(candidate, address).is_none());
-        if let Some(object) = object {
-            return Some(format!("Service `{}/{}`", object.parent.0, object.parent.1));
-        }
-        let is_listed = self.lists.contains(&address)
-            && self.external.iter().any(|(listed, uid)| *listed == address && *uid != candidate.uid);
-        is_listed.then(|| "another Service as an external IP".to_string())
+        let object = self.index.object(address)?;
+        let is_own = self.index.own_object(candidate, address).is_some();
+        (!is_own).then(|| format!("{}/{}", object.parent.0, object.parent.1))
     }
 
     fn taken(&mut self) -> &mut HashSet<IpAddr> {
@@ -220,12 +233,12 @@ impl Planner<'_> {
     }
 
     /// What holds its addresses: an external IP where that still can.
-    fn hold(&self, candidate: &Move, service: &ServiceRecord, state: &StateOf<'_>, draft: &mut Draft) {
+    fn hold(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if candidate.hold != Hold::ExternalIp {
             return;
         }
-        let new = candidate.new_address;
-        let is_prewarmed = is_in_force(state, "prewarm");
+        let (new, prewarm) = (candidate.new_address, candidate.step("prewarm"));
+        let is_prewarmed = self.is_in_force(&prewarm);
         let is_listed = service.spec.external_ips.iter().any(|text| text.parse() == Ok(new));
         let is_routed = is_listed && service.spec.external_traffic_policy.as_deref() == Some("Local");
         let own = without_ours(candidate, service, is_prewarmed);
@@ -243,7 +256,7 @@ impl Planner<'_> {
                     draft.why.push("its `externalTrafficPolicy` has changed".to_string());
                 }
                 if is_prewarmed && !is_routed {
-                    draft.why.push(format!("another client has removed the external IP `{new}`"));
+                    draft.why.push(format!("another client has changed the external IP `{new}`"));
                 }
             }
         }
@@ -253,31 +266,41 @@ impl Planner<'_> {
                 == (candidate.hold, new, &candidate.traffic_policy);
         if is_prewarmed && !fits {
             let edit = is_listed.then(|| self.compiler.route_no_more(candidate, service, &[new]));
-            draft.take_back(candidate, "prewarm", edit);
+            draft.take_back(prewarm, edit);
         }
     }
 
-    /// The addresses under which its shadows are created: others than before, where another Service has one of them.
-    fn temporaries(&mut self, candidate: &Move, draft: &mut Draft) -> Result<(), PlanError> {
+    /// Its shadows: those that somebody has deleted are created again; and the addresses under which they are created are
+    /// others than before, where another Service has one of them.
+    fn shadows(&mut self, candidate: &Move, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(shadow) = draft.made.shadow.clone() else { return Ok(()) };
         let is_new = candidate.shadow.is_none();
         let names = [&shadow.hold_name, &shadow.warm_name];
         let mut temporary = shadow.temporary;
         for (name, address) in names.into_iter().zip(&mut temporary) {
             // One that was created has had its address.
-            let is_made = self.index.named(candidate, name).is_some();
+            if self.index.named(candidate, name).is_some() {
+                continue;
+            }
+            let steps = ["make-shadow", "give-address"];
+            let steps = steps.map(|step| StepId(format!("{step}/{}/{name}", candidate.namespace)));
+            let is_lost = self.is_in_force(&steps[1]);
+            if is_lost {
+                draft.why.push(format!("its shadow Service `{name}` was deleted"));
+                draft.steps.extend(steps.into_iter().filter(|step| self.is_in_force(step)));
+            }
             // Shadows of other batches are created under the same one after the other.
             let is_others = |owner: &ServiceRecord| !self.shadows.contains(&owner.key);
-            let is_taken = !is_made && self.index.other_owner(candidate, *address).is_some_and(is_others);
-            if is_new || is_taken {
+            let is_taken = self.index.other_owner(candidate, *address).is_some_and(is_others);
+            if is_taken && !is_new {
+                draft.why.push(format!("another Service has `{address}`, a temporary address of its shadow"));
+            }
+            if is_new || is_taken || is_lost {
                 let range = capacity(self.survey, &self.work.to);
                 let spare = spare_addresses(self.taken().clone(), self.work, range).next();
                 *address = spare.ok_or(PlanError::NoRoomForShadows { needed: 1, free: 0 })?;
                 self.taken().insert(*address);
             }
-        }
-        if !is_new && temporary != shadow.temporary {
-            draft.why.push("another Service has the temporary address of its shadow".to_string());
         }
         draft.made.shadow = Some(Box::new(Shadow { temporary, ..*shadow }));
         Ok(())
@@ -291,10 +314,8 @@ fn without_ours(candidate: &Move, service: &ServiceRecord, is_prewarmed: bool) -
         return own;
     }
     own.spec.external_ips.retain(|text| text.parse() != Ok(candidate.new_address));
-    if own.kind() == "ClusterIP"
-        && own.spec.external_ips.is_empty()
-        && own.spec.external_traffic_policy.as_deref() == Some("Local")
-    {
+    // A ClusterIP Service without external IPs has no policy of its own.
+    if own.kind() == "ClusterIP" && own.spec.external_ips.is_empty() {
         own.spec.external_traffic_policy.clone_from(&candidate.traffic_policy);
     }
     own

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::current::newcomers;
 use super::hold::{Choice, choose};
-use super::intention::{Move, Renumbering, Turn};
+use super::intention::{Move, RecordChange, Renumbering, Turn};
 use super::plan::{PlanError, PlanOptions, give_temporaries, in_use, make_moves};
 use crate::survey::{ServiceRecord, Survey};
 
@@ -45,9 +45,13 @@ impl Renumbering {
         self.amendments = self.amendments.saturating_add(1);
         for again in sweep.again {
             let is_before = |before: &&mut Move| before.uid == again.uid && before.id() == again.id();
-            if let Some(before) = self.moves.iter_mut().find(is_before) {
-                *before = again;
-            }
+            let Some(before) = self.moves.iter_mut().find(is_before) else { continue };
+            // kubelets are told the address that the cluster's DNS has in the end.
+            let (former, address) = (before.new_address.to_string(), again.new_address.to_string());
+            let is_its =
+                |record: &&mut RecordChange| again.turn == Turn::ClusterDns && record.after == former;
+            self.records.iter_mut().filter(is_its).for_each(|record| record.after.clone_from(&address));
+            *before = again;
         }
         let number = self.sweeps().saturating_add(1);
         self.moves.extend(sweep.found.into_iter().map(|found| Move { sweep: number, ..found }));

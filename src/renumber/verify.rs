@@ -86,7 +86,7 @@ impl<'a> Cluster<'a> {
     /// The Service that is to move, if it is still the same one and has addresses.
     fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
         let found = self.index.service(candidate);
-        found.filter(|service| service.uid == candidate.uid && !service.addresses.is_empty())
+        found.filter(|service| service.uid == candidate.uid && service.address(self.family).is_some())
     }
 
     /// Of the tuple: `is_kept`, whether the new address is reserved.

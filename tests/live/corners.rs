@@ -218,15 +218,23 @@ async fn retire_keeps_what_owners_have_changed_meanwhile() {
 }
 
 /// Services of the first batch when it has a batch of ten, with their old addresses.
-const FIRST: [(&str, &str); 4] =
-    [("web-1", "10.96.1.2"), ("web-10", "10.96.1.11"), ("web-11", "10.96.1.12"), ("web-12", "10.96.1.13")];
+const FIRST: [(&str, &str); 6] = [
+    ("a-door", "10.96.2.1"),
+    ("web-1", "10.96.1.2"),
+    ("web-10", "10.96.1.11"),
+    ("web-11", "10.96.1.12"),
+    ("web-13", "10.96.1.14"),
+    ("web-12", "10.96.1.13"),
+];
+/// Those that move.
+const MOVING: usize = 5;
 
 /// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed has not moved.
 async fn killed_before_the_first_flip(serving: &mut Serving, words: &str) {
     let mut running = serving.start_netsurgeon(words);
     serving.wait_for_records(&mut running, "reserve", 1).await;
     serving.proxies[1].pause();
-    serving.wait_for_records(&mut running, "prewarm", 10).await;
+    serving.wait_for_records(&mut running, "prewarm", 9).await;
     drop(running);
     serving.proxies[1].resume();
 }
@@ -236,7 +244,10 @@ async fn change_the_first_batch(serving: &Serving) {
     let change = async |name: &str, spec: Value| {
         drop(serving.cluster.api.merge(&path(name), &json!({"spec": spec})).await);
     };
-    // A client that replaces the Service by what it knows of it; two that have other wishes by now.
+    let shadow = shadow_of(serving, "a-door", "hold").await.expect("it is made");
+    serving.cluster.api.delete(&path(shadow["metadata"]["name"].as_str().expect("a name"))).await;
+    // Clients that replace the Service by what they know of it; two that have other wishes by now.
+    change("web-13", json!({"externalTrafficPolicy": "Cluster"})).await;
     change("web-1", json!({"externalIPs": null, "externalTrafficPolicy": null})).await;
     let listed = serving.cluster.api.get(&path("web-10")).await["spec"]["externalIPs"].clone();
     let first = listed[0].as_str().expect("it is prewarmed").to_string();
@@ -257,7 +268,9 @@ async fn changed_before_they_move(era: Era) {
     // Where nothing can be held by an external IP, nothing is prewarmed by one: nftables of Kubernetes 1.32.
     let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
     let mut serving = Serving::start(era, mode).await;
-    let targets: Vec<Target> = FIRST[..3].iter().map(|(_, address)| Target::tcp(address, 80)).collect();
+    let door = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
+    serving.cluster.create_echo_service("a-door", &json!({"app": "web"}), &door).await;
+    let targets: Vec<Target> = FIRST[..MOVING].iter().map(|(_, address)| Target::tcp(address, 80)).collect();
     let words = format!("{} --lock-ttl 2", serving.apply_words());
     if era == Era::Bitmap {
         serving.netsurgeon(&words).expect(6);
@@ -280,7 +293,7 @@ async fn changed_before_they_move(era: Era) {
         serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(3);
         first
     };
-    for (name, _) in &FIRST[..3] {
+    for (name, _) in &FIRST[..MOVING] {
         assert!(resumed.err.contains(&format!("default/{name}: planned again, ")), "{}", resumed.err);
         let address = serving.cluster_ip(name).await;
         assert!(address.starts_with("10.200."), "{name}: {address}");
@@ -300,11 +313,14 @@ async fn changed_before_they_move(era: Era) {
     }
     let spec = async |name: &str| serving.cluster.api.get(&path(name)).await["spec"].clone();
     let range = if era == Era::DualWrite { "10.200." } else { "10.96." };
-    for (name, _) in &FIRST[..3] {
+    for (name, _) in &FIRST[..MOVING] {
         let address = serving.cluster_ip(name).await;
         assert!(address.starts_with(range), "{name}: {address}");
     }
-    assert_eq!(spec("web-1").await["externalIPs"], Value::Null);
+    for name in ["web-1", "web-13"] {
+        let found = spec(name).await;
+        assert_eq!((&found["externalIPs"], &found["externalTrafficPolicy"]), (&Value::Null, &Value::Null));
+    }
     assert_eq!(spec("web-10").await["externalIPs"], json!(["203.0.113.7"]));
     assert_eq!(spec("web-10").await["externalTrafficPolicy"], "Cluster");
     assert_eq!(spec("web-11").await["type"], "NodePort");

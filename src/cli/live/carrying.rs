@@ -29,15 +29,30 @@ impl Session {
         lock: &Lock,
         way: Way,
     ) -> Result<Arrival, Failure> {
+        let (switch, stop) = Stop::new();
+        let listener = tokio::spawn(listen(context.output.clone(), switch));
+        let arrival = self.carry_until(context, args, ongoing, lock, (way, &stop)).await;
+        listener.abort();
+        arrival
+    }
+
+    async fn carry_until(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        (way, stop): (Way, &Stop),
+    ) -> Result<Arrival, Failure> {
         self.set_out(ongoing, lock, way).await?;
         self.clear(ongoing, way).await?;
         if !ongoing.has_begun_to_retire() {
-            let again = self.replan(context, args, ongoing, lock).await;
+            let again = self.replan(context, args, ongoing, lock, !way.is_forward()).await;
             again.map_err(|failure| left_open(failure, ongoing, way))?;
         }
         let mut failed = BTreeMap::new();
         loop {
-            let outcome = self.attempt(context, args, ongoing, lock, way).await?;
+            let outcome = self.attempt(context, args, ongoing, lock, (way, stop)).await?;
             if let Err(failure) = &outcome
                 && way.is_forward()
                 && failure.source.is_about_one_object()
@@ -45,7 +60,7 @@ impl Session {
                 let times: &mut u32 = failed.entry(failure.step.clone()).or_default();
                 *times = times.saturating_add(1);
                 if *times <= MOST_ATTEMPTS
-                    && self.can_go_on(context, args, ongoing, lock, &failure.step).await?
+                    && self.can_go_on(context, args, ongoing, lock, &failure.step).await
                 {
                     continue;
                 }
@@ -67,9 +82,25 @@ impl Session {
         removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
-    /// Whether a step that failed is explained by what became of its Service: deleted, it is skipped; changed, its move is
-    /// planned again.
+    /// Whether a step that failed is explained by what became of its Service. That this cannot be found out is not what is
+    /// told then.
     async fn can_go_on(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        step: &StepId,
+    ) -> bool {
+        let explained = self.explain(context, args, ongoing, lock, step).await;
+        explained.unwrap_or_else(|failure| {
+            tracing::warn!(error = %failure.error, %step, "what became of its Service is not known");
+            false
+        })
+    }
+
+    /// Deleted, it is skipped; changed, its move is planned again.
+    async fn explain(
         &self,
         context: &Context,
         args: &LiveArgs,
@@ -78,7 +109,7 @@ impl Session {
         step: &StepId,
     ) -> Result<bool, Failure> {
         Ok(self.skip_deleted(context, args, ongoing, lock, step).await?
-            || (!ongoing.has_begun_to_retire() && self.replan(context, args, ongoing, lock).await?))
+            || (!ongoing.has_begun_to_retire() && self.replan(context, args, ongoing, lock, false).await?))
     }
 
     async fn attempt(
@@ -87,7 +118,7 @@ impl Session {
         args: &LiveArgs,
         ongoing: &mut Ongoing,
         lock: &Lock,
-        way: Way,
+        (way, stop): (Way, &Stop),
     ) -> Result<Result<Arrival, operation::Failure>, Failure> {
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
         let approver = self.approver(context, args, work, last_move(work, journal));
@@ -98,11 +129,7 @@ impl Session {
             drop(boxed);
             return Err(left_open(failure, ongoing, way));
         }
-        let (switch, stop) = Stop::new();
-        let beside = [
-            tokio::spawn(listen(context.output.clone(), switch)),
-            tokio::spawn(vigil::keep(context.output.clone(), self.store.clone())),
-        ];
+        let vigil = tokio::spawn(vigil::keep(context.output.clone(), self.store.clone()));
         let about = (ongoing.operation.as_str(), work, &*journal);
         let mut watchers = Watchers::new(&context.output, self, args, about, way);
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
@@ -111,14 +138,14 @@ impl Session {
         let mut executor = Executor {
             guards: vec![lock.guard()],
             parallel: args.parallel.into(),
-            stop,
+            stop: stop.clone(),
             rate: args.rate,
             max_failures: args.most_failures(),
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
             ..Executor::new(&store, world, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = go(&mut executor, work, way, &keeper).await;
-        beside.iter().for_each(tokio::task::JoinHandle::abort);
+        vigil.abort();
         watchers.finish().await;
         drop(boxed);
         Ok(outcome)

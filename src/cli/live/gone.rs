@@ -76,7 +76,7 @@ impl Session {
         if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
             return Ok(false);
         }
-        let reason = "since it was planned its Service or its namespace was deleted, or the Service lost its ClusterIP";
+        let reason = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
         let now = SystemAmbient.now();
         ongoing.journal.fail(store, step, reason, now, &[lock.guard()]).await?;
         context.output.note(&format!("{}: skipped, {reason}", moved.subject()));

@@ -3,8 +3,7 @@
 use super::{LiveArgs, Ongoing, Session};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
-use crate::operation::Ambient as _;
-use crate::operation::{Lock, Mended, Plan, State, SystemAmbient, settle};
+use crate::operation::{self, Ambient, Lock, Mended, Plan, State, SystemAmbient};
 use crate::renumber::replan::{Replanned, replan};
 use crate::renumber::sweep::{KIND, Sweep};
 use crate::store::Revision;
@@ -13,68 +12,64 @@ use crate::survey::Survey;
 /// How often is looked again, because others go on changing Services.
 const MOST_LOOKS: u32 = 5;
 
-/// Moves in one amendment, which is one value in etcd: a shadow's specification with two hundred ports included.
-const AT_ONCE: usize = 100;
-
 impl Session {
     /// Plans again the moves of Services that have changed in a way that their steps do not expect, takes back what does
-    /// not fit the new plan, and says which. Returns whether there was one.
+    /// not fit the new plan, and says which. On the way back only those that could not be undone otherwise. Returns
+    /// whether there was one.
     pub(super) async fn replan(
         &self,
         context: &Context,
         args: &LiveArgs,
         ongoing: &mut Ongoing,
         lock: &Lock,
+        back: bool,
     ) -> Result<bool, Failure> {
         let mut is_changed = false;
         for _ in 0..MOST_LOOKS {
             let survey = Survey::read(self.store.as_ref(), &args.etcd.layout(), None).await?;
-            let again = match replan(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step)) {
-                Ok(again) => again,
-                Err(error) => {
+            let (again, refused) =
+                replan(&ongoing.plan.work, &survey, back, |step| ongoing.journal.state(step));
+            let mut is_again = false;
+            for replanned in &again {
+                if self.replace(ongoing, lock, (survey.revision, back), replanned).await? {
+                    let (subject, why) = (replanned.made.subject(), &replanned.why);
+                    context.output.note(&format!("{subject}: planned again, {why}"));
+                    is_again = true;
+                }
+            }
+            is_changed |= is_again;
+            if again.is_empty() {
+                for (subject, error) in refused {
                     context
                         .output
-                        .warn(&format!("Services that have changed cannot be planned again: {error}"));
-                    return Ok(is_changed);
+                        .warn(&format!("{subject} has changed and cannot be planned again: {error}"));
                 }
-            };
-            if again.is_empty() {
                 break;
-            }
-            let mut made = Vec::new();
-            for replanned in again {
-                if self.take_back(ongoing, lock, &replanned).await? {
-                    context.output.note(&format!(
-                        "{}: planned again, {}",
-                        replanned.made.subject(),
-                        replanned.why
-                    ));
-                    made.push(replanned.made);
-                }
-            }
-            is_changed |= !made.is_empty();
-            for some in made.chunks(AT_ONCE) {
-                let again = Sweep { found: Vec::new(), again: some.to_vec() };
-                self.amend(ongoing, lock, survey.revision, again).await?;
             }
         }
         Ok(is_changed)
     }
 
-    /// Takes back what was done of a move, and has its steps count as never begun: until its amendment is written, the move
-    /// before stands there as if nothing had been done of it. Returns false if the Service has changed once more.
-    async fn take_back(
+    /// Writes the new plan of a move and takes back what does not fit it, in one transaction. Returns false if the Service
+    /// has changed once more.
+    async fn replace(
         &self,
         ongoing: &mut Ongoing,
         lock: &Lock,
+        (revision, back): (Revision, bool),
         replanned: &Replanned,
     ) -> Result<bool, Failure> {
-        let (store, guards, steps) = (self.store.as_ref(), [lock.guard()], replanned.steps.as_slice());
-        let (journal, to) = (&mut ongoing.journal, (steps, State::UndoDone));
-        if settle(store, journal, to, &replanned.mend, &guards, &SystemAmbient).await? != Mended::Done {
+        let number = ongoing.plan.work.amendments.saturating_add(1);
+        let again = Sweep { found: Vec::new(), again: vec![replanned.made.clone()] };
+        let amendment = Plan::new(KIND, &self.id, revision, again);
+        let (store, journal) = (self.store.as_ref(), &mut ongoing.journal);
+        let (text, by) = (json(&amendment)?, (&[lock.guard()][..], &SystemAmbient as &dyn Ambient));
+        let to = if back { State::UndoDone } else { State::Reset };
+        let (steps, mend) = ((replanned.steps.as_slice(), to), &replanned.mend);
+        if operation::replace(store, journal, steps, mend, (number, text), by).await? != Mended::Done {
             return Ok(false);
         }
-        journal.reset(store, steps, SystemAmbient.now(), &guards).await?;
+        ongoing.plan.work.amend(amendment.work);
         Ok(true)
     }
 
@@ -88,9 +83,12 @@ impl Session {
     ) -> Result<(), Failure> {
         let number = ongoing.plan.work.amendments.saturating_add(1);
         let amendment = Plan::new(KIND, &self.id, revision, amendment);
-        let text = serde_json::to_vec(&amendment).map_err(|error| Failure::refused(error.to_string()))?;
-        ongoing.journal.amend(self.store.as_ref(), number, &text, &[lock.guard()]).await?;
+        ongoing.journal.amend(self.store.as_ref(), number, &json(&amendment)?, &[lock.guard()]).await?;
         ongoing.plan.work.amend(amendment.work);
         Ok(())
     }
+}
+
+fn json(amendment: &Plan<Sweep>) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(amendment).map_err(|error| Failure::refused(error.to_string()))
 }

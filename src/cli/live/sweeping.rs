@@ -27,7 +27,10 @@ impl Session {
             let found = self.found_more(context, args, ongoing, lock).await;
             let found = found.map_err(|failure| left_open(failure, ongoing, Way::Forward))?;
             // What was left alone may go on once it is planned again.
-            let is_again = !report.stuck.is_empty() && self.replan(context, args, ongoing, lock).await?;
+            let is_again = !report.stuck.is_empty() && {
+                let again = self.replan(context, args, ongoing, lock, false).await;
+                again.map_err(|failure| left_open(failure, ongoing, Way::Forward))?
+            };
             if !found && !is_again {
                 break;
             }

@@ -99,19 +99,27 @@ impl Journal {
         amendment: &[u8],
         guards: &[Guard],
     ) -> Result<(), OperationError> {
-        let key = Key::from(format!("{}/amended/{number:05}", self.base));
-        put_new(store, guards, &key, amendment).await.map(drop)
+        put_new(store, guards, &self.amendment_key(number), amendment).await.map(drop)
     }
 
-    /// Returns what was added to the plan, in order.
-    pub async fn amendments(&self, store: &dyn ReadStore) -> Result<Vec<Vec<u8>>, OperationError> {
+    /// Returns the key of an addition to the plan.
+    pub(in crate::operation) fn amendment_key(&self, number: usize) -> Key {
+        Key::from(format!("{}/amended/{number:05}", self.base))
+    }
+
+    /// Returns what was added to the plan, in order, as it was at a revision.
+    pub async fn amendments(
+        &self,
+        store: &dyn ReadStore,
+        at: Option<Revision>,
+    ) -> Result<Vec<Vec<u8>>, OperationError> {
         let mut amendments = Vec::new();
         let mut visitor = |record: StoreRecord<'_>| -> Visit {
             amendments.push(record.value.to_vec());
             ControlFlow::Continue(())
         };
         let range = KeyRange::prefix(format!("{}/amended/", self.base));
-        store.scan(&[range], None, &mut visitor).await?;
+        store.scan(&[range], at, &mut visitor).await?;
         Ok(amendments)
     }
 

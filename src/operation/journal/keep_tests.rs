@@ -148,10 +148,10 @@ async fn what_was_added_to_a_plan_is_read_in_order_and_goes_with_the_rest() {
         journal.amend(&store, number, number.to_string().as_bytes(), &[]).await.unwrap();
     }
     let texts = |journal: Vec<Vec<u8>>| journal.into_iter().map(|text| String::from_utf8(text).unwrap());
-    let found: Vec<String> = texts(journal.amendments(&store).await.unwrap()).collect();
+    let found: Vec<String> = texts(journal.amendments(&store, None).await.unwrap()).collect();
     assert_eq!(found, ["1", "2", "10"]);
     // It is never changed: two who sweep at the same time do not both win.
     journal.amend(&store, 2, b"other", &[]).await.unwrap_err();
     Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
-    assert_eq!(journal.amendments(&store).await.unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(journal.amendments(&store, None).await.unwrap(), Vec::<Vec<u8>>::new());
 }

@@ -42,17 +42,16 @@ impl Compiler<'_> {
         let rest: Vec<Text> = listed.iter().filter(|text| !is_ours(text)).cloned().collect();
         let mut edits =
             vec![FieldEdit::replace(Field::external_ips(), Value::texts(listed), Value::texts(&rest))];
-        let is_set =
-            service.kind() == "ClusterIP" && service.spec.external_traffic_policy.as_deref() == Some("Local");
-        if is_set {
-            // Without external IPs there must be no policy; with some, the API's default is this.
+        // Without external IPs there must be no policy, whoever has set it; with some, the API's default is this.
+        let found = service.spec.external_traffic_policy.as_deref();
+        let is_to_go = if rest.is_empty() { found.is_some() } else { found == Some("Local") };
+        if service.kind() == "ClusterIP" && is_to_go {
             let default = (!rest.is_empty()).then_some("Cluster");
             let own = candidate.traffic_policy.as_deref().filter(|_| service.uid == candidate.uid);
-            let before = own.or(default);
             edits.push(FieldEdit::replace(
                 Field::external_traffic_policy(),
-                text("Local"),
-                Value::text(before),
+                Value::text(found),
+                Value::text(own.or(default)),
             ));
         }
         let require = vec![Condition::Holds(Field::uid(), text(&service.uid))];
