@@ -39,6 +39,7 @@ mod parallel;
 mod planning;
 mod program;
 mod rehearsal;
+mod replanning;
 mod report;
 mod returning;
 mod rewriting;

@@ -1,0 +1,155 @@
+//! Services that change between the plan and their move: which moves are planned again, as what, and that nothing else is.
+
+use netsurgeon::operation::{State, StepId};
+use netsurgeon::renumber::replan::{Replanned, replan};
+use netsurgeon::renumber::sweep::Sweep;
+use netsurgeon::renumber::{Hold, Move, Turn};
+use netsurgeon::survey::{Era, Layout, ServiceRecord, Survey};
+
+use crate::harness::Bench;
+use crate::saboteur::{Fault, Saboteur};
+
+async fn survey(store: &Saboteur) -> Survey {
+    Survey::read(store, &Layout::default(), None).await.expect("a survey")
+}
+
+async fn replanned(bench: &Bench, store: &Saboteur, survey: &Survey) -> Vec<Replanned> {
+    let journal = bench.journal(store).await;
+    let (again, refused) = replan(&bench.plan.work, survey, false, |step| journal.state(step));
+    assert!(refused.is_empty(), "{}: {refused:?}", bench.name);
+    again
+}
+
+fn service<'s>(survey: &'s mut Survey, of: &Move) -> &'s mut ServiceRecord {
+    survey.services.iter_mut().find(|service| service.uid == of.uid).expect("it is there")
+}
+
+/// A move of the first batch that is held so.
+fn one(bench: &Bench, hold: Hold) -> Option<&Move> {
+    let batch = bench.plan.work.batches().into_iter().next().expect("a batch");
+    bench.plan.work.moves[batch].iter().find(|candidate| candidate.hold == hold)
+}
+
+/// Runs up to the flips of the first batch.
+async fn before_the_flip(bench: &Bench) -> Saboteur {
+    let store = bench.fresh().await;
+    bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
+    store
+}
+
+#[tokio::test]
+async fn nothing_is_planned_again_where_nothing_has_changed() {
+    for bench in Bench::all().await {
+        let store = bench.fresh().await;
+        for until in 0..=bench.no_return().expect("an end") {
+            bench.run(&store, Some(until)).await.expect("a run");
+            let found = replanned(&bench, &store, &survey(&store).await).await;
+            assert_eq!(found, [], "{}, before stage {until}", bench.name);
+        }
+        loop {
+            store.arm(Fault::Stop(7));
+            let stopped = bench.unwind(&store).await.err();
+            store.arm(Fault::None);
+            let found = replanned(&bench, &store, &survey(&store).await).await;
+            assert_eq!(found, [], "{}, on the way back, at {stopped:?}", bench.name);
+            if stopped.is_none() {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn external_ips_of_its_own_make_a_shadow_of_a_hold() {
+    let mut seen = 0;
+    for bench in Bench::all().await {
+        let Some(moved) = one(&bench, Hold::ExternalIp) else { continue };
+        let store = before_the_flip(&bench).await;
+        let mut survey = survey(&store).await;
+        service(&mut survey, moved).spec.external_ips.push("203.0.113.7".into());
+        let found = replanned(&bench, &store, &survey).await;
+        let [again] = found.as_slice() else { panic!("{}: {found:?}", bench.name) };
+        assert_eq!((again.made.hold, again.made.new_address), (Hold::Shadow, moved.new_address));
+        let shadow = again.made.shadow.as_deref().expect("a shadow");
+        let [hold, warm] = shadow.temporary;
+        assert!(hold != warm && bench.plan.work.to.contains(hold) && bench.plan.work.to.contains(warm));
+        assert_eq!(again.steps, [moved.step("prewarm")]);
+        seen += 1;
+    }
+    assert!(seen > 0, "there are such Services");
+}
+
+#[tokio::test]
+async fn an_address_that_another_service_has_is_replaced_and_dns_records_follow() {
+    let mut followed = 0;
+    for bench in Bench::all().await.into_iter().filter(|bench| bench.plan.work.era == Era::Bitmap) {
+        let store = before_the_flip(&bench).await;
+        let last = bench.plan.work.moves.iter().find(|candidate| candidate.turn == Turn::ClusterDns);
+        let Some(dns) = last else { continue };
+        let mut survey = survey(&store).await;
+        let mut other = survey.services[0].clone();
+        (other.name, other.uid) = ("other".into(), "11111111-0000-0000-0000-000000000000".into());
+        other.addresses = vec![dns.new_address];
+        survey.services.push(other);
+        let found = replanned(&bench, &store, &survey).await;
+        let [again] = found.as_slice() else { panic!("{}: {found:?}", bench.name) };
+        let (former, address) = (dns.new_address.to_string(), again.made.new_address.to_string());
+        assert_ne!(former, address);
+        assert!(again.why.contains(&format!("`{former}` was allocated to Service `")), "{}", again.why);
+        let mut work = bench.plan.work.clone();
+        work.amend(Sweep { found: Vec::new(), again: vec![again.made.clone()] });
+        assert_eq!(work.amendments, bench.plan.work.amendments + 1);
+        assert_eq!(work.moves.len(), bench.plan.work.moves.len());
+        assert!(work.records.iter().all(|record| record.after != former), "{:?}", work.records);
+        followed += work.records.iter().filter(|record| record.after == address).count();
+    }
+    assert!(followed > 0, "kubelets are told of it");
+}
+
+#[tokio::test]
+async fn a_service_at_another_address_is_moved_from_there_or_not_at_all() {
+    for bench in Bench::all().await {
+        let Some(moved) = one(&bench, Hold::ExternalIp) else { continue };
+        let store = before_the_flip(&bench).await;
+        for (range, is_again) in [(bench.plan.work.from[0], true), (bench.plan.work.to, false)] {
+            let mut survey = survey(&store).await;
+            let address = range.nth(range.capacity() / 2).expect("an address");
+            let found = service(&mut survey, moved);
+            found.addresses.retain(|other| *other != moved.old_address);
+            found.addresses.insert(0, address);
+            let text = |one: &std::net::IpAddr| one.to_string().as_str().into();
+            found.spec.cluster_ips = found.addresses.iter().map(text).collect();
+            found.spec.cluster_ip = found.spec.cluster_ips.first().cloned();
+            let found = replanned(&bench, &store, &survey).await;
+            assert_eq!(found.len(), usize::from(is_again), "{}: {found:?}", bench.name);
+            for again in found {
+                let old: Vec<_> = again.made.old.iter().map(ToString::to_string).collect();
+                let new: Vec<_> = again.made.new.iter().map(ToString::to_string).collect();
+                assert_eq!(again.made.old_address, address);
+                assert!(old.contains(&address.to_string()), "{old:?}");
+                assert!(new.contains(&moved.new_address.to_string()), "{new:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shadow_that_was_deleted_is_created_again() {
+    let mut seen = 0;
+    for bench in Bench::all().await {
+        let Some(moved) = one(&bench, Hold::Shadow) else { continue };
+        let store = before_the_flip(&bench).await;
+        let mut survey = survey(&store).await;
+        let name = &moved.shadow.as_deref().expect("a shadow").hold_name;
+        survey.services.retain(|service| service.name != name.as_str());
+        let found = replanned(&bench, &store, &survey).await;
+        let [again] = found.as_slice() else { panic!("{}: {found:?}", bench.name) };
+        let steps =
+            ["make-shadow", "give-address"].map(|step| StepId(format!("{step}/{}/{name}", moved.namespace)));
+        assert_eq!(again.steps, steps, "{}", bench.name);
+        let journal = bench.journal(&store).await;
+        assert!(steps.iter().all(|step| journal.state(step) == Some(State::Done)));
+        seen += 1;
+    }
+    assert!(seen > 0, "there are such Services");
+}
