@@ -46,7 +46,7 @@ async fn it_waits_for_every_api_server() {
     assert_eq!((code, &shown["findings"][0]["code"]), (Some(3), &json!("api-server-ranges-differ")));
     let waits = "controlplane wait --range 10.200.0.0/16";
     let (code, found, _) = told(&command(&cluster, &format!("{waits} --timeout 1")).output().unwrap());
-    assert_eq!((code, &found[0]["code"]), (Some(3), &json!("api-server-has-another-range")));
+    assert_eq!((code, &found["findings"][0]["code"]), (Some(3), &json!("api-server-has-another-range")));
 
     // One is away, and its Pod says the new range already: it is waited for both.
     cluster.pause_api_server(1);

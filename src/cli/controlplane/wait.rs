@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::Ranges;
@@ -39,6 +40,13 @@ pub(super) struct WaitArgs {
     kube: KubeArgs,
 }
 
+/// What `controlplane wait -o json` prints.
+#[derive(Serialize)]
+struct Waited<'a> {
+    version: u8,
+    findings: &'a [Finding],
+}
+
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, Failure> {
     let range = args.range.as_ref().map(ToString::to_string);
@@ -50,7 +58,8 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, F
         let found = not_yet(&cluster, range.as_deref(), places).await;
         let Some(first) = found.first() else { break };
         if begun.elapsed() >= patience {
-            context.output.data(&found, |output| Ok(findings::tabled(output, &found)))?;
+            let waited = Waited { version: 1, findings: &found };
+            context.output.data(&waited, |output| Ok(findings::tabled(output, &found)))?;
             let seconds = args.timeout;
             context.output.progress(&format!(
                 "not within {seconds} s: {}",
@@ -66,7 +75,7 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, F
         sleep(PAUSE).await;
     }
     if context.output.is_structured() {
-        context.output.data(&Vec::<Finding>::new(), |_| Ok(String::new()))?;
+        context.output.data(&Waited { version: 1, findings: &[] }, |_| Ok(String::new()))?;
     }
     let has = range.map(|range| format!(" and has `{range}`")).unwrap_or_default();
     context.output.progress(&format!("every API server is ready{has}"));
