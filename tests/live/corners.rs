@@ -262,6 +262,20 @@ async fn change_the_first_batch(serving: &Serving) {
     .await;
 }
 
+/// Begins, up to the first batch, which comes after the flags where allocations are bits.
+async fn begun_and_killed(serving: &mut Serving, era: Era) {
+    let words = format!("{} --lock-ttl 2", serving.apply_words());
+    if era == Era::Bitmap {
+        serving.netsurgeon(&words).expect(6);
+        serving.restart_with("10.200.0.0/16").await;
+        let operation = serving.journals().remove(0);
+        let resume = format!("operation resume {operation} --confirm flags --lock-ttl 2");
+        killed_before_the_first_flip(serving, &resume).await;
+    } else {
+        killed_before_the_first_flip(serving, &words).await;
+    }
+}
+
 /// The Services of the first batch are changed before they move: the operation goes on by itself, each old address answers
 /// all the time, and the end, or a rollback, leaves every Service as its owner wants it.
 async fn changed_before_they_move(era: Era) {
@@ -271,16 +285,7 @@ async fn changed_before_they_move(era: Era) {
     let door = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
     serving.cluster.create_echo_service("a-door", &json!({"app": "web"}), &door).await;
     let targets: Vec<Target> = FIRST[..MOVING].iter().map(|(_, address)| Target::tcp(address, 80)).collect();
-    let words = format!("{} --lock-ttl 2", serving.apply_words());
-    if era == Era::Bitmap {
-        serving.netsurgeon(&words).expect(6);
-        serving.restart_with("10.200.0.0/16").await;
-        let operation = serving.journals().remove(0);
-        let resume = format!("operation resume {operation} --confirm flags --lock-ttl 2");
-        killed_before_the_first_flip(&mut serving, &resume).await;
-    } else {
-        killed_before_the_first_flip(&mut serving, &words).await;
-    }
+    begun_and_killed(&mut serving, era).await;
     let probe = serving.probe(&targets).await;
     change_the_first_batch(&serving).await;
     let operation = serving.journals().remove(0);
