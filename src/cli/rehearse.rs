@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::failure::{Failure, Kind};
 use super::output::{Output, Tone, counted, table};
 use super::progress::Spinner;
-use super::renumber::{duration, reasons};
+use super::renumber::{duration, reasons, remarks};
 use super::source::{StoredArgs, open_snapshot};
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
@@ -170,6 +170,9 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         ),
         line("audit after", &count(output, &rehearsal.findings_after)),
         line("back", &back(output, rehearsal)),
+    ]);
+    lines.extend(remarks(work).into_iter().map(|remark| format!("  {remark}")));
+    lines.extend([
         String::new(),
         strong(&format!("The first moves of {} (`renumber plan` shows all)", rehearsal.moved)),
         moves(work),

@@ -149,6 +149,13 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
     lines.push(format!("estimated duration: {}", duration(work, rate)));
     lines.push(format!("digest {}", plan.digest));
+    lines.extend(remarks(work));
+    lines.join("\n")
+}
+
+/// What routes Services, and what a plan does not know of the cluster.
+pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
+    let mut lines = Vec::new();
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.unread.iter().map(|unread| {
         format!("Not read, so to be brought into step by hand if it records the range or the DNS: {unread}")
@@ -165,7 +172,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
         let accepted = if work.gap_accepted { " (accepted)" } else { "; give `--kube-proxy-config FILE`" };
         format!("Whether every node can hold old addresses is not known: {gap}{accepted}")
     }));
-    lines.join("\n")
+    lines
 }
 
 /// How long the moves take, in words: `2 s to 40 s, without manual steps, gates and the soak`.
