@@ -26,7 +26,10 @@ test: rig ## everything: format, lints, and all tests, those on real etcd and re
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(CHECK_FUZZ)
-	cargo test --locked --no-fail-fast
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --no-fail-fast
+
+# Tests on real components wait for most of their time: more of them than cores, and not so many that a component starves.
+TEST_THREADS := $(or $(RUST_TEST_THREADS),3)
 
 # The fuzz targets are a workspace of their own, which follows what it calls only when it is built.
 CHECK_FUZZ := cargo check --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target
