@@ -26,7 +26,11 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     serving.restart_with("10.96.0.0/16").await;
     let rolled_back = serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
     for deleted in ["web-4", "doors"] {
-        assert!(rolled_back.err.contains(&format!("default/{deleted} is gone")), "{}", rolled_back.err);
+        assert!(
+            rolled_back.err.contains(&format!("default/{deleted} was deleted, recreated or changed")),
+            "{}",
+            rolled_back.err
+        );
     }
     let report = probe.stop();
     serving.assert_unbroken(&report, &old);

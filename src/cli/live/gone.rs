@@ -21,12 +21,28 @@ impl Session {
         ongoing: &mut Ongoing,
         lock: &Lock,
     ) -> Result<(), Failure> {
-        for _ in 0..MOST_LOOKS {
-            if self.settle_gone(context, args, ongoing, lock, State::Done).await? == 0 {
-                return Ok(());
-            }
+        if self.settle_all_gone(context, args, ongoing, lock, State::Done).await? {
+            return Ok(());
         }
         Err(always_anew("retire"))
+    }
+
+    /// Looks for Services that are gone until there is none any more: of each, a transaction changes one object of a kind.
+    /// Returns false if others go on deleting.
+    async fn settle_all_gone(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        to: State,
+    ) -> Result<bool, Failure> {
+        for _ in 0..MOST_LOOKS {
+            if self.settle_gone(context, args, ongoing, lock, to).await? == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Undoes everything; of Services that are gone there is nothing to undo: what was made for them is given up,
@@ -43,7 +59,7 @@ impl Session {
         for _ in 0..MOST_LOOKS {
             // Past the point of no return nothing is given up: it is refused.
             if !ongoing.has_begun_to_retire() {
-                self.settle_gone(context, args, ongoing, lock, State::UndoDone).await?;
+                self.settle_all_gone(context, args, ongoing, lock, State::UndoDone).await?;
             }
             let Arrival::There(report) = self.carry(context, args, ongoing, lock, way).await? else {
                 continue;
