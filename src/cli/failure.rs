@@ -307,9 +307,9 @@ impl From<OperationError> for Failure {
         match error {
             OperationError::Store(error) => error.into(),
             OperationError::Commit(error) => error.into(),
+            // What to do is said where the operation is known.
             OperationError::Changed { .. } | OperationError::Gone { .. } | OperationError::Exists { .. } => {
                 Self::new(Kind::Refused, error)
-                    .hint("someone else changed it since the plan was made: make a new plan")
             }
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")

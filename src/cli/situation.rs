@@ -4,8 +4,9 @@
 use super::live::{self, Ongoing};
 use super::output::counted;
 use super::tally::{Phases, next_stage};
-use crate::operation::{Action, Journal, Stage, Status, Step, Summary, Work as _};
-use crate::renumber::{Renumbering, is_past_no_return};
+use crate::operation::{Action, Journal, Stage, State, Status, Step, StepId, Summary, Work as _};
+use crate::renumber::verify::Phase;
+use crate::renumber::{Move, Renumbering, is_past_no_return};
 
 /// Where an operation is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,11 +41,11 @@ impl Situation {
         let status = summary.status_now(journal.is_being_undone(), is_leased);
         let waits = (status == Status::WaitingForManualStep).then(|| summary.manual_step.clone()).flatten();
         let past_no_return = is_past_no_return(|step| journal.state(step));
-        let is_to_retire = past_no_return
-            || status == Status::Soaking
+        let is_of_the_end = status == Status::Soaking
             || waits.as_deref().is_some_and(|name| is_of_the_end(work, |step| is_manual(step, name)))
             || is_of_the_end(work, |step| journal.state(&step.id).is_some())
             || is_all_moved(work, journal);
+        let is_to_retire = past_no_return || (is_of_the_end && !leaves_some(work, journal));
         Self {
             operation: operation.to_string(),
             status,
@@ -155,6 +156,19 @@ pub(super) fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step>
 }
 
 /// Whether every step before the soak is done.
+/// Whether a Service was skipped that is still to be moved: for another reason than that it was deleted.
+fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
+    let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
+    let failed: Vec<(&StepId, bool)> =
+        failed.map(|(step, record)| (step, record.error.as_deref() == Some(live::DELETED))).collect();
+    let is_left = |moved: &&Move| {
+        let mut own = failed.iter().filter(|(step, _)| moved.has_step(step)).peekable();
+        own.peek().is_some() && own.all(|(_, is_deleted)| !is_deleted)
+    };
+    let is_waiting = |moved: &&Move| Phase::of(moved, |step| journal.state(step)) == Phase::Waiting;
+    !failed.is_empty() && work.moves.iter().filter(is_waiting).any(|moved| is_left(&moved))
+}
+
 fn is_all_moved(work: &Renumbering, journal: &Journal) -> bool {
     let soak = work.soak_stage().unwrap_or(usize::MAX);
     !journal.is_being_undone()

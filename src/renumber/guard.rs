@@ -71,11 +71,16 @@ pub fn watch(
     let layout = Layout::new(&work.prefix);
     let guard = Watch::of(work, &layout, survey);
     for candidate in &work.moves {
-        if state(&candidate.step("flip")) != Some(State::Done) || state(&candidate.step("retire")).is_some() {
+        let is_moved = state(&candidate.step("flip")).is_some_and(State::is_in_force);
+        if !is_moved {
+            // Its shadows may have an address that was released with it.
+            watched.mends.extend(guard.deserted(candidate));
+        }
+        if !is_moved || state(&candidate.step("retire")).is_some() {
             continue;
         }
         watched.held = watched.held.saturating_add(1);
-        watched.copies.extend(copies(candidate));
+        watched.copies.extend(copies(candidate, guard.index.service(candidate)));
         match guard.look(candidate) {
             Seen::Fine => {}
             Seen::Mend(mend) => watched.mends.push(*mend),
@@ -109,6 +114,15 @@ pub fn strays(
         }));
     }
     strays
+}
+
+/// Returns what removes shadows, one a Service, of Services that are gone, or have other addresses, before they moved: the
+/// API server has released the address that the shadow has.
+pub fn deserted(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Vec<Mend> {
+    let layout = Layout::new(&work.prefix);
+    let guard = Watch::of(work, &layout, survey);
+    let is_moved = |candidate: &&Move| state(&candidate.step("flip")).is_some_and(State::is_in_force);
+    work.moves.iter().filter(|candidate| !is_moved(candidate)).filter_map(|it| guard.deserted(it)).collect()
 }
 
 enum Seen {
@@ -195,7 +209,7 @@ impl<'a> Watch<'a> {
         let mut edits = Vec::new();
         let mut done = Vec::new();
         let listed = &service.spec.external_ips;
-        let holds = lists(candidate.old_address, service);
+        let holds = service.has_external_ip(candidate.old_address);
         let policy = service.spec.external_traffic_policy.as_deref();
         if !holds || policy != Some("Local") {
             if let Some(reason) = cannot_hold(service, holds) {
@@ -214,6 +228,9 @@ impl<'a> Watch<'a> {
                 (wire::Value::texts(listed), policy),
             ));
             done.push(format!("holds `{old}` again"));
+        }
+        if edits.is_empty() && !holds_as_it_did(candidate, service) {
+            return wrong(Finding::info("hold-changed", about(candidate)), changed(candidate));
         }
         match self.holder(candidate) {
             // One that is missing is recreated with those of all other addresses that are kept.
@@ -238,10 +255,6 @@ impl<'a> Watch<'a> {
             // An IPAddress that a Service lists is the API server's repair loop's to mend.
             Some(found) => behind(candidate, service, found, family)
                 .map_or(Seen::Fine, |follow| Seen::Follow(Box::new(follow))),
-            None if service.spec.selector.is_empty() && !shadow.has_copies() => wrong(
-                Finding::error("hold-missing", about(candidate)),
-                format!("has no selector any more that a shadow at `{old}` could copy"),
-            ),
             None => {
                 let made = Shadow { spec: wanted, ..shadow.clone() };
                 if self.holder(candidate) == Holder::Other {
@@ -293,7 +306,8 @@ impl<'a> Watch<'a> {
     /// since it was held.
     fn held_no_more(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         let is_held = candidate.shadow.is_none()
-            && (lists(candidate.old_address, service) || lists(candidate.new_address, service));
+            && (service.has_external_ip(candidate.old_address)
+                || service.has_external_ip(candidate.new_address));
         let addresses = [candidate.old_address, candidate.new_address];
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
@@ -345,6 +359,16 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
     }
 
+    /// What removes a shadow of a Service that is not the one any more that was to move.
+    fn deserted(&self, candidate: &Move) -> Option<Mend> {
+        if self.index.service(candidate).is_some_and(|service| is_the_planned(candidate, service)) {
+            return None;
+        }
+        let (name, edits) = self.first_shadow(candidate)?;
+        let says = format!("its Service is gone; its shadow `{name}` is removed");
+        Some(mend_of(candidate, "hold-given-up", says, edits, vec![self.as_it_was(candidate)]))
+    }
+
     /// The Service is gone, or has no address any more: what held its old one is given up.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
         let old = candidate.old_address;
@@ -369,22 +393,28 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
 }
 
-/// Whether it is the Service that was planned, with an address of the family still.
-fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
-    service.uid == candidate.uid && service.address(Family::of(candidate.old_address)).is_some()
+/// Whether it is the Service that was planned, at its old or its new address.
+pub(super) fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
+    let address = service.address(Family::of(candidate.old_address));
+    let is_its = |address: IpAddr| [candidate.old_address, candidate.new_address].contains(&address);
+    service.uid == candidate.uid && address.is_some_and(is_its)
 }
 
 /// Whether a Service holds its old address in just the way in which it was made to.
-fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
+pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
     service.kind() == "ClusterIP"
         && service.spec.external_ips.len() == 1
-        && lists(candidate.old_address, service)
+        && service.has_external_ip(candidate.old_address)
         && service.spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// Whether a Service has an address among its external IPs.
-fn lists(address: IpAddr, service: &ServiceRecord) -> bool {
-    service.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
+/// What is said of a Service whose owner has added to what holds its old address, or changed its type.
+pub(super) fn changed(candidate: &Move) -> String {
+    format!(
+        "is held at `{}` beside what its owner has added since: `retire` removes that address alone, and leaves \
+         `externalTrafficPolicy` as its owner needs it",
+        candidate.old_address
+    )
 }
 
 fn mend(

@@ -16,7 +16,9 @@ use serde_json::Value;
 
 use self::compare::difference;
 use super::intention::Renumbering;
-use super::steps::{CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, routed};
+use super::steps::{
+    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESTORE_BITMAP, REWRITE_BITMAP, routed,
+};
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
@@ -323,11 +325,13 @@ impl World for LiveWorld<'_> {
 
     async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
         match external.name.as_str() {
-            REOPEN_RANGE if !back => Ok(Answer::Confirmed),
+            REOPEN_RANGE | RESTORE_BITMAP if !back => Ok(Answer::Confirmed),
             REOPEN_RANGE => self.reopen_old_range().await.map(|()| Answer::Confirmed),
             CLOSE_RANGE => self.close_old_range().await.map(|()| Answer::Confirmed),
             REPLACE_RANGE => self.replace_range().await.map(|()| Answer::Confirmed),
-            REWRITE_BITMAP => self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap))),
+            REWRITE_BITMAP | RESTORE_BITMAP => {
+                self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap)))
+            }
             "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
             "flags" => {
                 let answer = self.approver.confirm(external, back).await?;

@@ -355,6 +355,12 @@ fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
     ranges
 }
 
+/// Returns addresses with one in the place of another.
+pub(super) fn renamed(list: &[Text], from: IpAddr, to: IpAddr) -> Vec<Text> {
+    let other = |text: &Text| if text.parse() == Ok(from) { format_compact!("{to}") } else { text.clone() };
+    list.iter().map(other).collect()
+}
+
 fn make_move(
     service: &ServiceRecord,
     family: Family,
@@ -363,14 +369,7 @@ fn make_move(
 ) -> Move {
     let old_address = service.address(family).unwrap_or(new_address);
     let without_list = service.spec.cluster_ips.is_empty();
-    let old: Vec<Text> = if without_list {
-        service.spec.cluster_ip.iter().cloned().collect()
-    } else {
-        service.spec.cluster_ips.clone()
-    };
-    let renamed = |text: &Text| {
-        if text.parse() == Ok(old_address) { format_compact!("{new_address}") } else { text.clone() }
-    };
+    let old = service.listed();
     let shadow = match hold {
         Hold::ExternalIp => None,
         Hold::Shadow => Some(Box::new(make_shadow(service, family, new_address))),
@@ -379,7 +378,7 @@ fn make_move(
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         uid: service.uid.clone(),
-        new: old.iter().map(renamed).collect(),
+        new: renamed(&old, old_address, new_address),
         old,
         hold,
         hold_reason: reason.into(),

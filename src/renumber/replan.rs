@@ -6,17 +6,16 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use compact_str::format_compact;
-
+use super::guard::holds_as_it_did;
 use super::hold::{Choice, Hold, choose};
 use super::index::{Index, as_seen};
 use super::intention::{Move, Renumbering, Shadow, Turn};
-use super::plan::{PlanError, capacity, in_use, make_shadow, spare_addresses};
+use super::plan::{PlanError, capacity, in_use, make_shadow, renamed, spare_addresses};
 use super::steps::{Compiler, bits_step};
 use super::sweep::AS_PLANNED;
 use crate::ip::Family;
 use crate::ip::remap::{Rank, Wanted, remap};
-use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
+use crate::operation::{KeyCheck, KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Key;
 use crate::survey::{Era, Layout, ServiceRecord, Survey};
 use crate::wire::Text;
@@ -88,9 +87,15 @@ struct Draft {
     why: Vec<String>,
     steps: Vec<StepId>,
     edits: Vec<KeyEdit>,
+    checks: Vec<KeyCheck>,
 }
 
 impl Draft {
+    fn of(candidate: &Move) -> Self {
+        let (why, steps, edits, checks) = Default::default();
+        Self { made: candidate.clone(), why, steps, edits, checks }
+    }
+
     fn take_back(&mut self, step: StepId, edits: impl IntoIterator<Item = KeyEdit>) {
         self.steps.push(step);
         self.edits.extend(edits);
@@ -103,11 +108,11 @@ impl Planner<'_> {
         let is_over = (self.state)(&candidate.step("retire")).is_some();
         let (Some(service), false) = (found, is_over) else { return Ok(None) };
         let Some(address) = service.address(self.work.family) else { return Ok(None) };
-        let mut draft =
-            Draft { made: candidate.clone(), why: Vec::new(), steps: Vec::new(), edits: Vec::new() };
+        let mut draft = Draft::of(candidate);
         if self.is_in_force(&candidate.step("flip")) {
             if address == candidate.new_address {
                 lists_after(candidate, service, &mut draft);
+                self.hold_after(candidate, service, &mut draft);
             }
         } else {
             self.old_address(candidate, address, &mut draft);
@@ -130,7 +135,7 @@ impl Planner<'_> {
         if draft.why.is_empty() {
             return None;
         }
-        let Draft { made, why, mut steps, edits } = draft;
+        let Draft { made, why, mut steps, edits, checks } = draft;
         // What was left alone of the move before is no matter of the new one.
         let names = ["reserve", "prewarm", "date", "flip"].map(|name| candidate.step(name));
         let is_failed = |step: &StepId| (self.state)(step) == Some(State::Failed);
@@ -141,7 +146,7 @@ impl Planner<'_> {
             subject: candidate.subject(),
             code: "planned-again",
             says: why.clone(),
-            swap: Swap { edits, checks: Vec::new() },
+            swap: Swap { edits, checks },
             steps: flip.into_iter().collect(),
             guards: vec![as_seen(service)],
         };
@@ -239,7 +244,12 @@ impl Planner<'_> {
         }
         let (new, prewarm) = (candidate.new_address, candidate.step("prewarm"));
         let is_prewarmed = self.is_in_force(&prewarm);
-        let is_listed = service.spec.external_ips.iter().any(|text| text.parse() == Ok(new));
+        // Moved back, it routes its new address for those who know it, until that cannot be undone.
+        let is_moved_back = (self.state)(&candidate.step("flip")) == Some(State::UndoDone);
+        if is_moved_back && (self.state)(&prewarm) != Some(State::UndoFailed) {
+            return;
+        }
+        let is_listed = service.has_external_ip(new);
         let is_routed = is_listed && service.spec.external_traffic_policy.as_deref() == Some("Local");
         let own = without_ours(candidate, service, is_prewarmed);
         match choose(&own, None, self.work.shadows_only.then_some(AS_PLANNED)) {
@@ -270,6 +280,20 @@ impl Planner<'_> {
         }
     }
 
+    /// Moved, and on its way back: its owner has changed the external IPs by which it holds its old address, so that its flip
+    /// cannot be undone as it was done.
+    fn hold_after(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
+        if !self.back || candidate.hold != Hold::ExternalIp || holds_as_it_did(candidate, service) {
+            return;
+        }
+        draft.why.push("its external IPs have changed since it was moved".to_string());
+        let edit = self.compiler.flip_back(&draft.made, service);
+        draft.take_back(candidate.step("flip"), [edit]);
+        if self.work.era != Era::Bitmap {
+            draft.checks.extend(self.compiler.addresses_are_ours(candidate));
+        }
+    }
+
     /// Its shadows: those that somebody has deleted are created again; and the addresses under which they are created are
     /// others than before, where another Service has one of them.
     fn shadows(&mut self, candidate: &Move, draft: &mut Draft) -> Result<(), PlanError> {
@@ -284,7 +308,8 @@ impl Planner<'_> {
             }
             let steps = ["make-shadow", "give-address"];
             let steps = steps.map(|step| StepId(format!("{step}/{}/{name}", candidate.namespace)));
-            let is_lost = self.is_in_force(&steps[1]);
+            let has_yet_to_get_it = !self.back && (self.state)(&steps[1]) != Some(State::UndoDone);
+            let is_lost = self.is_in_force(&steps[1]) || (has_yet_to_get_it && self.is_in_force(&steps[0]));
             if is_lost {
                 draft.why.push(format!("its shadow Service `{name}` was deleted"));
                 draft.steps.extend(steps.into_iter().filter(|step| self.is_in_force(step)));
@@ -321,25 +346,13 @@ fn without_ours(candidate: &Move, service: &ServiceRecord, is_prewarmed: bool) -
     own
 }
 
-fn listed(service: &ServiceRecord) -> Vec<Text> {
-    match service.spec.cluster_ips.as_slice() {
-        [] => service.spec.cluster_ip.iter().cloned().collect(),
-        list => list.to_vec(),
-    }
-}
-
-fn renamed(list: &[Text], from: IpAddr, to: IpAddr) -> Vec<Text> {
-    let other = |text: &Text| if text.parse() == Ok(from) { format_compact!("{to}") } else { text.clone() };
-    list.iter().map(other).collect()
-}
-
 fn families(list: &[Text]) -> Vec<Family> {
     list.iter().filter_map(|text| text.parse().ok()).map(Family::of).collect()
 }
 
 /// Before its flip: another address beside, or one fewer.
 fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
-    let list = listed(service);
+    let list = service.listed();
     let without_list = service.spec.cluster_ips.is_empty();
     if list == candidate.old && without_list == candidate.without_list {
         return;
@@ -356,7 +369,7 @@ fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
 
 /// After its flip: the same, for its way back.
 fn lists_after(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
-    let list = listed(service);
+    let list = service.listed();
     if list == candidate.new {
         return;
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
-use super::steps::{REOPEN_RANGE, REWRITE_BITMAP};
+use super::steps::{REOPEN_RANGE, RESTORE_BITMAP, REWRITE_BITMAP};
 use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Fault, Observed, Wait, World};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
@@ -195,12 +195,12 @@ impl World for Simulation<'_> {
     }
 
     async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
-        if external.name == REOPEN_RANGE && !back {
+        if matches!(external.name.as_str(), REOPEN_RANGE | RESTORE_BITMAP) && !back {
             return Ok(Answer::Confirmed);
         }
         // Nobody else allocates anything meanwhile: what was planned is what would be computed.
         let planned = if back { &external.assumed_back } else { &external.assumed };
-        if let (REWRITE_BITMAP, Some(planned)) = (external.name.as_str(), planned) {
+        if let (REWRITE_BITMAP | RESTORE_BITMAP, Some(planned)) = (external.name.as_str(), planned) {
             return Ok(Answer::Changes(Box::new(planned.clone())));
         }
         self.externals.lock().unwrap_or_else(PoisonError::into_inner).push(external.clone());

@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap, text};
 
 pub use range::is_manual;
-pub(super) use range::{CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, REWRITE_BITMAP, bits_step};
+pub(super) use range::{
+    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESTORE_BITMAP, REWRITE_BITMAP, bits_step,
+};
 
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
@@ -168,12 +170,19 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        Some(step_of(candidate, "prewarm", self.edit_service(candidate, edits)))
+        let back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
+        let mut forward = swap(vec![self.service_edit(candidate, edits)]);
+        forward.checks.push(self.has_address(candidate, &candidate.old));
+        Some(step_of(candidate, "prewarm", Action::Swap { forward, backward: Some(back) }))
     }
 
-    fn edit_service(&self, candidate: &Move, edits: Vec<FieldEdit>) -> Action {
-        let back = inverse(&edits);
-        both(vec![self.service_edit(candidate, edits)], vec![self.service_edit(candidate, back)])
+    /// The Service is the planned one, and its ClusterIP is the first of these.
+    fn has_address(&self, candidate: &Move, addresses: &[Text]) -> KeyCheck {
+        let conditions = vec![
+            Condition::Holds(Field::uid(), text(&candidate.uid)),
+            Condition::Holds(Field::cluster_ip(), Value::text(addresses.first().map(Text::as_str))),
+        ];
+        KeyCheck { key: self.layout.service(&candidate.namespace, &candidate.name), conditions }
     }
 
     fn service_edit(&self, candidate: &Move, edits: Vec<FieldEdit>) -> KeyEdit {
@@ -185,12 +194,9 @@ impl Compiler<'_> {
     /// What the first change on a Service's way back makes sure of: that the Service is still as it was moved,
     /// so that its flip can be undone, and nothing needs to be touched if not.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
-        let conditions = vec![
-            Condition::Holds(Field::uid(), text(&candidate.uid)),
-            Condition::Holds(Field::cluster_ip(), Value::text(candidate.new.first().map(Text::as_str))),
-            Condition::Holds(Field::cluster_ips(), Value::texts(&candidate.new)),
-        ];
-        KeyCheck { key: self.layout.service(&candidate.namespace, &candidate.name), conditions }
+        let mut check = self.has_address(candidate, &candidate.new);
+        check.conditions.push(Condition::Holds(Field::cluster_ips(), Value::texts(&candidate.new)));
+        check
     }
 
     /// Dates the new address as created now, once the old one is retired.
@@ -230,7 +236,7 @@ impl Compiler<'_> {
 
     /// Neither address of the Service is another client's: while an operation was interrupted, an IPAddress may have been
     /// deleted, and the address allocated to another Service.
-    fn addresses_are_ours(&self, candidate: &Move) -> impl Iterator<Item = KeyCheck> {
+    pub(super) fn addresses_are_ours(&self, candidate: &Move) -> impl Iterator<Item = KeyCheck> {
         [candidate.old_address, candidate.new_address]
             .into_iter()
             .map(|address| KeyCheck { key: self.layout.ip_address(address), conditions: owned_by(candidate) })

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::current::newcomers;
-use super::hold::{Choice, choose};
+use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, RecordChange, Renumbering, Turn};
 use super::plan::{PlanError, PlanOptions, give_temporaries, in_use, make_moves};
 use crate::survey::{ServiceRecord, Survey};
@@ -67,15 +67,16 @@ pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanE
         return Ok(None);
     }
     let no_external_ip = work.shadows_only.then_some(AS_PLANNED);
-    // A Service that the hold asked for does not suit must not keep the others in the old range.
-    let is_held = |service: &&ServiceRecord| {
-        matches!(choose(service, work.hold_asked, no_external_ip), Choice::Hold(..))
+    // Those that the hold asked for does not suit must not keep the others in the old range; they get shadows afterwards.
+    let by = |hold: Option<Hold>| {
+        move |service: &&ServiceRecord| matches!(choose(service, hold, no_external_ip), Choice::Hold(..))
     };
-    if found.iter().any(is_held) {
-        found.retain(is_held);
+    let hold = work.hold_asked.filter(|_| found.iter().any(by(work.hold_asked)));
+    if found.iter().any(by(hold)) {
+        found.retain(by(hold));
     }
     found.truncate(AT_ONCE);
-    let options = PlanOptions { hold: work.hold_asked, ..PlanOptions::new(work.to) };
+    let options = PlanOptions { hold, ..PlanOptions::new(work.to) };
     let mut taken = in_use(survey, &work.to);
     taken.extend(work.moves.iter().map(|planned| planned.new_address));
     let moves = make_moves(survey, &options, &found, no_external_ip, &taken)?;

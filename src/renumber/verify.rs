@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::guard::behind;
+use super::guard::{behind, changed, holds_as_it_did, is_the_planned};
 use super::hold::Hold;
 use super::index::Index;
 use super::intention::{Move, Renumbering};
@@ -62,8 +62,10 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Held => held,
             Phase::Retired => retired,
         };
-        // One that was deleted before it moved waits for nothing.
-        let is_counted = phase != Phase::Waiting || cluster.service(candidate).is_some();
+        // One that was deleted, or given another address, before it moved waits for nothing.
+        let is_there =
+            || cluster.index.service(candidate).is_some_and(|service| is_the_planned(candidate, service));
+        let is_counted = phase != Phase::Waiting || is_there();
         *count = count.saturating_add(usize::from(is_counted));
         let is_kept = is_done(candidate, "reserve", &state);
         cluster.check(candidate, (phase, is_kept), &mut verified.findings);
@@ -162,10 +164,13 @@ impl<'a> Cluster<'a> {
             }
         } else {
             let policy = service.spec.external_traffic_policy.as_deref().unwrap_or("none");
-            if !holds(service, old) {
+            if !service.has_external_ip(old) {
                 missing("it is not among its external IPs".to_string(), findings);
             } else if policy != "Local" {
                 findings.push(masquerades(candidate, policy));
+            } else if !holds_as_it_did(candidate, service) {
+                let finding = Finding::info("hold-changed", format!("Service {}", candidate.subject()));
+                findings.push(finding.says(changed(candidate)));
             }
         }
         self.check_object(candidate, old, findings);
@@ -178,7 +183,7 @@ impl<'a> Cluster<'a> {
         let is_its =
             |object: &&AddressRecord| object.parent == (candidate.namespace.clone(), candidate.name.clone());
         let object = self.index.object(old).filter(is_its);
-        if holds(service, old) || shadow.is_some() || object.is_some() {
+        if service.has_external_ip(old) || shadow.is_some() || object.is_some() {
             findings.push(
                 Finding::error("hold-left-over", format!("Service {}", candidate.subject()))
                     .says(format!("its old address `{old}` was retired and is still held"))
@@ -197,10 +202,6 @@ fn masquerades(candidate: &Move, policy: &str) -> Finding {
     Finding::warning("hold-masquerades", format!("Service {}", candidate.subject()))
         .says(text)
         .values(policy, "Local")
-}
-
-fn holds(service: &ServiceRecord, address: IpAddr) -> bool {
-    service.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
 }
 
 fn list(addresses: &[IpAddr]) -> String {

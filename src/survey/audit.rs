@@ -78,7 +78,8 @@ impl Finding {
         Self::new(code, Severity::Warning, subject)
     }
 
-    fn info(code: &'static str, subject: impl Into<String>) -> Self {
+    /// Something good to know.
+    pub fn info(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Info, subject)
     }
 
@@ -121,6 +122,15 @@ impl Ours {
     pub fn has(&self, service: &ServiceRecord) -> bool {
         !self.services.is_empty()
             && self.services.contains(&(service.namespace.clone(), service.name.clone()))
+    }
+
+    /// Whether two Services have one address because one of them is a shadow that an operation has given the address of the
+    /// other.
+    fn shares(&self, address: IpAddr, one: &ServiceRecord, other: &ServiceRecord) -> bool {
+        let is_its = |service: &ServiceRecord| {
+            self.has(service) || self.keeps(address, &(service.namespace.clone(), service.name.clone()))
+        };
+        (self.has(one) || self.has(other)) && is_its(one) && is_its(other)
     }
 
     /// Whether this IPAddress is kept by an operation for the Service that it names.

@@ -106,6 +106,19 @@ impl ServiceRecord {
         self.addresses.iter().copied().find(|address| Family::of(*address) == family)
     }
 
+    /// Whether the Service has an address among its external IPs.
+    pub fn has_external_ip(&self, address: IpAddr) -> bool {
+        self.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
+    }
+
+    /// Returns its addresses as they are written; `clusterIP` alone where there is no list.
+    pub fn listed(&self) -> Vec<Text> {
+        match self.spec.cluster_ips.as_slice() {
+            [] => self.spec.cluster_ip.iter().cloned().collect(),
+            list => list.to_vec(),
+        }
+    }
+
     /// Whether the Service is `default/kubernetes`, the API servers' own.
     pub fn is_kubernetes(&self) -> bool {
         self.namespace == "default" && self.name == "kubernetes"

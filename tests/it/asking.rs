@@ -156,7 +156,14 @@ async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
 /// What is asked of people can be confirmed by its name, and nothing else.
 #[tokio::test]
 async fn every_manual_step_has_a_name_that_can_be_confirmed() {
-    let automatic = ["close-range", "reopen-range", "replace-range", "temporary-range", "rewrite-bitmap"];
+    let automatic = [
+        "close-range",
+        "reopen-range",
+        "replace-range",
+        "temporary-range",
+        "rewrite-bitmap",
+        "restore-bitmap",
+    ];
     let mut found = std::collections::BTreeSet::new();
     for bench in Bench::all().await {
         let work = &bench.plan.work;

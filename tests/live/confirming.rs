@@ -1,7 +1,7 @@
 //! Manual steps on a real control plane: what is confirmed is compared with what is seen, what was asked for is asked back, and
 //! what has ended is not resumed.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
@@ -16,6 +16,12 @@ impl Serving {
         let key = keys.into_iter().find(|key| key.ends_with(&format!("/steps/{step}")))?;
         let record: Value = serde_json::from_slice(&self.cluster.etcd.get(&key).await?).expect("JSON");
         record["state"].as_str().map(str::to_owned)
+    }
+
+    /// Takes the API server out of the endpoints of `default/kubernetes`, where it is not yet when it is ready again, either.
+    async fn take_out_endpoints(&self) {
+        let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+        self.cluster.api.merge(path, &json!({"endpoints": []})).await;
     }
 
     /// Everything that netsurgeon has stored.
@@ -45,6 +51,7 @@ async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
     let command = ["kube-apiserver".to_owned(), format!("--service-cluster-ip-range={OLD_RANGE}")];
     serving.cluster.mirror("kube-apiserver", 1, &command).await;
     serving.restart_with(NEW_RANGE).await;
+    serving.take_out_endpoints().await;
     let refused = serving.netsurgeon(&resume).expect(6);
     let pod = "refused: pod kube-apiserver-cp-1 on cp-1: it has `10.96.0.0/16`";
     assert!(refused.err.contains(pod), "{}", refused.err);
@@ -54,6 +61,7 @@ async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
 
     // Somebody sets the old flag again: the old range cannot be given up, and nothing of that is begun.
     serving.restart_with(OLD_RANGE).await;
+    serving.take_out_endpoints().await;
     let before = serving.stored().await;
     let confirmed = "--confirm cluster-dns --confirm soak --confirm certificates-after";
     let retire = format!("renumber retire --without-evidence --yes {confirmed}");

@@ -45,6 +45,7 @@ mod rewriting;
 mod roles;
 mod sentinel;
 mod serving;
+mod storm;
 mod tiers;
 mod trouble;
 mod unrouted;

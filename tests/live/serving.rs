@@ -188,6 +188,19 @@ impl Serving {
             let fixed = json!({"clusterIP": format!("10.96.1.{}", number + 1)});
             cluster.create_echo_service(&format!("web-{number}"), &web, &fixed).await;
         }
+        // Their controller writes them late where the machine is busy, and not in the middle of what a test compares.
+        wait_until("every Service has its endpoints", DEADLINE, async || {
+            let slices =
+                cluster.api.list("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices").await;
+            let is_whole = |slice: &&Value| {
+                let of = slice["metadata"]["labels"]["kubernetes.io/service-name"].as_str();
+                of.is_some_and(|name| name.starts_with("web"))
+                    && slice["endpoints"].as_array().is_some_and(|all| all.len() == 2)
+            };
+            let count = slices.iter().filter(is_whole).count();
+            if count > SERVICES { Ok(()) } else { Err(format!("{count} have")) }
+        })
+        .await;
         Self { cluster, client, _pods: pods, proxies }
     }
 

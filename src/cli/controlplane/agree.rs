@@ -1,12 +1,22 @@
 //! Whether every API server is back, and was given a range: what `controlplane wait` waits for, and what a renumbering looks
 //! at before it goes on after the flag was changed.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
 use super::API_SERVER;
 use super::seen::{Seen, in_pods, in_processes, in_processes_of};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
-use crate::cluster::Cluster;
+use crate::cluster::{ApiServer, Cluster, ClusterError};
 use crate::survey::Finding;
+
+/// How long an API server that is ready may take until it is an endpoint of `default/kubernetes`: twice the 10 s at which
+/// each renews its own, and some more (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
+const ENDPOINTS: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Where flags are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +76,22 @@ fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
 /// Returns the API servers that have another range than this one, by their Pods, and by those processes on this host that
 /// are API servers of the cluster. Those that cannot be seen are not among them.
 pub(in crate::cli) async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>, Failure> {
-    let servers = cluster.api_servers().await?;
+    let servers = endpoints(cluster).await?;
     let mut seen = of_api_servers(in_pods(cluster).await?);
     seen.extend(in_processes_of(&servers));
     Ok(seen.iter().filter_map(|one| other_range(one, range)).collect())
+}
+
+/// Returns the API servers that take requests. The only one, restarted, is ready a moment before it is an endpoint: which
+/// processes are API servers of the cluster is not known until then.
+async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
+    let begun = Instant::now();
+    loop {
+        match cluster.api_servers().await {
+            Err(ClusterError::NotReady { .. }) if begun.elapsed() < ENDPOINTS => sleep(PAUSE).await,
+            outcome => return outcome,
+        }
+    }
 }
 
 fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {

@@ -9,6 +9,9 @@ use crate::operation::{Ambient as _, Lock, Mended, Report, State, StepId, System
 use crate::renumber::{current, guard};
 use crate::survey::Survey;
 
+/// Why the steps of a Service are skipped that cannot move any more.
+pub const DELETED: &str = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
+
 /// How often is looked again, because others go on deleting.
 const MOST_LOOKS: u32 = 10;
 
@@ -66,7 +69,8 @@ impl Session {
             };
             done = done.saturating_add(report.done);
             if report.stuck.is_empty()
-                || self.settle_gone(context, args, ongoing, lock, State::UndoDone).await? == 0
+                || (self.settle_gone(context, args, ongoing, lock, State::UndoDone).await? == 0
+                    && !self.replan(context, args, ongoing, lock, true).await?)
             {
                 return Ok(Report { done, ..report });
             }
@@ -92,11 +96,34 @@ impl Session {
         if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
             return Ok(false);
         }
-        let reason = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
+        let subject = moved.subject();
         let now = SystemAmbient.now();
-        ongoing.journal.fail(store, step, reason, now, &[lock.guard()]).await?;
-        context.output.note(&format!("{}: skipped, {reason}", moved.subject()));
+        ongoing.journal.fail(store, step, DELETED, now, &[lock.guard()]).await?;
+        context.output.note(&format!("{subject}: skipped, {DELETED}"));
+        self.drop_deserted(args, ongoing, lock).await?;
         Ok(true)
+    }
+
+    /// Removes the shadows of Services that are gone before they moved: the API server may allocate their addresses.
+    async fn drop_deserted(
+        &self,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<(), Failure> {
+        let store = self.store.as_ref();
+        for _ in 0..MOST_LOOKS {
+            let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+            let mends = guard::deserted(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
+            if mends.is_empty() {
+                break;
+            }
+            for mend in &mends {
+                let (guards, none) = ([lock.guard()], (&[][..], State::Done));
+                settle(store, &mut ongoing.journal, none, mend, &guards, &SystemAmbient).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a namespace is deleted, or being deleted: nothing can be created in it, and its Services go.

@@ -16,7 +16,7 @@ impl Session {
     /// Plans again the moves of Services that have changed in a way that their steps do not expect, takes back what does
     /// not fit the new plan, and says which. On the way back only those that could not be undone otherwise. Returns
     /// whether there was one.
-    pub(super) async fn replan(
+    pub async fn replan(
         &self,
         context: &Context,
         args: &LiveArgs,

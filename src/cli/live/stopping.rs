@@ -18,7 +18,8 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Way) 
     if failure.source.is_pause() {
         return paused(&failure, &situation);
     }
-    let skips = way.is_forward() && failure.source.is_about_one_object();
+    let is_of_a_service = || ongoing.plan.work.moves.iter().any(|moved| moved.has_step(&failure.step));
+    let skips = way.is_forward() && failure.source.is_about_one_object() && is_of_a_service();
     let is_batch = matches!(failure.source, OperationError::BatchStuck { .. });
     let words = Failure::from(failure).kind(Kind::Stuck);
     match situation.next().filter(|_| skips || is_batch) {

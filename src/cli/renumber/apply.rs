@@ -280,9 +280,10 @@ async fn conclude(
         context.output.data(&applied, |_| Ok(String::new()))?;
     }
     context.output.progress(&format!(
-        "{} to {}; every old address is held and goes on answering",
+        "{} to {}; {}",
         counted(applied.moved, "Service moved", "Services moved"),
-        work.to
+        work.to,
+        counted(applied.moved, "old address is held and answers", "old addresses are held and answer"),
     ));
     if let Some(first) = applied.left_alone.first() {
         context.output.warn(&format!(
@@ -299,11 +300,23 @@ async fn conclude(
             ongoing.operation,
         ));
     }
-    context.output.note(
-        "look with `netsurgeon renumber verify`; when nothing uses an old address any more, `netsurgeon renumber \
-         retire`; until then `netsurgeon renumber rollback` goes back",
-    );
+    context.output.note(&what_next(ongoing));
     Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Words what to do once the Services are moved.
+fn what_next(ongoing: &Ongoing) -> String {
+    let situation = ongoing.situation();
+    let next = situation.next().unwrap_or_default();
+    let next = if situation.is_to_retire {
+        format!("when nothing uses an old address any more, `{next}`")
+    } else {
+        format!("to move the others, `{next}`")
+    };
+    format!(
+        "look with `netsurgeon renumber verify`; {next}; until the old addresses are retired `netsurgeon renumber rollback` \
+         goes back"
+    )
 }
 
 #[cfg(test)]

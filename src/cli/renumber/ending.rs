@@ -196,6 +196,8 @@ async fn end(
     lock: &Lock,
 ) -> Result<Report, Failure> {
     if !ongoing.has_begun_to_retire() {
+        // What owners have changed since the last look.
+        session.replan(context, &args.live, ongoing, lock, false).await?;
         check(context, session, args, ongoing).await?;
         if !args.evidence.is_waived() {
             is_unused(ongoing).await?;

@@ -27,7 +27,7 @@ use crate::operation::{Ambient as _, Lock, Mend, Mended, SystemAmbient, mend};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::store::WriteStore;
-use crate::survey::Survey;
+use crate::survey::{Severity, Survey};
 
 /// How often one pass looks again because things moved, or because a mend has a second part.
 const MOST_LOOKS: u32 = 5;
@@ -329,7 +329,7 @@ impl Guarding<'_> {
                 return Ok(Pass::Wrong);
             };
             if watched.mends.is_empty() && !behind.again {
-                if watched.findings.is_empty() && !behind.left {
+                if watched.findings.iter().all(|finding| finding.severity == Severity::Info) && !behind.left {
                     self.voice.forget();
                     return Ok(Pass::Fine);
                 }

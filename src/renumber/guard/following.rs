@@ -77,8 +77,9 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
 }
 
 /// The shadow of a Service that has, or had, no selector; also if it has one by now: then the copies go.
-pub(super) fn copies(candidate: &Move) -> Option<Follow> {
-    let shadow = candidate.shadow.as_ref().filter(|shadow| shadow.has_copies())?;
+pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Option<Follow> {
+    let has_none = service.is_some_and(|service| service.spec.selector.is_empty());
+    let shadow = candidate.shadow.as_ref().filter(|shadow| has_none || shadow.has_copies())?;
     let says = format!("has other endpoints than its shadow `{}`", shadow.hold_name);
     let done = format!("the shadow `{}` gets its endpoints", shadow.hold_name);
     Some(Follow {

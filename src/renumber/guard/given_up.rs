@@ -96,7 +96,7 @@ impl Watch<'_> {
     }
 
     /// What removes the first of its shadows that is there, or is not but has a temporary address still, in etcd.
-    fn first_shadow<'m>(&self, candidate: &'m Move) -> Option<(&'m str, Vec<KeyEdit>)> {
+    pub(super) fn first_shadow<'m>(&self, candidate: &'m Move) -> Option<(&'m str, Vec<KeyEdit>)> {
         let shadow = candidate.shadow.as_deref()?;
         let names = [&shadow.hold_name, &shadow.warm_name];
         names.into_iter().zip(shadow.temporary).find_map(|(name, temporary)| {

@@ -28,7 +28,8 @@ impl LiveWorld<'_> {
                 if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
                     self.follow(&follow.namespace, name, &follow.what).await?;
                 }
-                if shadow.has_copies() {
+                // Its owner may have taken the selector away since it was planned.
+                if service.spec.selector.is_empty() || shadow.has_copies() {
                     self.copy_endpoints(candidate, name).await?;
                 }
                 let found = self.endpoints(&candidate.namespace, name).await?;

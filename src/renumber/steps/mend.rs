@@ -6,6 +6,7 @@ use super::edits::{create, dated, discard, one, owned_as, owned_by, text};
 use super::{AHEAD_SECONDS, Compiler, shadow};
 use crate::operation::{KeyChange, KeyEdit};
 use crate::renumber::intention::{Move, Shadow};
+use crate::renumber::plan::renamed;
 use crate::survey::ServiceRecord;
 use crate::wire::edit::Condition;
 use crate::wire::{Field, FieldEdit, Text, Value};
@@ -25,6 +26,40 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_traffic_policy(), Value::text(policy), text("Local")),
         ];
         let require = vec![Condition::Holds(Field::uid(), text(uid))];
+        let key = self.layout.service(&candidate.namespace, &candidate.name);
+        KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
+    }
+
+    /// Gives a Service its old address back whose owner has changed its external IPs since it was moved: in their list the new
+    /// address takes the place of the old one. Without one it is added, where the Service can route it.
+    pub(in crate::renumber) fn flip_back(&self, candidate: &Move, service: &ServiceRecord) -> KeyEdit {
+        let (old, new) = (candidate.old_address, candidate.new_address);
+        let (listed, policy) = (&service.spec.external_ips, service.spec.external_traffic_policy.as_deref());
+        let mut after = renamed(listed, old, new);
+        if service.kind() == "ClusterIP" && after.is_empty() {
+            after.push(new.to_string().into());
+        }
+        let mut edits = vec![
+            FieldEdit::replace(
+                Field::cluster_ip(),
+                Value::text(candidate.new.first().map(Text::as_str)),
+                Value::text(candidate.old.first().map(Text::as_str)),
+            ),
+            FieldEdit::replace(
+                Field::cluster_ips(),
+                Value::texts(&candidate.new),
+                if candidate.without_list { Value::Absent } else { Value::texts(&candidate.old) },
+            ),
+            FieldEdit::replace(Field::external_ips(), Value::texts(listed), Value::texts(&after)),
+        ];
+        if service.kind() == "ClusterIP" && after.iter().all(|text| text.parse() == Ok(new)) {
+            edits.push(FieldEdit::replace(
+                Field::external_traffic_policy(),
+                Value::text(policy),
+                text("Local"),
+            ));
+        }
+        let require = vec![Condition::Holds(Field::uid(), text(&service.uid))];
         let key = self.layout.service(&candidate.namespace, &candidate.name);
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }

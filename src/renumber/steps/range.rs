@@ -16,6 +16,8 @@ use crate::wire::{Field, FieldEdit};
 
 /// What netsurgeon does itself after the flag has changed, under dual write.
 pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
+/// What undoes that, once the flag has changed back. Nothing on the way forward.
+pub(in crate::renumber) const RESTORE_BITMAP: &str = "restore-bitmap";
 /// What it does itself after the flag has changed: no new Service gets an address of the old range any more.
 pub(in crate::renumber) const CLOSE_RANGE: &str = "close-range";
 /// What undoes that, once the flag has changed back. Nothing on the way forward.
@@ -23,12 +25,19 @@ pub(in crate::renumber) const REOPEN_RANGE: &str = "reopen-range";
 /// What it does itself at the end: the API servers' own ServiceCIDR gets the new range.
 pub(in crate::renumber) const REPLACE_RANGE: &str = "replace-range";
 
+const NOTHING_FORWARD: &str = "nothing, on the way forward";
+const NO_ADDRESS: &str =
+    "under dual write nobody else does, and no address can be allocated until it is done";
+
 /// What the owner of other ServiceCIDRs does after that.
 pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 
 /// Whether an external step is a person's to do; the others netsurgeon does itself.
 pub fn is_manual(name: &str) -> bool {
-    !matches!(name, CLOSE_RANGE | REOPEN_RANGE | REPLACE_RANGE | REWRITE_BITMAP | "temporary-range")
+    !matches!(
+        name,
+        CLOSE_RANGE | REOPEN_RANGE | REPLACE_RANGE | REWRITE_BITMAP | RESTORE_BITMAP | "temporary-range"
+    )
 }
 
 fn external(name: &str, what: String, why: &str) -> Step {
@@ -106,8 +115,11 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             return vec![external_step(flags)];
         }
-        let mut steps = vec![self.reopen_range(), external_step(flags)];
-        steps.extend(rewrite.map(|both| self.rewrite_bitmap(both)));
+        let mut steps = vec![self.reopen_range()];
+        let (forward, backward) = rewrite.unzip();
+        steps.extend(backward.map(|backward| self.restore_bitmap(backward)));
+        steps.push(external_step(flags));
+        steps.extend(forward.map(|forward| self.rewrite_bitmap(forward)));
         steps.push(Self::close_range());
         steps.extend(self.other_ranges());
         steps
@@ -136,22 +148,30 @@ impl Compiler<'_> {
     }
 
     /// Under dual write: see [`REWRITE_BITMAP`].
-    fn rewrite_bitmap(&self, (forward, backward): (Swap, Swap)) -> Step {
+    fn rewrite_bitmap(&self, forward: Swap) -> Step {
         let what = format!(
             "bring the RangeAllocation to `{}`, with the bits of the Services of that moment",
             self.work.to
         );
-        let rewrite = External {
-            assumed: Some(forward),
+        let rewrite = External { assumed: Some(forward), ..outside(REWRITE_BITMAP, what, NO_ADDRESS) };
+        self.on_the_bitmap(rewrite)
+    }
+
+    /// Comes before the flag, so that it is undone after it: until the flag has changed back, API servers allocate from the
+    /// RangeAllocation of the new range.
+    fn restore_bitmap(&self, backward: Swap) -> Step {
+        let range = as_flag(&self.work.flag_before);
+        let restore = External {
+            undo: Some(format!("netsurgeon brings the RangeAllocation to `{range}` again")),
             assumed_back: Some(backward),
-            ..outside(
-                REWRITE_BITMAP,
-                what,
-                "under dual write nobody else does, and no address can be allocated until it is done",
-            )
+            ..outside(RESTORE_BITMAP, NOTHING_FORWARD.to_string(), NO_ADDRESS)
         };
+        self.on_the_bitmap(restore)
+    }
+
+    fn on_the_bitmap(&self, external: External) -> Step {
         let subject = self.work.to.to_string().replace('/', "-");
-        step(REWRITE_BITMAP, &subject, Action::External(rewrite))
+        step(&external.name.clone(), &subject, Action::External(external))
     }
 
     fn close_range() -> Step {
@@ -167,7 +187,7 @@ impl Compiler<'_> {
     fn reopen_range(&self) -> Step {
         let range = as_flag(&self.work.flag_before);
         let undo = format!("netsurgeon waits until ServiceCIDR `kubernetes` has `{range}` again");
-        let nothing = "nothing, on the way forward".to_string();
+        let nothing = NOTHING_FORWARD.to_string();
         let outside = outside(REOPEN_RANGE, nothing, "new Services need addresses of the old range again");
         external_step(External { undo: Some(undo), ..outside })
     }

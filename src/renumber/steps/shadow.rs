@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::edits::{both, create, discard, one, owned_as, swap, text};
+use super::edits::{create, discard, one, owned_as, owned_by, swap, text};
 use super::{Compiler, endpoints, step, step_of};
-use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, Swap};
+use crate::operation::{Action, ApiChange, KeyChange, KeyCheck, KeyEdit, Step, Swap};
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::Condition;
@@ -67,12 +67,26 @@ impl Compiler<'_> {
             Era::DualWrite => forward.extend(self.if_of_the_new_range(self.free_bit(temporary))),
             Era::Objects => {}
         }
+        let forward = Swap { edits: forward, checks: self.is_to_move(candidate, address) };
         let require = vec![Condition::Holds(Field::cluster_ips(), one(address))];
         let mut backward = vec![KeyEdit { key, change: KeyChange::Delete { require } }];
         if self.work.era != Era::Bitmap {
             backward.push(discard(self.layout.ip_address(temporary), owned_as(candidate, name)));
         }
-        shadow_step(candidate, "give-address", name, both(forward, backward))
+        let action = Action::Swap { forward, backward: Some(swap(backward)) };
+        shadow_step(candidate, "give-address", name, action)
+    }
+
+    /// The Service is there, at its old address, and the address is not another client's: one that was deleted while the
+    /// shadow waited for endpoints has released it.
+    fn is_to_move(&self, candidate: &Move, address: IpAddr) -> Vec<KeyCheck> {
+        let mut checks = vec![self.has_address(candidate, &candidate.old)];
+        let is_missing = candidate.old_object_missing && address == candidate.old_address;
+        if self.work.era != Era::Bitmap && !is_missing {
+            let key = self.layout.ip_address(address);
+            checks.push(KeyCheck { key, conditions: owned_by(candidate) });
+        }
+        checks
     }
 
     /// Frees the temporary addresses of a Service's shadows.

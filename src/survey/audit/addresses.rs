@@ -25,8 +25,12 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             );
         }
         for address in &service.addresses {
-            let other = owners.insert(*address, service);
-            if let Some(other) = other.filter(|other| !ours.has(other) && !ours.has(service)) {
+            let other = owners.get(address).copied();
+            // A shadow must not stand in the place of the Service whose address it has.
+            if other.is_none_or(|other| ours.has(other)) {
+                owners.insert(*address, service);
+            }
+            if let Some(other) = other.filter(|other| !ours.shares(*address, other, service)) {
                 findings.push(
                     Finding::error("duplicate-address", subject())
                         .says(format!("`{address}` is also the address of Service `{}`", other.subject()))

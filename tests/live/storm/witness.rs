@@ -1,0 +1,167 @@
+//! Who owns each address, after every revision of etcd.
+//!
+//! A Service owns its ClusterIPs and what it has of the two ranges among its external IPs; a shadow of netsurgeon's owns its
+//! address for the Service that it stands in for. No address may have two owners at any revision, and no Service that
+//! nobody changes may be without its IPAddress.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions};
+use netsurgeon::wire::{StoredAddress, StoredService};
+use tokio::task::JoinHandle;
+
+const SERVICES: &str = "/registry/services/specs/";
+const ADDRESSES: &str = "/registry/ipaddresses/";
+/// How many addresses that lost their owner are remembered.
+const FREED: usize = 64;
+
+/// Follows etcd's history.
+pub struct Witness {
+    seen: Arc<Mutex<Seen>>,
+    follower: JoinHandle<()>,
+}
+
+/// What is known by a revision.
+#[derive(Default)]
+pub struct Seen {
+    pub revisions: u64,
+    /// What must not be, with the revision.
+    pub wrong: Vec<String>,
+    /// IPAddress objects that were missing although a Service that clients change had the address.
+    pub missing: Vec<String>,
+    /// Addresses that lost their last owner, newest last.
+    pub freed: VecDeque<IpAddr>,
+    /// Owner and addresses of each Service, by key.
+    services: BTreeMap<String, (String, Vec<IpAddr>)>,
+    /// The parent of each IPAddress.
+    parents: BTreeMap<IpAddr, String>,
+    has_objects: bool,
+}
+
+impl Witness {
+    /// Starts with what is there. `is_steady` tells the Services that no client changes.
+    pub async fn start(mut client: Client, has_objects: bool, is_steady: fn(&str) -> bool) -> Self {
+        let mut seen = Seen { has_objects, ..Seen::default() };
+        let options = GetOptions::new().with_prefix();
+        let mut revision = 0;
+        for prefix in [SERVICES, ADDRESSES] {
+            let at = if revision == 0 { options.clone() } else { options.clone().with_revision(revision) };
+            let found = client.get(prefix, Some(at)).await.expect("etcd answers");
+            revision = found.header().expect("a header").revision();
+            for pair in found.kvs() {
+                seen.take(pair, false);
+            }
+        }
+        let seen = Arc::new(Mutex::new(seen));
+        let theirs = seen.clone();
+        let follower = tokio::spawn(async move {
+            let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
+            let mut stream = client.watch("/registry/", Some(options)).await.expect("etcd watches");
+            while let Ok(Some(response)) = stream.message().await {
+                let mut seen = theirs.lock().expect("nobody panics");
+                let pairs: Vec<(&KeyValue, bool)> = response
+                    .events()
+                    .iter()
+                    .filter_map(|event| Some((event.kv()?, event.event_type() == EventType::Delete)))
+                    .collect();
+                for same in pairs.chunk_by(|one, other| one.0.mod_revision() == other.0.mod_revision()) {
+                    let changed: BTreeSet<IpAddr> =
+                        same.iter().flat_map(|(pair, is_deleted)| seen.take(pair, *is_deleted)).collect();
+                    seen.judge(same[0].0.mod_revision(), &changed, is_steady);
+                }
+            }
+        });
+        Self { seen, follower }
+    }
+
+    /// Looks at what is known now.
+    pub fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        assert!(!self.follower.is_finished(), "etcd's history is followed to the end");
+        look(&mut self.seen.lock().expect("nobody panics"))
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+impl Seen {
+    /// Takes one key, and returns the addresses of which something has changed.
+    fn take(&mut self, pair: &KeyValue, is_deleted: bool) -> Vec<IpAddr> {
+        let key = pair.key_str().unwrap_or_default();
+        if let Some(name) = key.strip_prefix(SERVICES) {
+            let new = (!is_deleted).then(|| owned(name, pair.value()));
+            let old = self.services.remove(name);
+            let mut changed: Vec<IpAddr> = old.into_iter().flat_map(|(_, addresses)| addresses).collect();
+            if let Some(new) = new {
+                changed.extend(&new.1);
+                self.services.insert(name.to_owned(), new);
+            }
+            changed
+        } else if let Some(address) = key.strip_prefix(ADDRESSES).and_then(|name| name.parse().ok()) {
+            self.parents.remove(&address);
+            if !is_deleted {
+                let object = StoredAddress::decode(pair.value()).expect("an IPAddress");
+                let parent = format!("{}/{}", object.parent_namespace, object.parent_name);
+                self.parents.insert(address, parent);
+            }
+            vec![address]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn judge(&mut self, revision: i64, changed: &BTreeSet<IpAddr>, is_steady: fn(&str) -> bool) {
+        self.revisions += 1;
+        for address in changed {
+            let owners: BTreeSet<&String> = self
+                .services
+                .values()
+                .filter(|(_, addresses)| addresses.contains(address))
+                .map(|(owner, _)| owner)
+                .collect();
+            let Some(owner) = owners.first().map(|owner| (*owner).clone()) else {
+                self.freed.push_back(*address);
+                if self.freed.len() > FREED {
+                    self.freed.pop_front();
+                }
+                continue;
+            };
+            if owners.len() > 1 {
+                self.wrong.push(format!("revision {revision}: {address} is owned by {owners:?}"));
+            }
+            let parent = self.parents.get(address);
+            if self.has_objects && parent != Some(&owner) {
+                let said =
+                    format!("revision {revision}: {address} of {owner} has an IPAddress of {parent:?}");
+                if is_steady(&owner) { self.wrong.push(said) } else { self.missing.push(said) }
+            }
+        }
+    }
+}
+
+/// The owner for whom a Service has its addresses, and those.
+fn owned(name: &str, value: &[u8]) -> (String, Vec<IpAddr>) {
+    let service = StoredService::decode(value).expect("a Service");
+    let stands_in_for = StoredService::annotation(value, "netsurgeon.io/stands-in-for").expect("a Service");
+    let owner = match (name.split_once('/'), stands_in_for) {
+        (Some((namespace, own)), Some(other)) if own.starts_with("netsurgeon-") => {
+            format!("{namespace}/{other}")
+        }
+        _ => name.to_owned(),
+    };
+    let spec = &service.spec;
+    let all = spec.cluster_ips.iter().chain(&spec.cluster_ip).chain(&spec.external_ips);
+    let in_ranges = |address: &IpAddr| {
+        let text = address.to_string();
+        ["10.96.", "10.200.", "fd00:10:96::"].iter().any(|range| text.starts_with(range))
+    };
+    let mut addresses: Vec<IpAddr> = all.filter_map(|text| text.parse().ok()).filter(in_ranges).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    (owner, addresses)
+}
