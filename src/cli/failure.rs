@@ -358,6 +358,18 @@ impl From<PlanFileError> for Failure {
     }
 }
 
+/// Says when a ServiceCIDR goes that is being deleted; `kept_by`: the Services that have an address of it.
+fn goes_when(kept_by: &[String]) -> String {
+    let [first, rest @ ..] = kept_by else {
+        return "it goes within seconds, once the controller manager has looked; then try again".to_string();
+    };
+    let (count, them) = (kept_by.len(), if rest.is_empty() { "create it" } else { "create them" });
+    let have = super::output::counted(count, "Service has", "Services have");
+    format!(
+        "it goes once no Service has an address of it: {have}, the first is `{first}`; {them} again without an address"
+    )
+}
+
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Self {
         let hint = match error {
@@ -365,8 +377,9 @@ impl From<PlanError> for Failure {
             PlanError::Target(TargetError::WrongFamily { .. }) => {
                 "give a range of a family that the cluster has; each family is renumbered by itself"
             }
-            PlanError::Target(TargetError::Leaving { .. }) => {
-                "it goes within seconds of its last address, once the controller manager has looked; then try again"
+            PlanError::Target(TargetError::Leaving { ref kept_by, .. }) => {
+                let hint = goes_when(kept_by);
+                return Self::new(Kind::Refused, error).hint(hint);
             }
             PlanError::Target(_) => {
                 "choose a private range that nothing else uses, with room for every Service"

@@ -8,6 +8,7 @@ mod confirming;
 mod connecting;
 mod gone;
 mod kubelets;
+mod late;
 mod lease;
 mod lingering;
 mod locking;

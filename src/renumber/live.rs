@@ -17,7 +17,8 @@ use serde_json::Value;
 use self::compare::difference;
 use super::intention::Renumbering;
 use super::steps::{
-    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESTORE_BITMAP, REWRITE_BITMAP, routed,
+    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP,
+    routed,
 };
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
@@ -329,6 +330,9 @@ impl World for LiveWorld<'_> {
             REOPEN_RANGE => self.reopen_old_range().await.map(|()| Answer::Confirmed),
             CLOSE_RANGE => self.close_old_range().await.map(|()| Answer::Confirmed),
             REPLACE_RANGE => self.replace_range().await.map(|()| Answer::Confirmed),
+            RESERVE_BITS => {
+                self.reserved_bits(external, back).await.map(|swap| Answer::Changes(Box::new(swap)))
+            }
             REWRITE_BITMAP | RESTORE_BITMAP => {
                 self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap)))
             }

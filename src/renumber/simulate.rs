@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
-use super::steps::{REOPEN_RANGE, RESTORE_BITMAP, REWRITE_BITMAP};
+use super::steps::{REOPEN_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP};
 use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Fault, Observed, Wait, World};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
@@ -200,7 +200,9 @@ impl World for Simulation<'_> {
         }
         // Nobody else allocates anything meanwhile: what was planned is what would be computed.
         let planned = if back { &external.assumed_back } else { &external.assumed };
-        if let (REWRITE_BITMAP | RESTORE_BITMAP, Some(planned)) = (external.name.as_str(), planned) {
+        if let (RESERVE_BITS | REWRITE_BITMAP | RESTORE_BITMAP, Some(planned)) =
+            (external.name.as_str(), planned)
+        {
             return Ok(Answer::Changes(Box::new(planned.clone())));
         }
         self.externals.lock().unwrap_or_else(PoisonError::into_inner).push(external.clone());

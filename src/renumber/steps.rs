@@ -15,7 +15,8 @@ use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap,
 
 pub use range::is_manual;
 pub(super) use range::{
-    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESTORE_BITMAP, REWRITE_BITMAP, bits_step,
+    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP,
+    bits_step,
 };
 
 use super::hold::Hold;

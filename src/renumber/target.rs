@@ -1,7 +1,7 @@
 //! Whether a range may become a cluster's Service range.
 
 use crate::ip::{Family, ServiceCidr};
-use crate::survey::{Era, Survey};
+use crate::survey::{Era, ServiceRecord, Survey};
 
 /// The API server refuses ranges with fewer addresses (`pkg/controlplane/apiserver/options/options.go`, v1.36.3).
 const FEWEST_ADDRESSES: u128 = 8;
@@ -43,6 +43,8 @@ pub enum TargetError {
         existing: ServiceCidr,
         /// Whose it is.
         name: String,
+        /// The Services that have an address of it, as `namespace/name`.
+        kept_by: Vec<String>,
     },
     /// The range shares addresses with Pods or Nodes.
     #[error("`{to}` overlaps {conflict}; traffic to those addresses would be lost")]
@@ -90,7 +92,11 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
         let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(&existing));
         return Err(match owners.clone().next() {
             Some(owner) if owners.all(|owner| owner.terminating) => {
-                TargetError::Leaving { to: *to, existing, name: owner.name.clone() }
+                let has = |service: &&ServiceRecord| {
+                    service.addresses.iter().any(|address| existing.contains(*address))
+                };
+                let kept_by = survey.services.iter().filter(has).map(ServiceRecord::subject).collect();
+                TargetError::Leaving { to: *to, existing, name: owner.name.clone(), kept_by }
             }
             _ => TargetError::OverlapsServices { to: *to, existing },
         });

@@ -163,6 +163,7 @@ async fn every_manual_step_has_a_name_that_can_be_confirmed() {
         "temporary-range",
         "rewrite-bitmap",
         "restore-bitmap",
+        "reserve-bits",
     ];
     let mut found = std::collections::BTreeSet::new();
     for bench in Bench::all().await {

@@ -442,3 +442,95 @@ async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> u
     }
     count
 }
+
+/// A rollback that could not move a Service back leaves its hold to the guard.
+#[tokio::test]
+async fn a_hold_is_kept_where_a_rollback_is_stuck() {
+    let bench = objects().await;
+    let one = held_by(&bench, Hold::ExternalIp);
+    let store = soaking(&bench).await;
+    set(&store, &service_of(one), &dropped()).await;
+    let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+    let journal = bench.journal(&store).await;
+    for state in [State::UndoFailed, State::UndoStarted, State::UndoDone] {
+        let of = |step: &operation::StepId| {
+            if *step == one.step("flip") { Some(state) } else { journal.state(step) }
+        };
+        let found = watch(&bench.plan.work, &survey, of, Constant.now());
+        let expected: &[&str] = if state.is_in_force() { &["hold-put-back"] } else { &[] };
+        assert_eq!(found.mends.iter().map(|one| one.code).collect::<Vec<_>>(), expected, "{state:?}");
+    }
+}
+
+/// Shadows that have their addresses go with a Service that is deleted before it moves: the API server has released its old
+/// address, and may allocate it to another one.
+#[tokio::test]
+async fn shadows_of_a_service_that_never_moved_go_with_it() {
+    let mut seen = 0;
+    for bench in Bench::all().await {
+        let Some(one) = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow && m.turn.is_any())
+        else {
+            continue;
+        };
+        let batch = bench
+            .plan
+            .work
+            .batches()
+            .iter()
+            .position(|range| bench.plan.work.moves[range.clone()].contains(one));
+        let store = bench.fresh().await;
+        bench.run(&store, bench.plan.work.flip_stage(batch.expect("a batch"))).await.expect("a run");
+        assert_eq!(settle(&bench, &store).await, (vec![], vec![]), "{}", bench.name);
+        delete(&store, &service_of(one)).await;
+        let gone = format!("hold-given-up {}", one.subject());
+        assert_eq!(settle(&bench, &store).await, (vec![gone.clone(), gone], vec![]), "{}", bench.name);
+        for key in keys(&store, "/registry/services/specs/").await.keys() {
+            let shadow = one.shadow.as_deref().expect("a shadow");
+            assert!(
+                !key.to_string().contains(&*shadow.hold_name)
+                    && !key.to_string().contains(&*shadow.warm_name)
+            );
+        }
+        seen += 1;
+    }
+    assert!(seen > 0, "there are such Services");
+}
+
+/// No shadow is given an address that is not its Service's any more.
+#[tokio::test]
+async fn a_shadow_gets_no_address_of_a_service_that_is_gone() {
+    let mut seen = 0;
+    for bench in Bench::all().await {
+        let Some(one) = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow && m.turn.is_any())
+        else {
+            continue;
+        };
+        let store = bench.fresh().await;
+        delete(&store, &service_of(one)).await;
+        let stopped = bench.run(&store, bench.no_return()).await.expect_err("it stops");
+        assert!(stopped.step.0.starts_with("give-address/"), "{}: {stopped:?}", bench.name);
+        assert!(stopped.source.is_about_one_object(), "{}: {stopped:?}", bench.name);
+        seen += 1;
+    }
+    assert!(seen > 0, "there are such Services");
+}
+
+/// One that has yet another address is not waited for: it cannot move.
+#[tokio::test]
+async fn a_service_at_another_address_keeps_nobody_waiting() {
+    for bench in Bench::all().await {
+        let one = bench.plan.work.moves.iter().find(|m| m.turn.is_any()).expect("such a move");
+        let store = bench.fresh().await;
+        let mut survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+        let all = verify(&bench.plan.work, &survey, |_| None).counts[0];
+        let elsewhere = bench.plan.work.to.nth(bench.plan.work.to.capacity() / 2).expect("an address");
+        let found = survey.services.iter_mut().find(|service| service.uid == one.uid).expect("it is there");
+        for address in found.addresses.iter_mut().filter(|address| **address == one.old_address) {
+            *address = elsewhere;
+        }
+        assert_eq!(verify(&bench.plan.work, &survey, |_| None).counts[0], all - 1, "{}", bench.name);
+        let journal = bench.journal(&store).await;
+        let (stray, _) = strays(&bench.plan.work, &survey, |step| journal.state(step)).remove(0);
+        assert_eq!(stray, [one.step("retire")], "{}", bench.name);
+    }
+}

@@ -1,12 +1,15 @@
 //! Services that change between the plan and their move: which moves are planned again, as what, and that nothing else is.
 
-use netsurgeon::operation::{State, StepId};
+use netsurgeon::operation::{Mended, State, StepId, mend};
 use netsurgeon::renumber::replan::{Replanned, replan};
 use netsurgeon::renumber::sweep::Sweep;
 use netsurgeon::renumber::{Hold, Move, Turn};
+use netsurgeon::store::ReadStore as _;
 use netsurgeon::survey::{Era, Layout, ServiceRecord, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::{Field, FieldEdit, Value};
 
-use crate::harness::Bench;
+use crate::harness::{Bench, Constant};
 use crate::saboteur::{Fault, Saboteur};
 
 async fn survey(store: &Saboteur) -> Survey {
@@ -152,4 +155,82 @@ async fn a_shadow_that_was_deleted_is_created_again() {
         seen += 1;
     }
     assert!(seen > 0, "there are such Services");
+}
+
+#[tokio::test]
+async fn a_shadow_that_was_deleted_before_it_had_its_address_is_created_again() {
+    let mut seen = 0;
+    for bench in Bench::all().await {
+        let Some(moved) = one(&bench, Hold::Shadow) else { continue };
+        let store = before_the_flip(&bench).await;
+        let mut survey = survey(&store).await;
+        let name = &moved.shadow.as_deref().expect("a shadow").hold_name;
+        survey.services.retain(|service| service.name != name.as_str());
+        let steps =
+            ["make-shadow", "give-address"].map(|step| StepId(format!("{step}/{}/{name}", moved.namespace)));
+        let journal = bench.journal(&store).await;
+        for (state, back) in [(None, false), (Some(State::UndoDone), false), (None, true)] {
+            let of = |step: &StepId| if *step == steps[1] { state } else { journal.state(step) };
+            let (found, _) = replan(&bench.plan.work, &survey, back, of);
+            let expected = if state.is_none() && !back { &steps[..1] } else { &[] };
+            let again = found.iter().flat_map(|again| &again.steps).collect::<Vec<_>>();
+            assert_eq!(again, expected.iter().collect::<Vec<_>>(), "{}, {state:?}, {back}", bench.name);
+        }
+        seen += 1;
+    }
+    assert!(seen > 0, "there are such Services");
+}
+
+/// What its owner has added stays, and the Service goes back: its new address takes the place of the old one in the list,
+/// and goes once it cannot be undone otherwise.
+#[tokio::test]
+async fn a_hold_that_its_owner_has_changed_goes_back() {
+    let text = |text: &str| Value::Text(text.into());
+    for bench in Bench::all().await {
+        let Some(moved) = one(&bench, Hold::ExternalIp) else { continue };
+        let (old, new) = (moved.old_address.to_string(), moved.new_address.to_string());
+        let own = "203.0.113.7".to_string();
+        for (listed, policy, expected) in [
+            (vec![old.clone(), own.clone()], "Local", vec![new.clone(), own.clone()]),
+            (vec![own.clone()], "Cluster", vec![own.clone()]),
+            (vec![], "", vec![new.clone()]),
+        ] {
+            let store = bench.fresh().await;
+            bench.run(&store, bench.no_return()).await.expect("a run");
+            let key = Layout::default().service(&moved.namespace, &moved.name);
+            let value = store.get(&key).await.expect("a read").expect("it is there").value;
+            let policy = if policy.is_empty() { Value::Absent } else { text(policy) };
+            let set = |field, value| FieldEdit { field, change: FieldChange::Set(value) };
+            let edits = [
+                set(Field::external_ips(), Value::texts(&listed)),
+                set(Field::external_traffic_policy(), policy),
+            ];
+            store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;
+            let journal = bench.journal(&store).await;
+            let (found, _) =
+                replan(&bench.plan.work, &survey(&store).await, true, |step| journal.state(step));
+            let [again] = found.as_slice() else { panic!("{}: {found:?}", bench.name) };
+            assert_eq!(again.steps, [moved.step("flip")], "{}", bench.name);
+            let cluster = &bench.plan.header.cluster;
+            let mended = mend(&store, cluster, &journal, &again.mend, &Constant).await.expect("a mend");
+            assert_eq!(mended, Mended::Done, "{}", bench.name);
+            let value = store.get(&key).await.expect("a read").expect("it is there").value;
+            let read = |field: Field| edit::read(&value, &field).expect("a field");
+            assert_eq!(read(Field::cluster_ip()), text(moved.old[0].as_str()), "{}", bench.name);
+            assert_eq!(read(Field::external_ips()), Value::texts(&expected), "{}", bench.name);
+            // Its new address is routed on, for those who know it, until it cannot be undone as it was done.
+            let mut again = Vec::new();
+            for state in [State::Done, State::UndoFailed] {
+                let of = |step: &StepId| match step {
+                    step if *step == moved.step("flip") => Some(State::UndoDone),
+                    step if *step == moved.step("prewarm") => Some(state),
+                    step => journal.state(step),
+                };
+                let (found, _) = replan(&bench.plan.work, &survey(&store).await, true, of);
+                again.push(found.iter().flat_map(|again| again.steps.clone()).collect::<Vec<_>>());
+            }
+            let last = if expected == [new.clone()] { vec![] } else { vec![moved.step("prewarm")] };
+            assert_eq!(again, [vec![], last], "{}", bench.name);
+        }
+    }
 }

@@ -124,7 +124,7 @@ impl Hosts {
     }
 
     /// Changes the flag of one API server after the other.
-    async fn set_range(&self, serving: &mut Serving, to: &str) {
+    pub async fn set_range(&self, serving: &mut Serving, to: &str) {
         for (number, folder) in self.manifests.iter().enumerate() {
             let words = format!("controlplane set-range --to {to} --yes --manifests {}", folder.display());
             serving.netsurgeon(&words).expect(0);

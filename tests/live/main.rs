@@ -43,6 +43,7 @@ mod repair;
 mod report;
 mod rewriting;
 mod roles;
+mod runbook;
 mod sentinel;
 mod serving;
 mod storm;

@@ -24,6 +24,7 @@ impl Session {
         ongoing: &mut Ongoing,
         lock: &Lock,
     ) -> Result<(), Failure> {
+        self.outlast_requests(context, ongoing).await;
         if self.settle_all_gone(context, args, ongoing, lock, State::Done).await? {
             return Ok(());
         }
@@ -58,6 +59,7 @@ impl Session {
         lock: &Lock,
     ) -> Result<Report, Failure> {
         let way = if self.is_without_api() { Way::MovesBack } else { Way::Back };
+        self.outlast_requests(context, ongoing).await;
         let mut done: usize = 0;
         for _ in 0..MOST_LOOKS {
             // Past the point of no return nothing is given up: it is refused.

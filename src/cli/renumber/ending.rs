@@ -22,7 +22,7 @@ use crate::operation::{
 };
 use crate::renumber::guard::watch;
 use crate::renumber::{Renumbering, current, is_manual, verify};
-use crate::survey::{Finding, Severity, Survey};
+use crate::survey::{Era, Finding, Severity, Survey};
 
 /// Stop holding the old addresses: the end of a renumbering
 ///
@@ -335,6 +335,12 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     if phases.held > 0 && !linger.is_zero() {
         let seconds = linger.as_secs();
         lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));
+        if work.sweeps() > 0 && work.era != Era::Bitmap {
+            lines.push(
+                "those of swept Services, which move back first, for as long after the last of these"
+                    .to_string(),
+            );
+        }
     }
     let manual = manual_steps_back(work, journal);
     lines.extend(manual.iter().map(|(name, what)| format!("it will ask for manual step `{name}`: {what}")));

@@ -192,6 +192,7 @@ impl Carrier<'_> {
             self.note(step, intention, None).await?;
         }
         let back = outcome == State::UndoDone;
+        let mut last = None;
         for _ in 0..MOST_ATTEMPTS {
             let answer = self.world.external(external, back).await.map_err(|error| self.given_up(error));
             match self.unless_lost(answer).await? {
@@ -207,12 +208,12 @@ impl Carrier<'_> {
                 }
                 // Others may have changed since what it was computed from: then it is computed anew.
                 Answer::Changes(swap) => match self.swap(step, Some(&swap), outcome).await {
-                    Err(error) if error.is_about_one_object() => {}
+                    Err(error) if error.is_about_one_object() => last = Some(error),
                     done => return done,
                 },
             }
         }
-        Err(self.contended(step))
+        Err(last.unwrap_or_else(|| self.contended(step)))
     }
 
     /// A port that waits for long gives up when it is asked to stop, which is no failure.

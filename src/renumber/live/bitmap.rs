@@ -1,17 +1,58 @@
-//! The RangeAllocation under dual write, at the moment when the API servers have got another range: it follows
-//! nobody's flag, so it is rewritten here, with the bits of the Services that there are by then.
+//! The RangeAllocation as Services ask for it at the moment: its bits that are reserved, and that are free again; and under
+//! dual write all of it, once the API servers have another range, because there it follows nobody's flag.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::LiveWorld;
 use crate::ip::{Item, Items};
-use crate::operation::{Fault, KeyChange, KeyEdit, Swap};
+use crate::operation::{External, Fault, KeyChange, KeyEdit, Swap};
+use crate::renumber::index::Index;
+use crate::renumber::intention::Move;
 use crate::renumber::ranges::wanted;
+use crate::renumber::steps::Compiler;
 use crate::survey::{Layout, Survey};
+use crate::wire::bitmap::Bitmap;
+use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit, Value};
 
 impl LiveWorld<'_> {
+    /// Computes which bits of a batch are set, or on the way back cleared. A bit that is set and no Service's is ours: an API
+    /// server may have left it behind. One of another Service stays as it is: forward that is refused, by name; back it was
+    /// allocated when its Service was deleted.
+    pub(super) async fn reserved_bits(&self, external: &External, back: bool) -> Result<Swap, Fault> {
+        let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be read: {text}"));
+        let planned = if back { &external.assumed_back } else { &external.assumed };
+        let mut swap = planned.clone().unwrap_or_default();
+        let layout = Layout::new(&self.work.prefix);
+        let survey =
+            Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
+        // Without one of the new range the change is refused, and says why.
+        let found = survey.address_bitmap(self.work.family).filter(|it| it.cidr() == Some(self.work.to));
+        let Some(found) = found else { return Ok(swap) };
+        let compiler = Compiler { work: self.work, layout: &layout };
+        let capacity = compiler.bitmap_capacity();
+        let there = Bitmap::from_bytes(&found.data, capacity).map_err(|error| failed(error.to_string()))?;
+        let index = Index::of(&survey);
+        let is_others = |candidate: &&Move| index.other_owner(candidate, candidate.new_address).is_some();
+        let others: HashSet<u64> =
+            self.work.moves.iter().filter(is_others).map(|it| compiler.bit(it.new_address)).collect();
+        for edit in &mut swap.edits {
+            let KeyChange::Edit { require, edits, .. } = &mut edit.change else { continue };
+            require.push(Condition::Holds(Field::data(), Value::Bytes(found.data.clone())));
+            for edit in edits {
+                match &mut edit.change {
+                    FieldChange::Bits { set, .. } => {
+                        set.retain(|bit| others.contains(bit) || !there.is_set(*bit));
+                    }
+                    FieldChange::Free { bits, .. } => bits.retain(|bit| !others.contains(bit)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(swap)
+    }
+
     /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those that
     /// Services and the allocator's objects ask for, and those of Services that are about to have them: that are
     /// moved later, or have yet to be moved back.

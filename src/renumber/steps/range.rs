@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::edits::{both, bytes, only_if, swap, text};
+use super::edits::{bytes, only_if, swap, text};
 use super::{Compiler, step, word};
 use crate::ip::{Item, Items, ServiceCidr, as_flag};
 use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, StepId, Swap, Wait};
@@ -15,6 +15,7 @@ use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit};
 
 /// What netsurgeon does itself after the flag has changed, under dual write.
+pub(in crate::renumber) const RESERVE_BITS: &str = "reserve-bits";
 pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
 /// What undoes that, once the flag has changed back. Nothing on the way forward.
 pub(in crate::renumber) const RESTORE_BITMAP: &str = "restore-bitmap";
@@ -36,7 +37,13 @@ pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 pub fn is_manual(name: &str) -> bool {
     !matches!(
         name,
-        CLOSE_RANGE | REOPEN_RANGE | REPLACE_RANGE | REWRITE_BITMAP | RESTORE_BITMAP | "temporary-range"
+        CLOSE_RANGE
+            | REOPEN_RANGE
+            | REPLACE_RANGE
+            | RESERVE_BITS
+            | REWRITE_BITMAP
+            | RESTORE_BITMAP
+            | "temporary-range"
     )
 }
 
@@ -258,10 +265,17 @@ impl Compiler<'_> {
         step("range-ready", &self.work.range_name(), Action::Wait(wait))
     }
 
+    /// Sets the bits of a batch. Undone, they are cleared, but for those of addresses that other Services have by then: which
+    /// these are is computed at that moment.
     pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
         let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
-        let action = both(self.bits(bits.clone(), Vec::new()), self.bits(Vec::new(), bits));
-        Step { id: bits_step(batch), about: String::new(), action, apart: false }
+        let what = "netsurgeon sets the bits of the addresses of a batch".to_string();
+        let external = External {
+            assumed: Some(swap(self.bits(bits.clone(), Vec::new()))),
+            assumed_back: Some(swap(self.free_bits(bits))),
+            ..outside(RESERVE_BITS, what, "API servers would allocate them to other Services")
+        };
+        Step { id: bits_step(batch), about: String::new(), action: Action::External(external), apart: false }
     }
 
     pub(super) fn range_key(&self) -> Key {
@@ -277,8 +291,11 @@ impl Compiler<'_> {
     /// that for failed, and gives the address back (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.32.2), when
     /// etcd may have the Service by then.
     pub(in crate::renumber) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
-        let (capacity, bits) = (self.bitmap_capacity(), vec![self.bit(temporary)]);
-        self.on_bitmap(FieldChange::Free { capacity, bits })
+        self.free_bits(vec![self.bit(temporary)])
+    }
+
+    fn free_bits(&self, bits: Vec<u64>) -> Vec<KeyEdit> {
+        self.on_bitmap(FieldChange::Free { capacity: self.bitmap_capacity(), bits })
     }
 
     /// Under dual write: the same, if the RangeAllocation has the new range by then.

@@ -139,9 +139,23 @@ fn services_are_checked() {
         stranger.contains(&"labelled-stranger") && stranger.contains(&"address-out-of-range"),
         "{stranger:?}"
     );
-    let services = [("default".into(), "netsurgeon-hold-1".into())].into();
-    let ours = found(&Ours { services, ..Ours::default() });
+    let services = || [("default".into(), "netsurgeon-hold-1".into())].into();
+    let ours = found(&Ours { services: services(), ..Ours::default() });
     assert_eq!(ours, ["held-address", "kept-by-operation"]);
+    // A shadow may have the address of the Service that it stands in for, and of no other one; and it hides no others.
+    for (others, is_known) in [(&["web"][..], true), (&["stranger"], false), (&["web", "stranger"], false)] {
+        let mut survey = survey.clone();
+        survey.services.retain(|service| service.name != "web");
+        survey.services.extend(others.iter().map(|name| service(name, "10.95.0.7")));
+        for _ in 0..survey.services.len() {
+            survey.services.rotate_left(1);
+            let kept = [("10.95.0.7".parse().unwrap(), ("default".into(), "web".into()))].into();
+            let ours = Ours { services: services(), addresses: kept, ..Ours::default() };
+            let found = audit_beside(&ours, &survey);
+            let has = found.iter().any(|finding| finding.code == "duplicate-address");
+            assert_eq!(has, !is_known, "{others:?}: {found:?}");
+        }
+    }
     assert_eq!(
         codes(|s| s.services[1].spec.cluster_ips.push("x".into())),
         ["address-invalid Service default/web"]

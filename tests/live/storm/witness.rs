@@ -33,7 +33,7 @@ pub struct Seen {
     pub missing: Vec<String>,
     /// Addresses that lost their last owner, newest last.
     pub freed: VecDeque<IpAddr>,
-    /// Owner and addresses of each Service, by key.
+    /// Owner and addresses of each Service, by `namespace/name`.
     services: BTreeMap<String, (String, Vec<IpAddr>)>,
     /// The parent of each IPAddress.
     parents: BTreeMap<IpAddr, String>,
@@ -118,12 +118,13 @@ impl Seen {
     fn judge(&mut self, revision: i64, changed: &BTreeSet<IpAddr>, is_steady: fn(&str) -> bool) {
         self.revisions += 1;
         for address in changed {
-            let owners: BTreeSet<&String> = self
+            let having: Vec<(&String, &String)> = self
                 .services
-                .values()
-                .filter(|(_, addresses)| addresses.contains(address))
-                .map(|(owner, _)| owner)
+                .iter()
+                .filter(|(_, (_, addresses))| addresses.contains(address))
+                .map(|(name, (owner, _))| (name, owner))
                 .collect();
+            let owners: BTreeSet<&String> = having.iter().map(|(_, owner)| *owner).collect();
             let Some(owner) = owners.first().map(|owner| (*owner).clone()) else {
                 self.freed.push_back(*address);
                 if self.freed.len() > FREED {
@@ -134,8 +135,11 @@ impl Seen {
             if owners.len() > 1 {
                 self.wrong.push(format!("revision {revision}: {address} is owned by {owners:?}"));
             }
+            // A shadow that has yet to get its Service's address has one of its own.
             let parent = self.parents.get(address);
-            if self.has_objects && parent != Some(&owner) {
+            let is_kept = parent
+                .is_some_and(|parent| *parent == owner || having.iter().any(|(name, _)| *name == parent));
+            if self.has_objects && !is_kept {
                 let said =
                     format!("revision {revision}: {address} of {owner} has an IPAddress of {parent:?}");
                 if is_steady(&owner) { self.wrong.push(said) } else { self.missing.push(said) }
