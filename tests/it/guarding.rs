@@ -3,18 +3,20 @@
 
 use std::borrow::Cow;
 
+use netsurgeon::ip::{Family, Item, Items};
 use netsurgeon::operation::{self, Ambient as _, Mend, Mended, State, Work as _, mend};
 use netsurgeon::renumber::guard::{Watched, given_up, strays, watch};
 use netsurgeon::renumber::verify::verify;
 use netsurgeon::renumber::{Hold, Move};
 use netsurgeon::store::{Action, Change, Expected, Guard, Key, ReadStore as _, Transaction, WriteStore as _};
-use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::survey::{Era, Layout, Survey};
+use netsurgeon::wire::bitmap::Bitmap;
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, Constant, keys};
-use crate::saboteur::Saboteur;
+use crate::saboteur::{Fault, Saboteur};
 
 async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
@@ -423,7 +425,14 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
                 .map(|key| key.to_string())
                 .collect();
             let differ = bench.differences(&store).await;
-            let others: Vec<&String> = differ.iter().filter(|key| !theirs.contains(key)).collect();
+            let mut others: Vec<&String> = differ.iter().filter(|key| !theirs.contains(key)).collect();
+            if bench.plan.work.era == Era::DualWrite && !others.is_empty() {
+                // Their bits went with them.
+                assert_eq!(others, ["/registry/ranges/serviceips"], "{context}");
+                let before = old_bits(&bench, &bench.fresh().await).await;
+                assert_eq!(old_bits(&bench, &store).await, without(&bench, &before, &lost), "{context}");
+                others.clear();
+            }
             assert_eq!(others, Vec::<&String>::new(), "{context}");
         }
     }
@@ -533,4 +542,47 @@ async fn a_service_at_another_address_keeps_nobody_waiting() {
         let (stray, _) = strays(&bench.plan.work, &survey, |step| journal.state(step)).remove(0);
         assert_eq!(stray, [one.step("retire")], "{}", bench.name);
     }
+}
+
+/// On the way back under dual write the RangeAllocation has the bits of the old addresses before every Service has its own:
+/// that of one which is deleted in between goes with it.
+#[tokio::test]
+async fn the_bit_of_a_service_that_is_deleted_before_it_moves_back_is_freed() {
+    let bench = Bench::of("dualwrite", "10.200.0.0/16").await;
+    let store = soaking(&bench).await;
+    let restore = operation::StepId("restore-bitmap/10.200.0.0-16".into());
+    for _ in 0..1000 {
+        if bench.journal(&store).await.state(&restore) == Some(State::UndoDone) {
+            break;
+        }
+        store.arm(Fault::Stop(2));
+        bench.unwind(&store).await.expect_err("it stops");
+        store.arm(Fault::None);
+    }
+    let journal = bench.journal(&store).await;
+    assert_eq!(journal.state(&restore), Some(State::UndoDone));
+    let one = held_by(&bench, Hold::ExternalIp);
+    assert_eq!(journal.state(&one.step("flip")), Some(State::Done), "it has yet to move back");
+    let before = old_bits(&bench, &store).await;
+    delete(&store, &service_of(one)).await;
+    let guard = store.take_lock("alice@cp-1").await;
+    assert_eq!(settle_given_up(&bench, &store, &[guard]).await, 1);
+    assert_eq!(old_bits(&bench, &store).await, without(&bench, &before, &[one]));
+}
+
+/// The bits of the RangeAllocation, which has the old range.
+async fn old_bits(bench: &Bench, store: &Saboteur) -> Vec<u64> {
+    let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
+    let bitmap = survey.address_bitmap(Family::V4).expect("a bitmap");
+    assert_eq!(bitmap.cidr(), Some(bench.plan.work.from[0]));
+    let capacity = Items::Addresses(bench.plan.work.from[0]).capacity();
+    Bitmap::from_bytes(&bitmap.data, capacity).expect("a bitmap").iter_set().collect()
+}
+
+/// The same without those of the old addresses of some Services, all of which are among them.
+fn without(bench: &Bench, bits: &[u64], lost: &[&Move]) -> Vec<u64> {
+    let of = |one: &&Move| Items::Addresses(bench.plan.work.from[0]).bit(Item::Address(one.old_address));
+    let gone: Vec<u64> = lost.iter().filter_map(of).collect();
+    assert!(gone.len() == lost.len() && gone.iter().all(|bit| bits.contains(bit)));
+    bits.iter().copied().filter(|bit| !gone.contains(bit)).collect()
 }

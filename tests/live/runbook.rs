@@ -84,6 +84,9 @@ fn passages() -> VecDeque<Passage> {
 fn shape(line: &str) -> String {
     let varies = |word: &&str| word.chars().any(|character| character.is_ascii_digit());
     let words = line.split_whitespace().map(|word| {
+        if word.starts_with("http") {
+            return "URL".to_owned();
+        }
         let parts = word.split_inclusive(|character: char| !character.is_ascii_alphanumeric());
         let parts = parts.map(|part| {
             let own = part.trim_end_matches(|character: char| !character.is_ascii_alphanumeric());

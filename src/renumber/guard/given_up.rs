@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{Watch, is_the_planned};
 use crate::operation::{Action, KeyEdit, Mend, State, Step, StepId, Swap, Work as _};
 use crate::renumber::intention::{Move, Renumbering};
-use crate::survey::{Layout, Survey};
+use crate::survey::{Era, Layout, Survey};
 
 /// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
 /// is done in their place. Shadows go first, one at a time and without steps: it is to be looked again afterwards.
@@ -73,6 +73,15 @@ impl Watch<'_> {
                 edits.extend(self.freed(candidate, address));
             }
         }
+        // Its bit was set with those of all Services that were still to move back.
+        let old = candidate.old_address;
+        let is_others = self.index.other_owner(candidate, old).is_some();
+        if self.compiler.work.era == Era::DualWrite
+            && !is_others
+            && !found.is_some_and(|service| service.addresses.contains(&old))
+        {
+            edits.extend(self.compiler.free_old_bit(old));
+        }
         edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
         let says = format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address);
         Some(Settled::Rest(self.settled(candidate, says, edits)))
@@ -106,6 +115,12 @@ impl Watch<'_> {
             let object = self.index.object(temporary);
             let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
             edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
+            // An API server frees a bit with the Service that it deletes, which is not how this one goes.
+            if self.compiler.work.era != Era::Objects
+                && found.is_some_and(|found| found.addresses.contains(&temporary))
+            {
+                edits.extend(self.compiler.if_of_the_new_range(self.compiler.free_bit(temporary)));
+            }
             (!edits.is_empty()).then_some((name.as_str(), edits))
         })
     }

@@ -298,6 +298,19 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Free { capacity: self.bitmap_capacity(), bits })
     }
 
+    /// Frees the bit of an old address, if the RangeAllocation has its range: on the way back it has that again before every
+    /// Service has.
+    pub(in crate::renumber) fn free_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
+        let from = &self.work.bitmap.as_ref()?.from;
+        let items = Items::parse(from)?;
+        let change =
+            FieldChange::Free { capacity: items.capacity(), bits: vec![items.bit(Item::Address(address))?] };
+        let edits = vec![FieldEdit { field: Field::data(), change }];
+        let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
+        let holds = vec![Condition::Holds(Field::range(), text(from))];
+        Some(only_if(holds, KeyEdit { key: self.range_key(), change }))
+    }
+
     /// Under dual write: the same, if the RangeAllocation has the new range by then.
     pub(in crate::renumber) fn if_of_the_new_range(
         &self,
