@@ -230,7 +230,7 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     match (answer.code, kind) {
         (401, _) => ClusterError::Unauthorized { server, reason },
         // Before all else: what a policy says is anybody's words.
-        (400..=499, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
+        (400..=500, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
         // Of RBAC and other authorizers (`ForbiddenStatusError`,
         // `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`); other refusals are admission's.
         (403, _) if reason.contains(" cannot ") => ClusterError::Forbidden { verb, subject, reason },
@@ -244,9 +244,12 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
 }
 
 /// A webhook or policy chooses its status code itself (`apiserver/pkg/admission/plugin/webhook/errors` and
-/// `plugin/policy/validating/plugin.go`, v1.36.3).
+/// `plugin/policy/validating/plugin.go`, v1.36.3). One that cannot be called is an internal error
+/// (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
 fn is_of_admission(reason: &str) -> bool {
-    reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
+    ["admission webhook \"", "ValidatingAdmissionPolicy '", "failed calling webhook \""]
+        .iter()
+        .any(|words| reason.contains(words))
 }
 
 /// What an answer says, a Status in its own words.
@@ -291,9 +294,15 @@ mod tests {
         assert!(matches!(refused(401, "Unauthorized", "Unauthorized"), ClusterError::Unauthorized { .. }));
         assert!(matches!(refused(403, "Forbidden", rbac), ClusterError::Forbidden { verb: "create", .. }));
         let words = format!("{policy}, you cannot");
-        for (code, message) in
-            [(403, webhook), (400, webhook), (422, policy), (403, quota), (403, words.as_str())]
-        {
+        let silent = r#"Internal error occurred: failed calling webhook "deny.example.com": timeout"#;
+        for (code, message) in [
+            (403, webhook),
+            (400, webhook),
+            (422, policy),
+            (403, quota),
+            (403, words.as_str()),
+            (500, silent),
+        ] {
             let error = refused(code, "", message);
             assert!(matches!(error, ClusterError::Refused { .. }), "{message}: {error}");
             assert!(error.to_string().contains(message), "{error}");

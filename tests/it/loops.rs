@@ -8,8 +8,11 @@
 use std::collections::BTreeMap;
 
 use netsurgeon::operation::{Event, Journal, Observer, OperationError, State, Status};
+use netsurgeon::renumber::Hold;
 use netsurgeon::store::ReadStore as _;
 use netsurgeon::survey::{Layout, Survey};
+use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, Keys, LOCK, Settings, keys};
 use crate::saboteur::{Fault, Saboteur};
@@ -335,5 +338,37 @@ async fn an_answer_that_comes_when_the_lock_is_lost() {
                 "{context}: it wrote after the loss"
             );
         }
+    }
+}
+
+/// A Service that was skipped before the barrier of its batch, and is retried after it, passes that barrier: no node may
+/// route its new address yet.
+#[tokio::test]
+async fn a_skipped_service_that_is_retried_waits_for_its_nodes() {
+    for bench in Bench::all().await {
+        let batch = &bench.plan.work.moves[bench.plan.work.batches()[0].clone()];
+        let Some(skipped) = batch.iter().find(|one| one.hold == Hold::ExternalIp) else { continue };
+        let bench = bench.with(Settings { max_failures: 1, ..Settings::default() });
+        let store = bench.fresh().await;
+        let key = Layout::default().service(&skipped.namespace, &skipped.name);
+        let value = store.get(&key).await.expect("a read").expect("it is there").value;
+        let theirs = FieldChange::Set(Value::Texts(vec!["203.0.113.7".into()]));
+        let edits = [FieldEdit { field: Field::external_ips(), change: theirs }];
+        store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;
+        let verified = bench.plan.work.flip_stage(0).map(|stage| stage + 2);
+        let report = bench.run(&store, verified).await.expect("a run");
+        assert_eq!(report.stuck.len(), 1, "{}: {report:?}", bench.name);
+        store.meddle(&key, value).await;
+        let mut done = Undone::default();
+        bench
+            .run_watched(&store, verified, &mut bench.journal(&store).await, &mut done)
+            .await
+            .expect("a run");
+        let place = |step: &str| {
+            done.0.iter().position(|done| done == step).unwrap_or_else(|| panic!("{step}: {:?}", done.0))
+        };
+        let places =
+            [&skipped.step("prewarm").0, "barrier/00000", &skipped.step("flip").0, "verify/00000"].map(place);
+        assert!(places.is_sorted(), "{}: {:?}", bench.name, done.0);
     }
 }

@@ -269,7 +269,7 @@ impl Storm {
         println!("storm: the flags become {}", RANGES[range]);
         self.serving.cluster.set_service_cidrs(&format!("{},{OTHER_FAMILY}", RANGES[range]));
         for number in 0..2 {
-            self.serving.cluster.restart_api_server(number).await;
+            self.serving.cluster.restart_api_server_as_a_kubelet(number).await;
         }
     }
 

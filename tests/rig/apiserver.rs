@@ -160,6 +160,26 @@ impl ApiServer {
         self.launch(&mut probe).await.unwrap_or_else(|message| panic!("{message}"));
     }
 
+    /// The same as a kubelet does it, which starts again what has ended: an API server whose repair loops do not come through
+    /// within a minute of its start ends itself (`PostStartHook`, `pkg/registry/core/rest/storage_core.go`, v1.36.3).
+    pub async fn start_until_ready(&mut self, mut probe: impl AsyncFnMut(&str) -> Result<(), String>) {
+        assert!(self.process.is_none(), "the server is still running");
+        for _ in 0..PORT_ATTEMPTS {
+            match self.launch(&mut probe).await {
+                Ok(()) => return,
+                Err(message) => println!("{message}\n{}", self.complaints()),
+            }
+            self.stop();
+        }
+        panic!("{} does not become ready", self.url());
+    }
+
+    /// The errors and warnings in its log.
+    fn complaints(&self) -> String {
+        let log = std::fs::read_to_string(&self.options.log).unwrap_or_default();
+        log.lines().filter(|line| line.starts_with(['E', 'W', 'F'])).collect::<Vec<_>>().join("\n")
+    }
+
     async fn launch(
         &mut self,
         probe: &mut impl AsyncFnMut(&str) -> Result<(), String>,

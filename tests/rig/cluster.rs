@@ -307,6 +307,13 @@ impl Cluster {
         server.start_again(async |url: &str| is_ready(url, &self.credentials).await).await;
     }
 
+    /// The same as the kubelet of its host does it: until it is ready.
+    pub async fn restart_api_server_as_a_kubelet(&mut self, number: usize) {
+        let server = &mut self.api_servers[number];
+        server.stop();
+        server.start_until_ready(async |url: &str| is_ready(url, &self.credentials).await).await;
+    }
+
     /// Starts the controllers, or starts them anew.
     pub fn start_controllers(&mut self) {
         self.stop_controllers();
