@@ -307,10 +307,6 @@ impl From<OperationError> for Failure {
         match error {
             OperationError::Store(error) => error.into(),
             OperationError::Commit(error) => error.into(),
-            // What to do is said where the operation is known.
-            OperationError::Changed { .. } | OperationError::Gone { .. } | OperationError::Exists { .. } => {
-                Self::new(Kind::Refused, error)
-            }
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
             }
@@ -329,9 +325,13 @@ impl From<OperationError> for Failure {
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range: that is an operation of its own"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
-            OperationError::World(_) | OperationError::Journal { .. } | OperationError::Locked(_) => {
-                Self::new(Kind::Refused, error)
-            }
+            // What to do is said where the operation is known.
+            OperationError::Changed { .. }
+            | OperationError::Gone { .. }
+            | OperationError::Exists { .. }
+            | OperationError::World(_)
+            | OperationError::Journal { .. }
+            | OperationError::Locked(_) => Self::new(Kind::Refused, error),
         }
     }
 }

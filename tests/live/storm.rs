@@ -357,6 +357,11 @@ impl Storm {
             !left.iter().any(|key| key.contains("/netsurgeon-hold-") || key.contains("/netsurgeon-warm-")),
             "{left:?}"
         );
+        // What an API server leaves of a request in the middle of which it was frozen; its repair frees it within nine minutes.
+        let leaks: &[&str] = match self.serving.cluster.era() {
+            Era::Bitmap => &["bit-without-node-port", "bit-without-service"],
+            Era::Objects | Era::DualWrite => &["bit-without-node-port"],
+        };
         wait_until("everything is in order", REPAIRED, async || {
             let checked = self.serving.netsurgeon("ranges check -o json");
             let found: Value = serde_json::from_str(&checked.out).unwrap_or_default();
@@ -365,6 +370,7 @@ impl Storm {
                 .into_iter()
                 .flatten()
                 .filter(|finding| finding["severity"] == "error")
+                .filter(|finding| !leaks.iter().any(|code| finding["code"] == *code))
                 .collect();
             if errors.is_empty() && found["findings"].is_array() {
                 return Ok(());

@@ -41,6 +41,7 @@ fn cut_off_at(record: &Record) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use super::State::{Done, Failed, Started, UndoDone};
     use super::*;
 
     #[test]
@@ -50,7 +51,6 @@ mod tests {
             history: history.to_vec(),
             error: None,
         };
-        use State::{Done, Failed, Started, UndoDone};
         assert_eq!(cut_off_at(&record(&[(Started, 7), (Done, 8)])), None);
         assert_eq!(cut_off_at(&record(&[(Started, 7)])), Some(7));
         assert_eq!(cut_off_at(&record(&[(Started, 7), (UndoDone, 9)])), Some(7));
