@@ -155,7 +155,6 @@ pub(super) fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step>
     stages.filter(move |stage| !of_services(stage)).flat_map(move |stage| work.steps(&stage))
 }
 
-/// Whether every step before the soak is done.
 /// Whether a Service was skipped that is still to be moved: for another reason than that it was deleted.
 fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
@@ -169,6 +168,7 @@ fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     !failed.is_empty() && work.moves.iter().filter(is_waiting).any(|moved| is_left(&moved))
 }
 
+/// Whether every step before the soak is done.
 fn is_all_moved(work: &Renumbering, journal: &Journal) -> bool {
     let soak = work.soak_stage().unwrap_or(usize::MAX);
     !journal.is_being_undone()

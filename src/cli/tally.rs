@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::operation::{Action, Event, Journal, OperationError, Stage, State, Step, Work};
 use crate::renumber::verify::Phase;
-use crate::renumber::{Move, Renumbering};
+use crate::renumber::{Move, Renumbering, is_manual};
 
 /// What counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl Tally {
             }
             Event::StepStarted { step } => match &step.action {
                 Action::Wait(wait) if wait.name == "barrier" => self.waiting_since = Some(now),
-                Action::External(_) => {
+                Action::External(external) if is_manual(&external.name) => {
                     self.paused = true;
                     self.rest(now);
                 }

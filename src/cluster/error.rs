@@ -201,6 +201,19 @@ impl ClusterError {
         })
     }
 
+    /// Whether the error is about the object alone: others can be changed. A webhook that cannot be called is an internal
+    /// error of the API server (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
+    pub fn is_of_one_object(&self) -> bool {
+        match self {
+            Self::Refused { .. }
+            | Self::Invalid { .. }
+            | Self::NotFound { .. }
+            | Self::AlreadyExists { .. } => true,
+            Self::Server { reason, .. } => reason.contains("failed calling webhook \""),
+            _ => false,
+        }
+    }
+
     /// Whether the same request may well succeed a little later.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -230,7 +243,7 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     match (answer.code, kind) {
         (401, _) => ClusterError::Unauthorized { server, reason },
         // Before all else: what a policy says is anybody's words.
-        (400..=500, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
+        (400..=499, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
         // Of RBAC and other authorizers (`ForbiddenStatusError`,
         // `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`); other refusals are admission's.
         (403, _) if reason.contains(" cannot ") => ClusterError::Forbidden { verb, subject, reason },
@@ -244,12 +257,9 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
 }
 
 /// A webhook or policy chooses its status code itself (`apiserver/pkg/admission/plugin/webhook/errors` and
-/// `plugin/policy/validating/plugin.go`, v1.36.3). One that cannot be called is an internal error
-/// (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
+/// `plugin/policy/validating/plugin.go`, v1.36.3).
 fn is_of_admission(reason: &str) -> bool {
-    ["admission webhook \"", "ValidatingAdmissionPolicy '", "failed calling webhook \""]
-        .iter()
-        .any(|words| reason.contains(words))
+    reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
 }
 
 /// What an answer says, a Status in its own words.
@@ -295,14 +305,9 @@ mod tests {
         assert!(matches!(refused(403, "Forbidden", rbac), ClusterError::Forbidden { verb: "create", .. }));
         let words = format!("{policy}, you cannot");
         let silent = r#"Internal error occurred: failed calling webhook "deny.example.com": timeout"#;
-        for (code, message) in [
-            (403, webhook),
-            (400, webhook),
-            (422, policy),
-            (403, quota),
-            (403, words.as_str()),
-            (500, silent),
-        ] {
+        for (code, message) in
+            [(403, webhook), (400, webhook), (422, policy), (403, quota), (403, words.as_str())]
+        {
             let error = refused(code, "", message);
             assert!(matches!(error, ClusterError::Refused { .. }), "{message}: {error}");
             assert!(error.to_string().contains(message), "{error}");
@@ -313,6 +318,12 @@ mod tests {
         assert!(matches!(refused(422, "Invalid", "x"), ClusterError::Invalid { .. }));
         assert!(refused(504, "Timeout", "Too large resource version").is_transient());
         assert!(!refused(422, "Invalid", "x").is_transient());
+        let unanswered = refused(500, "InternalError", silent);
+        assert!(
+            unanswered.is_transient()
+                && unanswered.is_of_one_object()
+                && !refused(500, "", "x").is_of_one_object()
+        );
     }
 
     #[test]

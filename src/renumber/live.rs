@@ -17,8 +17,8 @@ use serde_json::Value;
 use self::compare::difference;
 use super::intention::Renumbering;
 use super::steps::{
-    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP,
-    routed,
+    CLOSE_RANGE, KEEP_BITS, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP,
+    REWRITE_BITMAP, routed,
 };
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
@@ -141,13 +141,7 @@ fn failed(error: &ClusterError) -> Fault {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
     };
-    match error {
-        ClusterError::Refused { .. }
-        | ClusterError::Invalid { .. }
-        | ClusterError::NotFound { .. }
-        | ClusterError::AlreadyExists { .. } => Fault::Skip(words),
-        _ => Fault::Halt(words),
-    }
+    if error.is_of_one_object() { Fault::Skip(words) } else { Fault::Halt(words) }
 }
 
 impl From<ClusterError> for Fault {
@@ -330,7 +324,7 @@ impl World for LiveWorld<'_> {
             REOPEN_RANGE => self.reopen_old_range().await.map(|()| Answer::Confirmed),
             CLOSE_RANGE => self.close_old_range().await.map(|()| Answer::Confirmed),
             REPLACE_RANGE => self.replace_range().await.map(|()| Answer::Confirmed),
-            RESERVE_BITS => {
+            RESERVE_BITS | KEEP_BITS => {
                 self.reserved_bits(external, back).await.map(|swap| Answer::Changes(Box::new(swap)))
             }
             REWRITE_BITMAP | RESTORE_BITMAP => {

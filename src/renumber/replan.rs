@@ -244,13 +244,21 @@ impl Planner<'_> {
         }
         let (new, prewarm) = (candidate.new_address, candidate.step("prewarm"));
         let is_prewarmed = self.is_in_force(&prewarm);
-        // Moved back, it routes its new address for those who know it, until that cannot be undone.
-        let is_moved_back = (self.state)(&candidate.step("flip")) == Some(State::UndoDone);
-        if is_moved_back && (self.state)(&prewarm) != Some(State::UndoFailed) {
-            return;
-        }
         let is_listed = service.has_external_ip(new);
         let is_routed = is_listed && service.spec.external_traffic_policy.as_deref() == Some("Local");
+        if self.back {
+            // Moved back, it routes its new address for those who know it, until that cannot be undone.
+            let is_moved_back = (self.state)(&candidate.step("flip")) == Some(State::UndoDone);
+            let is_time = !is_moved_back || (self.state)(&prewarm) == Some(State::UndoFailed);
+            let is_as_prewarmed =
+                is_routed && service.kind() == "ClusterIP" && service.spec.external_ips.len() == 1;
+            if is_prewarmed && is_time && !is_as_prewarmed {
+                draft.why.push(format!("another client has changed the external IP `{new}`"));
+                let edit = is_listed.then(|| self.compiler.route_no_more(candidate, service, &[new]));
+                draft.take_back(prewarm, edit);
+            }
+            return;
+        }
         let own = without_ours(candidate, service, is_prewarmed);
         match choose(&own, None, self.work.shadows_only.then_some(AS_PLANNED)) {
             Choice::Hold(Hold::Shadow, reason) | Choice::Refuse(reason) => {

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use super::guard::is_the_planned;
+use super::index::Index;
 use super::intention::{Move, Renumbering};
 use super::steps::{Compiler, bits_step};
 use crate::operation::{Mend, State, StepId, Swap};
@@ -43,7 +45,12 @@ pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) ->
 
 /// Returns what sets the bits again that were freed meanwhile; `None` if none was.
 pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Result<Option<Mend>, Taken> {
-    for candidate in moves {
+    // One that was deleted, or has another address, does not need its bit any more.
+    let index = Index::of(survey);
+    let is_there =
+        |moved: &&&Move| index.service(moved).is_some_and(|service| is_the_planned(moved, service));
+    let moves: Vec<&Move> = moves.iter().filter(is_there).copied().collect();
+    for candidate in &moves {
         let has_it = survey.services.iter().find(|service| {
             service.addresses.contains(&candidate.new_address)
                 && service.uid != candidate.uid

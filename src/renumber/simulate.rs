@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
-use super::steps::{REOPEN_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP};
+use super::steps::{KEEP_BITS, REOPEN_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP};
 use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Fault, Observed, Wait, World};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
@@ -196,6 +196,10 @@ impl World for Simulation<'_> {
 
     async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
         if matches!(external.name.as_str(), REOPEN_RANGE | RESTORE_BITMAP) && !back {
+            return Ok(Answer::Confirmed);
+        }
+        // Nobody frees anything meanwhile, either.
+        if external.name == KEEP_BITS {
             return Ok(Answer::Confirmed);
         }
         // Nobody else allocates anything meanwhile: what was planned is what would be computed.

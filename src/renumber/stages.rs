@@ -325,6 +325,10 @@ impl Work for Renumbering {
             Part::Linger => vec![steps::linger(batch, moves)],
             Part::Date => each(&|m| compiler.date(m)),
             Part::Barrier => vec![steps::barrier("barrier", batch)],
+            Part::Flip if self.era == Era::Bitmap => {
+                let kept = std::iter::once(compiler.keep_bits(batch, moves));
+                kept.chain(moves.iter().map(|m| compiler.flip(m))).collect()
+            }
             Part::Flip => each(&|m| compiler.flip(m)),
             // On the way back in the other order: first the endpoints of shadows made anew, then the nodes.
             Part::Verify if moves.iter().any(|m| m.shadow.is_some()) => {

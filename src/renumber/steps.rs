@@ -15,8 +15,8 @@ use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap,
 
 pub use range::is_manual;
 pub(super) use range::{
-    CLOSE_RANGE, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP,
-    bits_step,
+    CLOSE_RANGE, KEEP_BITS, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP,
+    REWRITE_BITMAP, bits_step,
 };
 
 use super::hold::Hold;
@@ -171,17 +171,28 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        let back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
+        // One of another type by now needs its traffic policy: what was added to it is taken back in another way.
+        let mut back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
+        let is_plain = Condition::Holds(Field::service_type(), text("ClusterIP"));
+        let key = self.layout.service(&candidate.namespace, &candidate.name);
+        back.checks.push(KeyCheck { key, conditions: vec![is_plain] });
         let mut forward = swap(vec![self.service_edit(candidate, edits)]);
-        forward.checks.push(self.has_address(candidate, &candidate.old));
+        forward.checks.push(self.has_old_addresses(candidate));
         Some(step_of(candidate, "prewarm", Action::Swap { forward, backward: Some(back) }))
     }
 
-    /// The Service is the planned one, and its ClusterIP is the first of these.
-    fn has_address(&self, candidate: &Move, addresses: &[Text]) -> KeyCheck {
+    /// The Service is the planned one, and has its old addresses.
+    fn has_old_addresses(&self, candidate: &Move) -> KeyCheck {
+        let list = if candidate.without_list { Value::Absent } else { Value::texts(&candidate.old) };
+        self.has_addresses(candidate, &candidate.old, list)
+    }
+
+    /// The Service is the planned one, its ClusterIP is the first of these, and its list is this.
+    fn has_addresses(&self, candidate: &Move, addresses: &[Text], list: Value) -> KeyCheck {
         let conditions = vec![
             Condition::Holds(Field::uid(), text(&candidate.uid)),
             Condition::Holds(Field::cluster_ip(), Value::text(addresses.first().map(Text::as_str))),
+            Condition::Holds(Field::cluster_ips(), list),
         ];
         KeyCheck { key: self.layout.service(&candidate.namespace, &candidate.name), conditions }
     }
@@ -195,9 +206,7 @@ impl Compiler<'_> {
     /// What the first change on a Service's way back makes sure of: that the Service is still as it was moved,
     /// so that its flip can be undone, and nothing needs to be touched if not.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
-        let mut check = self.has_address(candidate, &candidate.new);
-        check.conditions.push(Condition::Holds(Field::cluster_ips(), Value::texts(&candidate.new)));
-        check
+        self.has_addresses(candidate, &candidate.new, Value::texts(&candidate.new))
     }
 
     /// Dates the new address as created now, once the old one is retired.

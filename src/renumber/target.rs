@@ -92,8 +92,10 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
         let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(&existing));
         return Err(match owners.clone().next() {
             Some(owner) if owners.all(|owner| owner.terminating) => {
+                // What operations hold themselves is nobody's to create again.
                 let has = |service: &&ServiceRecord| {
-                    service.addresses.iter().any(|address| existing.contains(*address))
+                    !service.is_labelled_ours()
+                        && service.addresses.iter().any(|address| existing.contains(*address))
                 };
                 let kept_by = survey.services.iter().filter(has).map(ServiceRecord::subject).collect();
                 TargetError::Leaving { to: *to, existing, name: owner.name.clone(), kept_by }

@@ -128,6 +128,11 @@ impl Field {
         field
     }
 
+    /// `spec.type` of a Service.
+    pub fn service_type() -> Self {
+        at(&[SPEC, (4, "type")], FieldKind::Text)
+    }
+
     /// `spec.clusterIP` of a Service.
     pub fn cluster_ip() -> Self {
         at(&[SPEC, (3, "clusterIP")], FieldKind::Text)

@@ -164,6 +164,7 @@ async fn every_manual_step_has_a_name_that_can_be_confirmed() {
         "rewrite-bitmap",
         "restore-bitmap",
         "reserve-bits",
+        "keep-bits",
     ];
     let mut found = std::collections::BTreeSet::new();
     for bench in Bench::all().await {

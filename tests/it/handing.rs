@@ -237,7 +237,10 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
         let settled = operation::settle(&store, &mut journal, steps, &mend, &[], &Constant).await;
         assert_eq!(settled.expect("a commit"), Mended::Done);
     }
-    set_again(&bench, &store).await;
+    // Nothing is set for it again.
+    let moves = waiting(&bench, &store).await;
+    assert!(moves.iter().any(|moved| moved.uid == gone.uid));
+    assert_eq!(reserve_again(&bench.plan.work, &bits(&store).await, &moves), Ok(None));
     let report = bench.unwind(&store).await.expect("a way back");
     assert_eq!(report.stuck, []);
     let differ = bench.differences(&store).await;

@@ -1,7 +1,8 @@
 //! Services that change between the plan and their move: which moves are planned again, as what, and that nothing else is.
 
-use netsurgeon::operation::{Mended, State, StepId, mend};
+use netsurgeon::operation::{Mended, State, StepId, mend, settle};
 use netsurgeon::renumber::replan::{Replanned, replan};
+use netsurgeon::renumber::reserved::{reserve_again, reserved};
 use netsurgeon::renumber::sweep::Sweep;
 use netsurgeon::renumber::{Hold, Move, Turn};
 use netsurgeon::store::ReadStore as _;
@@ -192,7 +193,7 @@ async fn a_hold_that_its_owner_has_changed_goes_back() {
         let own = "203.0.113.7".to_string();
         for (listed, policy, expected) in [
             (vec![old.clone(), own.clone()], "Local", vec![new.clone(), own.clone()]),
-            (vec![own.clone()], "Cluster", vec![own.clone()]),
+            (vec![own.clone()], "Cluster", vec![own.clone(), new.clone()]),
             (vec![], "", vec![new.clone()]),
         ] {
             let store = bench.fresh().await;
@@ -233,4 +234,57 @@ async fn a_hold_that_its_owner_has_changed_goes_back() {
             assert_eq!(again, [vec![], last], "{}", bench.name);
         }
     }
+}
+
+/// One that has become a NodePort Service needs its traffic policy: only the address goes that was added to it.
+#[tokio::test]
+async fn a_service_of_another_type_keeps_its_policy_on_the_way_back() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let moved = bench.plan.work.moves.iter().find(|one| one.hold == Hold::ExternalIp && one.turn.is_any());
+    let moved = moved.expect("such a move");
+    let store = bench.fresh().await;
+    bench.run(&store, bench.no_return()).await.expect("a run");
+    let key = Layout::default().service(&moved.namespace, &moved.name);
+    let value = store.get(&key).await.expect("a read").expect("it is there").value;
+    let kind =
+        FieldEdit { field: Field::service_type(), change: FieldChange::Set(Value::Text("NodePort".into())) };
+    store.meddle(&key, edit::apply(&value, &[kind]).expect("an edit")).await;
+    for _ in 0..2 {
+        let mut journal = bench.journal(&store).await;
+        let (found, _) = replan(&bench.plan.work, &survey(&store).await, true, |step| journal.state(step));
+        for again in &found {
+            let steps = (again.steps.as_slice(), State::UndoDone);
+            let settled = settle(&store, &mut journal, steps, &again.mend, &[], &Constant).await;
+            assert_eq!(settled.expect("a change"), Mended::Done);
+        }
+        bench.unwind(&store).await.expect("a rollback");
+    }
+    let (found, _) = replan(&bench.plan.work, &survey(&store).await, true, |_| Some(State::UndoDone));
+    assert_eq!(found, []);
+    let value = store.get(&key).await.expect("a read").expect("it is there").value;
+    let read = |field: Field| edit::read(&value, &field).expect("a field");
+    assert_eq!(read(Field::cluster_ip()), Value::Text(moved.old[0].to_string()));
+    assert_eq!(
+        (read(Field::external_ips()), read(Field::service_type())),
+        (Value::Absent, Value::Text("NodePort".into()))
+    );
+    assert_eq!(read(Field::external_traffic_policy()), Value::Text("Local".into()));
+}
+
+/// A Service that was deleted does not need its bit any more, whoever has it.
+#[tokio::test]
+async fn the_bit_of_a_service_that_was_deleted_may_be_anybodys() {
+    let bench = Bench::of("bitmap", "10.200.0.0/16").await;
+    let store = before_the_flip(&bench).await;
+    let journal = bench.journal(&store).await;
+    let reserved = reserved(&bench.plan.work, |step| journal.state(step));
+    let moved = *reserved.iter().find(|one| one.turn.is_any()).expect("such a move");
+    let mut survey = survey(&store).await;
+    let mut other = service(&mut survey, moved).clone();
+    (other.name, other.uid) = ("other".into(), "11111111-0000-0000-0000-000000000000".into());
+    other.addresses = vec![moved.new_address];
+    survey.services.push(other);
+    assert!(reserve_again(&bench.plan.work, &survey, &reserved).is_err(), "two would have it");
+    survey.services.retain(|service| service.uid != moved.uid);
+    assert_eq!(reserve_again(&bench.plan.work, &survey, &reserved), Ok(None));
 }

@@ -147,6 +147,9 @@ async fn go_on(era: Era, mode: ProxyMode) {
     assert!(resumed.err.contains("sweep 1: "), "{}", resumed.err);
     nobody_is_left(&serving, &clients).await;
     serving.assert_unbroken(&probe.stop(), &old);
+    // Of those that were deleted nothing is left to be moved.
+    let status = serving.netsurgeon("renumber status -o json").expect(0).json();
+    assert!(status["next"].as_str().is_some_and(|next| next.contains("renumber retire")), "{status}");
 
     // A repair loop that sees a Service before its address may delete a reservation: the guard makes it anew.
     serving.netsurgeon("renumber guard --once");

@@ -56,7 +56,7 @@ const TROUBLE: [(&str, &[&str]); 18] = [
     ),
     (
         "`renumber retire` refuses",
-        &["corners::retire_keeps_what_owners_have_changed_meanwhile", "storm::for_one_operation"],
+        &["corners::retire_keeps_what_owners_have_changed_meanwhile", "chaos::clients_go_on"],
     ),
     (
         "`ServiceCIDR ..., which has it, is being deleted`",

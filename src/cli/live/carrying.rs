@@ -47,7 +47,8 @@ impl Session {
         self.set_out(ongoing, lock, way).await?;
         self.clear(ongoing, way).await?;
         if !ongoing.has_begun_to_retire() {
-            let again = self.replan(context, args, ongoing, lock, !way.is_forward()).await;
+            let is_back = !way.is_forward() || ongoing.journal.returning().is_some();
+            let again = self.replan(context, args, ongoing, lock, is_back).await;
             again.map_err(|failure| left_open(failure, ongoing, way))?;
         }
         let mut failed = BTreeMap::new();
@@ -64,6 +65,11 @@ impl Session {
                 {
                     continue;
                 }
+            }
+            if way.is_forward()
+                && let Err(failure) = self.settle_deleted(args, ongoing, lock).await
+            {
+                tracing::warn!(error = %failure.error, "what became of skipped Services is not known");
             }
             // What a process that was killed had on its way to the API may have arrived after the first look.
             if outcome.is_ok()

@@ -5,8 +5,8 @@ use super::{Arrival, LiveArgs, Ongoing, Session, Way};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::cluster::ObjectRef;
-use crate::operation::{Ambient as _, Lock, Mended, Report, State, StepId, SystemAmbient, settle};
-use crate::renumber::{current, guard};
+use crate::operation::{Ambient as _, Lock, Mended, Record, Report, State, StepId, SystemAmbient, settle};
+use crate::renumber::{Move, current, guard};
 use crate::survey::Survey;
 
 /// Why the steps of a Service are skipped that cannot move any more.
@@ -104,6 +104,32 @@ impl Session {
         context.output.note(&format!("{subject}: skipped, {DELETED}"));
         self.drop_deserted(args, ongoing, lock).await?;
         Ok(true)
+    }
+
+    /// Whatever skipped them: steps of Services that were deleted say so, because nothing of them is left to be moved, and
+    /// their shadows go.
+    pub(super) async fn settle_deleted(
+        &self,
+        args: &LiveArgs,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+    ) -> Result<(), Failure> {
+        let is_open =
+            |record: &Record| record.state == State::Failed && record.error.as_deref() != Some(DELETED);
+        let records = ongoing.journal.records().into_iter();
+        let open: Vec<StepId> =
+            records.filter(|(_, record)| is_open(record)).map(|(step, _)| step.clone()).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+        let work = &ongoing.plan.work;
+        let deleted: Vec<&Move> = current::deleted(work, &survey).collect();
+        for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
+            ongoing.journal.fail(store, step, DELETED, SystemAmbient.now(), &[lock.guard()]).await?;
+        }
+        self.drop_deserted(args, ongoing, lock).await
     }
 
     /// Removes the shadows of Services that are gone before they moved: the API server may allocate their addresses.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::operation::{Action, Journal, Stage, State, Step, StepId, Summary, Work};
-use crate::renumber::Renumbering;
+use crate::renumber::{Renumbering, is_manual};
 
 /// As long as no step of a running operation takes: steps take milliseconds.
 const STANDSTILL: i64 = 30;
@@ -163,7 +163,9 @@ impl History {
 
     fn take(&mut self, journal: &Journal, stage: &Stage, step: &Step, moments: &mut Vec<Moment>) {
         let record = journal.find(&step.id);
-        if let Action::External(external) = &step.action {
+        if let Action::External(external) = &step.action
+            && is_manual(&external.name)
+        {
             let at = |wanted: State| {
                 let states = record.iter().flat_map(|record| &record.history);
                 states.rev().find(|(state, _)| *state == wanted).map(|(_, time)| *time)
@@ -194,7 +196,11 @@ impl History {
         for (state, time) in &record.history {
             let back = state.is_of_the_way_back() || *state == State::Reset;
             let what = match &step.action {
-                Action::External(external) if !is_asked(*state) && (!back || external.undo.is_some()) => {
+                Action::External(external)
+                    if is_manual(&external.name)
+                        && !is_asked(*state)
+                        && (!back || external.undo.is_some()) =>
+                {
                     let words = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
                     What::External(external.name.clone(), words.clone())
                 }

@@ -75,9 +75,9 @@ impl Watch<'_> {
         }
         // Its bit was set with those of all Services that were still to move back.
         let old = candidate.old_address;
-        let is_others = self.index.other_owner(candidate, old).is_some();
+        let is_kept = self.index.own_object(candidate, old).is_some();
         if self.compiler.work.era == Era::DualWrite
-            && !is_others
+            && is_kept
             && !found.is_some_and(|service| service.addresses.contains(&old))
         {
             edits.extend(self.compiler.free_old_bit(old));

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::LiveWorld;
 use crate::ip::{Item, Items};
 use crate::operation::{External, Fault, KeyChange, KeyEdit, Swap};
+use crate::renumber::guard::is_the_planned;
 use crate::renumber::index::Index;
 use crate::renumber::intention::Move;
 use crate::renumber::ranges::wanted;
@@ -34,7 +35,13 @@ impl LiveWorld<'_> {
         let capacity = compiler.bitmap_capacity();
         let there = Bitmap::from_bytes(&found.data, capacity).map_err(|error| failed(error.to_string()))?;
         let index = Index::of(&survey);
-        let is_others = |candidate: &&Move| index.other_owner(candidate, candidate.new_address).is_some();
+        let is_recreated = |candidate: &Move| {
+            let found = index.service(candidate).filter(|service| service.uid != candidate.uid);
+            found.is_some_and(|service| service.addresses.contains(&candidate.new_address))
+        };
+        let is_others = |candidate: &&Move| {
+            index.other_owner(candidate, candidate.new_address).is_some() || is_recreated(candidate)
+        };
         let others: HashSet<u64> =
             self.work.moves.iter().filter(is_others).map(|it| compiler.bit(it.new_address)).collect();
         for edit in &mut swap.edits {
@@ -68,14 +75,14 @@ impl LiveWorld<'_> {
         let items =
             Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
         let mut bits = wanted(&items, &survey);
-        let with_address = survey.services.iter().filter(|service| !service.addresses.is_empty());
-        let there: HashSet<&str> = with_address.map(|service| service.uid.as_str()).collect();
+        let index = Index::of(&survey);
         let listed: HashSet<IpAddr> =
             survey.services.iter().flat_map(|service| service.addresses.iter().copied()).collect();
         for candidate in &self.work.moves {
             let address = if back { candidate.old_address } else { candidate.new_address };
-            // What is kept for a Service that was deleted, or has no address any more, is no Service's.
-            let is_there = there.contains(candidate.uid.as_str()) || listed.contains(&address);
+            // What is kept for a Service that was deleted, or has another address or none, is no Service's.
+            let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
+            let is_there = planned.is_some() || listed.contains(&address);
             if let Some(bit) = items.bit(Item::Address(address)) {
                 bits.set(bit, is_there);
             }

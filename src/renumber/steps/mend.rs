@@ -36,7 +36,7 @@ impl Compiler<'_> {
         let (old, new) = (candidate.old_address, candidate.new_address);
         let (listed, policy) = (&service.spec.external_ips, service.spec.external_traffic_policy.as_deref());
         let mut after = renamed(listed, old, new);
-        if service.kind() == "ClusterIP" && after.is_empty() {
+        if service.kind() == "ClusterIP" && !after.iter().any(|text| text.parse() == Ok(new)) {
             after.push(new.to_string().into());
         }
         let mut edits = vec![

@@ -16,6 +16,7 @@ use crate::wire::{Field, FieldEdit};
 
 /// What netsurgeon does itself after the flag has changed, under dual write.
 pub(in crate::renumber) const RESERVE_BITS: &str = "reserve-bits";
+pub(in crate::renumber) const KEEP_BITS: &str = "keep-bits";
 pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
 /// What undoes that, once the flag has changed back. Nothing on the way forward.
 pub(in crate::renumber) const RESTORE_BITMAP: &str = "restore-bitmap";
@@ -41,6 +42,7 @@ pub fn is_manual(name: &str) -> bool {
             | REOPEN_RANGE
             | REPLACE_RANGE
             | RESERVE_BITS
+            | KEEP_BITS
             | REWRITE_BITMAP
             | RESTORE_BITMAP
             | "temporary-range"
@@ -276,6 +278,22 @@ impl Compiler<'_> {
             ..outside(RESERVE_BITS, what, "API servers would allocate them to other Services")
         };
         Step { id: bits_step(batch), about: String::new(), action: Action::External(external), apart: false }
+    }
+
+    /// Where allocations are bits: those of a batch are seen to be its own just before its flips. An API server frees a bit
+    /// without a Service when it has seen it three times, after 6 minutes at the earliest (`runOnce`,
+    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2), and the waits before may take longer.
+    pub(in crate::renumber) fn keep_bits(&self, batch: usize, moves: &[Move]) -> Step {
+        let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
+        let external = External {
+            assumed: Some(swap(self.bits(bits, Vec::new()))),
+            ..outside(
+                KEEP_BITS,
+                "netsurgeon sets the bits again that an API server has freed".to_string(),
+                "an address that another Service has by then must not be given to a second one",
+            )
+        };
+        step(KEEP_BITS, &format!("{batch:05}"), Action::External(external))
     }
 
     pub(super) fn range_key(&self) -> Key {

@@ -80,7 +80,7 @@ impl Compiler<'_> {
     /// The Service is there, at its old address, and the address is not another client's: one that was deleted while the
     /// shadow waited for endpoints has released it.
     fn is_to_move(&self, candidate: &Move, address: IpAddr) -> Vec<KeyCheck> {
-        let mut checks = vec![self.has_address(candidate, &candidate.old)];
+        let mut checks = vec![self.has_old_addresses(candidate)];
         let is_missing = candidate.old_object_missing && address == candidate.old_address;
         if self.work.era != Era::Bitmap && !is_missing {
             let key = self.layout.ip_address(address);

@@ -125,13 +125,14 @@ impl Seen {
                 .map(|(name, (owner, _))| (name, owner))
                 .collect();
             let owners: BTreeSet<&String> = having.iter().map(|(_, owner)| *owner).collect();
-            let Some(owner) = owners.first().map(|owner| (*owner).clone()) else {
+            // What a shadow alone has may be free for the allocator.
+            if having.iter().all(|(name, owner)| name != owner) {
                 self.freed.push_back(*address);
                 if self.freed.len() > FREED {
                     self.freed.pop_front();
                 }
-                continue;
-            };
+            }
+            let Some(owner) = owners.first().map(|owner| (*owner).clone()) else { continue };
             if owners.len() > 1 {
                 self.wrong.push(format!("revision {revision}: {address} is owned by {owners:?}"));
             }
