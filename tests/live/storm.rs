@@ -226,18 +226,7 @@ impl Storm {
 
     /// Until every Service is moved, or the flags are asked for.
     async fn forward(&mut self, clients: &Clients) {
-        let to = self.to();
-        let words = move |operation: Option<&str>| {
-            vec![match operation {
-                None => format!(
-                    "renumber apply --to {to} --no-snapshot --yes --batch-size 5 --confirm certificates {ALWAYS}"
-                ),
-                Some(id) => format!(
-                    "operation resume {id} --take-over --confirm snapshot --confirm certificates {ALWAYS}"
-                ),
-            }]
-        };
-        self.bring(clients, "the flags", words, |_, ended| asks_for_flags(ended)).await;
+        self.bring(clients, "the flags", onward(self.to()), |_, ended| asks_for_flags(ended)).await;
         self.flags(1 - self.from).await;
         let words = |operation: Option<&str>| {
             let id = operation.expect("an operation");
@@ -249,16 +238,7 @@ impl Storm {
 
     /// Begins, is killed at some moment, and goes back.
     async fn forward_in_part(&mut self, clients: &Clients) {
-        let to = self.to();
-        let words = move |operation: Option<&str>| {
-            vec![match operation {
-                None => format!(
-                    "renumber apply --to {to} --no-snapshot --yes --batch-size 5 --confirm certificates {ALWAYS}"
-                ),
-                Some(id) => format!("operation resume {id} --take-over --confirm certificates {ALWAYS}"),
-            }]
-        };
-        self.bring(clients, "a beginning", words, |operation, _| operation.is_some()).await;
+        self.bring(clients, "a beginning", onward(self.to()), |operation, _| operation.is_some()).await;
     }
 
     /// Sets the flag on every API server, one after the other.
@@ -419,6 +399,22 @@ impl Storm {
             assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
         });
         assert!(report.failures().is_empty(), "{report}");
+    }
+}
+
+/// What begins a renumbering, and continues it.
+fn onward(to: &'static str) -> impl Fn(Option<&str>) -> Vec<String> {
+    move |operation| {
+        vec![match operation {
+            None => format!(
+                "renumber apply --to {to} --no-snapshot --yes --batch-size 5 --confirm certificates {ALWAYS}"
+            ),
+            Some(id) => {
+                format!(
+                    "operation resume {id} --take-over --confirm snapshot --confirm certificates {ALWAYS}"
+                )
+            }
+        }]
     }
 }
 
