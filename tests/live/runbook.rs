@@ -202,6 +202,7 @@ impl Player {
 
 /// The window, from the rehearsal to the end, as the runbook has it.
 #[tokio::test]
+#[ignore = "not through yet, in `make soak`: needs `make rig` and root"]
 async fn every_command_prints_what_the_runbook_shows() {
     let mut player = Player::start().await;
     player.days_before();
@@ -227,7 +228,7 @@ impl Player {
     }
 
     async fn window(&mut self) {
-        self.play("lock", "--yes", 0);
+        self.play("lock", "", 0);
         let plan = std::fs::read_to_string(self.folder.join("plan.json")).expect("the plan");
         let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
         let digest = plan["digest"].as_str().expect("a digest")[..8].to_owned();
