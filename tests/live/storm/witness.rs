@@ -29,6 +29,8 @@ pub struct Seen {
     pub revisions: u64,
     /// What must not be, with the revision.
     pub wrong: Vec<String>,
+    /// Addresses that shadows of deleted Services had when they were allocated to others.
+    pub released: Vec<String>,
     /// IPAddress objects that were missing although a Service that clients change had the address.
     pub missing: Vec<String>,
     /// Addresses that lost their last owner, newest last.
@@ -69,7 +71,12 @@ impl Witness {
                 for same in pairs.chunk_by(|one, other| one.0.mod_revision() == other.0.mod_revision()) {
                     let changed: BTreeSet<IpAddr> =
                         same.iter().flat_map(|(pair, is_deleted)| seen.take(pair, *is_deleted)).collect();
-                    seen.judge(same[0].0.mod_revision(), &changed, is_steady);
+                    let written: BTreeSet<String> = same
+                        .iter()
+                        .filter_map(|(pair, _)| pair.key_str().ok()?.strip_prefix(SERVICES))
+                        .map(str::to_owned)
+                        .collect();
+                    seen.judge(same[0].0.mod_revision(), (&changed, &written), is_steady);
                 }
             }
         });
@@ -115,7 +122,13 @@ impl Seen {
         }
     }
 
-    fn judge(&mut self, revision: i64, changed: &BTreeSet<IpAddr>, is_steady: fn(&str) -> bool) {
+    /// Of the tuple: the addresses of which something has changed, and the Services that were written.
+    fn judge(
+        &mut self,
+        revision: i64,
+        (changed, written): (&BTreeSet<IpAddr>, &BTreeSet<String>),
+        is_steady: fn(&str) -> bool,
+    ) {
         self.revisions += 1;
         for address in changed {
             let having: Vec<(&String, &String)> = self
@@ -134,7 +147,12 @@ impl Seen {
             }
             let Some(owner) = owners.first().map(|owner| (*owner).clone()) else { continue };
             if owners.len() > 1 {
-                self.wrong.push(format!("revision {revision}: {address} is owned by {owners:?}"));
+                let said = format!("revision {revision}: {address} is owned by {owners:?}");
+                // An API server releases the address that a Service gives up, whoever else has it: until the next step removes
+                // the shadow, the allocator may give it away. A shadow never takes what another Service has.
+                let own = having.iter().filter(|(name, owner)| name == owner).count();
+                let takes = having.iter().any(|(name, owner)| name != owner && written.contains(*name));
+                if own > 1 || takes { self.wrong.push(said) } else { self.released.push(said) }
             }
             // A shadow that has yet to get its Service's address has one of its own.
             let parent = self.parents.get(address);
