@@ -12,6 +12,10 @@ ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
 
+# A pipe fails with whatever fails in it.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+
 .PHONY: help demo test soak lint bench fmt rig fixtures prerequisites-build prerequisites-rig
 .DELETE_ON_ERROR:
 
@@ -26,7 +30,10 @@ test: rig ## everything: format, lints, and all tests, those on real etcd and re
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(CHECK_FUZZ)
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --no-fail-fast
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --no-fail-fast 2>&1 | tee target/test.log || $(WHY)
+
+# Why tests failed, once more and last: what their components logged is long.
+WHY := { grep -A6 ' panicked at ' target/test.log; exit 1; }
 
 # Tests on real components wait for most of their time: more of them than cores, and not so many that a component starves.
 TEST_THREADS := $(or $(RUST_TEST_THREADS),3)

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-pub(super) use agree::{Places, not_yet, other_ranges};
+pub(super) use agree::{Places, endpoints, not_yet, other_ranges};
 pub(super) use seen::{flags_in_pods, in_pods};
 
 use super::failure::Failure;

@@ -96,9 +96,7 @@ impl Renumbering {
     /// Returns namespace and name of every shadow Service.
     pub fn shadows(&self) -> impl Iterator<Item = (&str, &str)> {
         let with_shadow = self.moves.iter().filter_map(|moved| Some((moved, moved.shadow.as_deref()?)));
-        with_shadow.flat_map(|(moved, shadow)| {
-            [&shadow.hold_name, &shadow.warm_name].map(|name| (moved.namespace.as_str(), name.as_str()))
-        })
+        with_shadow.flat_map(|(moved, shadow)| shadow.names().map(|name| (moved.namespace.as_str(), name)))
     }
 
     /// Returns what the operation has created and keeps, as its plan says.
@@ -243,8 +241,7 @@ impl Move {
 
     /// Whether a Service of its namespace has the name of one of its shadows.
     pub fn has_shadow(&self, name: &str) -> bool {
-        let is_named = |shadow: &Shadow| shadow.hold_name == name || shadow.warm_name == name;
-        self.shadow.as_deref().is_some_and(is_named)
+        self.shadow.as_deref().is_some_and(|shadow| shadow.names().contains(&name))
     }
 
     /// Whether a step is about it, or about a shadow of it.
@@ -254,10 +251,7 @@ impl Move {
             subject.strip_prefix(&*self.namespace).is_some_and(|rest| rest.strip_prefix('/') == Some(name))
         };
         subject == self.id()
-            || self
-                .shadow
-                .as_deref()
-                .is_some_and(|shadow| is_shadow(&shadow.hold_name) || is_shadow(&shadow.warm_name))
+            || self.shadow.as_deref().is_some_and(|shadow| shadow.names().into_iter().any(is_shadow))
     }
 
     /// Returns the id of one of its steps, by the step's name: `flip`, `retire`, ...
@@ -306,6 +300,11 @@ pub struct Shadow {
 }
 
 impl Shadow {
+    /// The names of both: the one that holds the old address, and the one that warms the new one up.
+    pub fn names(&self) -> [&str; 2] {
+        [&self.hold_name, &self.warm_name]
+    }
+
     /// Whether they have copies of the Service's endpoints: there is no selector by which a controller would give them any.
     pub fn has_copies(&self) -> bool {
         let selector = self.spec.get("selector").and_then(serde_json::Value::as_object);

@@ -161,9 +161,7 @@ impl Planner<'_> {
     fn old_address(&self, candidate: &Move, address: IpAddr, draft: &mut Draft) {
         let is_left = self.work.from.iter().any(|range| range.contains(address));
         let has_shadow = candidate.shadow.as_deref().is_some_and(|shadow| {
-            [&shadow.hold_name, &shadow.warm_name]
-                .iter()
-                .any(|name| self.index.named(candidate, name).is_some())
+            shadow.names().into_iter().any(|name| self.index.named(candidate, name).is_some())
         });
         if address == candidate.old_address || !is_left || has_shadow {
             return;
@@ -307,7 +305,7 @@ impl Planner<'_> {
     fn shadows(&mut self, candidate: &Move, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(shadow) = draft.made.shadow.clone() else { return Ok(()) };
         let is_new = candidate.shadow.is_none();
-        let names = [&shadow.hold_name, &shadow.warm_name];
+        let names = shadow.names();
         let mut temporary = shadow.temporary;
         for (name, address) in names.into_iter().zip(&mut temporary) {
             // One that was created has had its address.

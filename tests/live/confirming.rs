@@ -101,6 +101,7 @@ async fn a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back() {
     let refused = serving.netsurgeon(&format!("{rollback} --confirm flags")).expect(6);
     assert!(refused.err.contains("is refused: process "), "{}", refused.err);
     serving.restart_with(OLD_RANGE).await;
+    serving.take_out_endpoints().await;
     let back = serving.netsurgeon(&rollback).expect(0);
     assert!(back.err.contains("flags: seen to be done"), "{}", back.err);
     assert!(serving.cluster_ip("web").await.starts_with("10.96."));

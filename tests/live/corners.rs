@@ -12,12 +12,12 @@ use super::serving::{DEADLINE, ENDING, Serving};
 /// Of Services in the namespace `default`.
 const SERVICES_PATH: &str = "/api/v1/namespaces/default/services";
 
-fn path(name: &str) -> String {
+pub(super) fn path(name: &str) -> String {
     format!("{SERVICES_PATH}/{name}")
 }
 
 /// The only shadow of a kind (`hold`, `warm`) that stands in for a Service.
-async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
+pub(super) async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
     let all = serving.cluster.api.list(SERVICES_PATH).await;
     let is_it = |shadow: &&Value| {
         let name = shadow["metadata"]["name"].as_str().unwrap_or_default();
@@ -231,12 +231,13 @@ const FIRST: [(&str, &str); 6] = [
 /// Those that move.
 const MOVING: usize = 5;
 
-/// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed has not moved.
-async fn killed_before_the_first_flip(serving: &mut Serving, words: &str) {
+/// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed, so many Services besides those with
+/// shadows, has not moved.
+pub(super) async fn killed_before_the_first_flip(serving: &mut Serving, words: &str, prewarmed: usize) {
     let mut running = serving.start_netsurgeon(words);
     serving.wait_for_records(&mut running, "reserve", 1).await;
     serving.proxies[1].pause();
-    serving.wait_for_records(&mut running, "prewarm", 9).await;
+    serving.wait_for_records(&mut running, "prewarm", prewarmed).await;
     drop(running);
     serving.proxies[1].resume();
 }
@@ -272,9 +273,9 @@ async fn begun_and_killed(serving: &mut Serving, era: Era) {
         serving.restart_with("10.200.0.0/16").await;
         let operation = serving.journals().remove(0);
         let resume = format!("operation resume {operation} --confirm flags --lock-ttl 2");
-        killed_before_the_first_flip(serving, &resume).await;
+        killed_before_the_first_flip(serving, &resume, 9).await;
     } else {
-        killed_before_the_first_flip(serving, &words).await;
+        killed_before_the_first_flip(serving, &words, 9).await;
     }
 }
 

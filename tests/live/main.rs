@@ -46,6 +46,7 @@ mod roles;
 mod runbook;
 mod sentinel;
 mod serving;
+mod shared;
 mod storm;
 mod tiers;
 mod trouble;

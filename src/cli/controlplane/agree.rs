@@ -84,7 +84,7 @@ pub(in crate::cli) async fn other_ranges(cluster: &Cluster, range: &str) -> Resu
 
 /// Returns the API servers that take requests. The only one, restarted, is ready a moment before it is an endpoint: which
 /// processes are API servers of the cluster is not known until then.
-async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
+pub(in crate::cli) async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
     let begun = Instant::now();
     loop {
         match cluster.api_servers().await {

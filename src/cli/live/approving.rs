@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
-use crate::cli::controlplane::{Places, not_yet, other_ranges};
+use crate::cli::controlplane::{Places, endpoints, not_yet, other_ranges};
 use crate::cli::output::{Output, counted};
 use crate::cluster::{Cluster, Collection, served};
 use crate::ip::{ServiceCidr, as_flag};
@@ -111,6 +111,8 @@ impl Confirmations<'_> {
     async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
         let cluster = self.cluster.ok_or("the API is not asked")?;
         let range = as_flag(flag);
+        // Whoever is missing is named below.
+        drop(endpoints(cluster).await);
         match not_yet(cluster, Some(&range), Places::Cluster).await.first() {
             None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
             Some(first) => Err(format!("{}: {}", first.subject, first.message)),
@@ -175,7 +177,7 @@ impl Confirmations<'_> {
     /// Dials every API server. Its certificate must carry these addresses, and not that one.
     async fn every_certificate(&self, with: &[IpAddr], without: Option<IpAddr>) -> Result<String, String> {
         let cluster = self.cluster.ok_or("the API is not asked")?;
-        let servers = cluster.api_servers().await.map_err(|error| error.to_string())?;
+        let servers = endpoints(cluster).await.map_err(|error| error.to_string())?;
         for server in &servers {
             let certificate = presented(&server.to_string()).await?;
             if let Some(missing) = with.iter().find(|address| !certificate.covers(**address)) {
@@ -192,7 +194,7 @@ impl Confirmations<'_> {
 
 /// Whether every API server's certificate carries an address.
 pub(super) async fn carried_by_all(cluster: &Cluster, address: IpAddr) -> bool {
-    let servers = cluster.api_servers().await.unwrap_or_default();
+    let servers = endpoints(cluster).await.unwrap_or_default();
     for server in &servers {
         if !presented(&server.to_string()).await.is_ok_and(|certificate| certificate.covers(address)) {
             return false;

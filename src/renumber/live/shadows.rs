@@ -23,7 +23,7 @@ impl LiveWorld<'_> {
             let Some(shadow) = &candidate.shadow else { continue };
             let Some(service) = self.stored(&candidate.namespace, &candidate.name).await? else { continue };
             let wanted = self.endpoints(&candidate.namespace, &candidate.name).await?;
-            for name in [&shadow.hold_name, &shadow.warm_name] {
+            for name in shadow.names() {
                 let Some(stands_in) = self.stored(&candidate.namespace, name).await? else { continue };
                 if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
                     self.follow(&follow.namespace, name, &follow.what).await?;

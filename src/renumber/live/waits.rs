@@ -159,7 +159,7 @@ impl LiveWorld<'_> {
                 let name = address.to_string();
                 addresses.push((layout.ip_address(address), (None, name)));
             }
-            let names = shadow.iter().flat_map(|shadow| [shadow.hold_name.as_str(), &shadow.warm_name]);
+            let names = shadow.iter().flat_map(|shadow| shadow.names());
             for name in names.chain([candidate.name.as_str()]) {
                 let key = layout.service(&candidate.namespace, name);
                 services.push((key, (Some(candidate.namespace.as_str()), name.to_string())));

@@ -148,11 +148,12 @@ impl Seen {
             let Some(owner) = owners.first().map(|owner| (*owner).clone()) else { continue };
             if owners.len() > 1 {
                 let said = format!("revision {revision}: {address} is owned by {owners:?}");
-                // An API server releases the address that a Service gives up, whoever else has it: until the next step removes
-                // the shadow, the allocator may give it away. A shadow never takes what another Service has.
+                // Where allocations are bits, an API server frees the bit of a Service that goes, whoever else has the address:
+                // until the next step removes the shadow, it may be given away. A shadow never takes what another Service has.
                 let own = having.iter().filter(|(name, owner)| name == owner).count();
                 let takes = having.iter().any(|(name, owner)| name != owner && written.contains(*name));
-                if own > 1 || takes { self.wrong.push(said) } else { self.released.push(said) }
+                let is_wrong = self.has_objects || own > 1 || takes;
+                if is_wrong { self.wrong.push(said) } else { self.released.push(said) }
             }
             // A shadow that has yet to get its Service's address has one of its own.
             let parent = self.parents.get(address);
