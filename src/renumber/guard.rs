@@ -377,13 +377,14 @@ impl<'a> Watch<'a> {
     /// The Service is gone, or has no address any more: what held its old one is given up.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
         let what = if found.is_some() { "has no address any more" } else { "is gone" };
-        let (done, edits) = match self.first_shadow(candidate) {
-            Some((name, edits)) => (format!("{what}; its shadow `{name}` is removed"), edits),
-            None => {
+        let of_a_shadow = self.first_shadow(candidate);
+        let (done, edits) = of_a_shadow.map_or_else(
+            || {
                 let says = format!("{what}; `{}` is held no longer", candidate.old_address);
                 (says, self.both_left(candidate))
-            }
-        };
+            },
+            |(name, edits)| (format!("{what}; its shadow `{name}` is removed"), edits),
+        );
         mend(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
     }
 }

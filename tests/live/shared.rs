@@ -94,7 +94,7 @@ async fn nobody_is_given_an_address_that_a_shadow_has_under_dual_write() {
 /// put the shadow back, and no trace of it is left by a rollback.
 #[tokio::test]
 async fn a_shadow_that_is_deleted_leaves_its_address_reserved() {
-    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let (name, address) = DOORS[0];
     let door = json!({"type": "NodePort", "clusterIP": address});
     serving.cluster.create_echo_service(name, &json!({"app": "web"}), &door).await;
