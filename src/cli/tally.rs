@@ -432,7 +432,7 @@ mod tests {
             assumed_back: None,
         };
         let manual = step("external/flags", Action::External(external));
-        let wait = Wait { name: "linger".into(), batch: None, until: String::new() };
+        let wait = Wait { name: "linger".into(), batch: None, subject: None, until: String::new() };
         let linger = step("linger/00000", Action::WaitBack { of: Vec::new(), wait });
         let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
         for _ in 0..10 {
@@ -468,7 +468,7 @@ mod tests {
     fn barriers_are_timed_and_pauses_seen() {
         let begun = Instant::now();
         let mut tally = tally(begun);
-        let wait = Wait { name: "barrier".into(), batch: Some(0), until: String::new() };
+        let wait = Wait { name: "barrier".into(), batch: Some(0), subject: None, until: String::new() };
         let barrier = step("barrier/00000", Action::Wait(wait));
         for seconds in [3, 1] {
             tally.note(&Event::StepStarted { step: &barrier }, begun);

@@ -245,6 +245,9 @@ pub struct Wait {
     /// The batch of the plan that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
+    /// The one thing of its batch that it is about, by the id that its steps are about, if not about all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// In words.
     pub until: String,
 }

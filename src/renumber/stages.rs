@@ -331,10 +331,10 @@ impl Work for Renumbering {
             }
             Part::Flip => each(&|m| compiler.flip(m)),
             // On the way back in the other order: first the endpoints of shadows made anew, then the nodes.
-            Part::Verify if moves.iter().any(|m| m.shadow.is_some()) => {
-                vec![steps::barrier("verify", batch), steps::endpoints("endpoints-back", batch)]
+            Part::Verify => {
+                let endpoints = some(&|m| steps::endpoints("endpoints-back", batch, m));
+                std::iter::once(steps::barrier("verify", batch)).chain(endpoints).collect()
             }
-            Part::Verify => vec![steps::barrier("verify", batch)],
             Part::Settle => each(&|m| compiler.settle(m)),
             Part::Temporaries => {
                 let mut steps = vec![steps::seen("returned", batch)];

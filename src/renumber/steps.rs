@@ -75,7 +75,7 @@ pub(super) fn routed(batch: usize) -> Wait {
 }
 
 fn wait(batch: usize, what: &str, until: &str) -> Wait {
-    Wait { name: what.to_string(), batch: Some(batch), until: until.to_string() }
+    Wait { name: what.to_string(), batch: Some(batch), subject: None, until: until.to_string() }
 }
 
 fn waiting(name: &str, batch: usize, wait: Wait) -> Step {
@@ -100,13 +100,19 @@ pub(super) fn seen(name: &str, batch: usize) -> Step {
 pub(super) fn all_seen() -> Step {
     let until =
         "every API server is ready and has seen the addresses and Services of all batches".to_string();
-    step("seen", "all", Action::Wait(Wait { name: word::SEEN.to_string(), batch: None, until }))
+    step(
+        "seen",
+        "all",
+        Action::Wait(Wait { name: word::SEEN.to_string(), batch: None, subject: None, until }),
+    )
 }
 
-/// Waiting for shadow Services to have the endpoints of the Services that they stand in for.
-pub(super) fn endpoints(name: &str, batch: usize) -> Step {
-    let until = "the shadow Services have the endpoints of the Services that they stand in for";
-    waiting(name, batch, wait(batch, word::ENDPOINTS, until))
+/// Waiting for the shadows of a Service, if it has any, to have its endpoints.
+pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
+    candidate.shadow.as_ref()?;
+    let until = format!("the shadow Services of `{}` have its endpoints", candidate.subject());
+    let wait = Wait { subject: Some(candidate.id()), ..wait(batch, word::ENDPOINTS, &until) };
+    Some(step_of(candidate, name, Action::Wait(wait)))
 }
 
 /// The step after which there is no way back.

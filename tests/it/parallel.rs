@@ -379,7 +379,7 @@ impl Work for OneWait {
     }
 
     fn steps(&self, _stage: &Stage) -> Vec<Step> {
-        let wait = Wait { name: "barrier".into(), until: "it is so".into(), batch: None };
+        let wait = Wait { name: "barrier".into(), batch: None, subject: None, until: "it is so".into() };
         vec![Step {
             id: StepId("wait/0".into()),
             about: String::new(),

@@ -75,9 +75,55 @@ async fn shadows_follow_their_services_forward_and_back() {
     drop(green);
 }
 
+const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no-shadow";
+
+/// What the API server says to somebody who creates a Service with the name of a shadow.
+async fn tries_shadow(serving: &Serving, digits: &str) -> Result<(), String> {
+    let name = format!("x-{digits}");
+    let trial = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": [{"port": 80}]},
+    });
+    serving.cluster.api.try_create(&trial).await.map_err(|error| error.to_string())?;
+    serving.cluster.api.delete(&path(&name)).await;
+    Ok(())
+}
+
+/// The digits at the end of the names of a Service's shadows.
+async fn digits_of(serving: &Serving, service: &str) -> String {
+    let found = serving.cluster.api.get(&path(service)).await;
+    found["metadata"]["uid"].as_str().expect("a uid").replace('-', "")[..16].to_owned()
+}
+
+/// From now on a policy refuses to create and to change shadows of a Service.
+async fn shadows_are_refused(serving: &Serving, service: &str) {
+    let (api, digits) = (&serving.cluster.api, digits_of(serving, service).await);
+    let expression = format!("!object.metadata.name.endsWith('{digits}')");
+    api.create(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-shadow"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"],
+            }]},
+            "validations": [{"expression": expression, "message": "not this one"}],
+        },
+    }))
+    .await;
+    api.create(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-shadow"}, "spec": {"policyName": "no-shadow", "validationActions": ["Deny"]},
+    }))
+    .await;
+    wait_until("the policy is in force", DEADLINE, async || match tries_shadow(serving, &digits).await {
+        Err(error) if error.contains("not this one") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
 /// A Service that is deleted, one whose namespace is deleted, and one whose shadow a policy refuses.
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "one story")]
 async fn a_service_that_cannot_move_stops_no_other() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let api = &serving.cluster.api;
@@ -92,36 +138,7 @@ async fn a_service_that_cannot_move_stops_no_other() {
         "spec": {"type": "NodePort", "selector": web, "ports": [{"port": 80}]},
     });
     api.create(&elsewhere).await;
-    let uid = api.get(&path("refused")).await["metadata"]["uid"].as_str().expect("a uid").replace('-', "");
-    let expression = format!("!object.metadata.name.endsWith('{}')", &uid[..16]);
-    api.create(&json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "no-shadow"},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"],
-            }]},
-            "validations": [{"expression": expression, "message": "not this one"}],
-        },
-    }))
-    .await;
-    api.create(&json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": "no-shadow"}, "spec": {"policyName": "no-shadow", "validationActions": ["Deny"]},
-    }))
-    .await;
-    let trial = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("x-{}", &uid[..16]), "namespace": "default"},
-        "spec": {"ports": [{"port": 80}]},
-    });
-    wait_until("the policy is in force", DEADLINE, async || match api.try_create(&trial).await {
-        Err(error) if error.to_string().contains("not this one") => Ok(()),
-        other => {
-            api.delete(&path(&format!("x-{}", &uid[..16]))).await;
-            Err(format!("{other:?}"))
-        }
-    })
-    .await;
+    shadows_are_refused(&serving, "refused").await;
     let folder = serving.cluster.directory().join("plan.json").display().to_string();
     serving
         .netsurgeon(&format!("renumber plan --to 10.200.0.0/16 --batch-size 10 --save {folder}"))
@@ -145,6 +162,31 @@ async fn a_service_that_cannot_move_stops_no_other() {
     serving.restart_with("10.96.0.0/16").await;
     serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
     assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
+
+/// A shadow that a policy keeps from following its Service: on the way back that Service alone stays where it is.
+#[tokio::test]
+async fn a_shadow_that_cannot_follow_stops_no_other() {
+    let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let door = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
+    serving.cluster.create_echo_service("a-door", &json!({"app": "web"}), &door).await;
+    serving.netsurgeon(&serving.apply_words()).expect(6);
+    shadows_are_refused(&serving, "a-door").await;
+    let client = json!({"spec": {"selector": {"app": "client"}}});
+    serving.cluster.api.merge(&path("a-door"), &client).await;
+    for _ in 0..2 {
+        let stuck = serving.netsurgeon("renumber rollback --yes --linger 1").expect(5);
+        assert!(stuck.err.contains("default/a-door") && stuck.err.contains("not this one"), "{}", stuck.err);
+        assert!(serving.cluster_ip("a-door").await.starts_with("10.200."), "it has not moved back");
+        assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
+    }
+    serving.cluster.api.delete(POLICY).await;
+    let digits = digits_of(&serving, "a-door").await;
+    wait_until("the policy is no more", DEADLINE, async || tries_shadow(&serving, &digits).await).await;
+    serving.netsurgeon("renumber rollback --yes --linger 1").expect(0);
+    assert_eq!(serving.cluster_ip("a-door").await, "10.96.2.1");
     serving.wait_for_one_range().await;
     serving.assert_clean();
 }

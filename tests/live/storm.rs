@@ -392,12 +392,13 @@ impl Storm {
         self.count.attempts = report.attempts();
         self.witness.with(|seen| {
             println!(
-                "storm: {:?}; {} revisions, {} failures; {} IPAddresses of clients' Services missing for a moment; of shadows of \
-                 deleted Services: {:?}",
+                "storm: {:?}; {} revisions, {} failures; {} IPAddresses of clients' Services missing for a moment; given twice \
+                 after a repair loop: {:?}, of shadows of deleted Services: {:?}",
                 self.count,
                 seen.revisions,
                 report.failures().len(),
                 seen.missing.len(),
+                seen.repaired,
                 seen.released
             );
             assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);

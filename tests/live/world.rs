@@ -311,7 +311,12 @@ async fn a_wait_says_what_it_has_seen() {
     let approver = Says::new(Answer::Open);
     let mut world = world(&api, &store, &plan, &approver);
     world.options.deadline = Duration::from_secs(2);
-    let wait = |name: &str| Wait { name: name.into(), batch: Some(0), until: "something is so".into() };
+    let wait = |name: &str| Wait {
+        name: name.into(),
+        batch: Some(0),
+        subject: None,
+        until: "something is so".into(),
+    };
     let error = world.wait(&wait("range-ready")).await.unwrap_err().to_string();
     for words in ["not within 2 s: something is so", "192.0.2.10:6443", "netsurgeon-10-200-0-0-16"] {
         assert!(error.contains(words), "{words}: {error}");

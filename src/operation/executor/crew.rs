@@ -65,8 +65,8 @@ impl LeftAlone {
 pub(super) struct Unwinding {
     /// Whether anything was undone, now or before.
     begun: bool,
-    /// What was waited for since something was undone last.
-    waited_for: HashSet<String>,
+    /// What was waited for since something was undone last: names of waits, and what they were about.
+    waited_for: HashSet<(String, Option<String>)>,
     /// What the steps are about that could not be undone.
     stuck: HashSet<String>,
 }
@@ -78,7 +78,7 @@ impl Unwinding {
 
     /// Whether something was undone since this was waited for last.
     fn owes(&self, wait: &Wait) -> bool {
-        self.begun && !self.waited_for.contains(&wait.name)
+        self.begun && !self.waited_for.contains(&awaited(wait))
     }
 
     /// Takes note of a step that was undone.
@@ -86,7 +86,7 @@ impl Unwinding {
         self.begun = true;
         match &step.action {
             Action::Wait(wait) | Action::WaitBack { wait, .. } => {
-                self.waited_for.insert(wait.name.clone());
+                self.waited_for.insert(awaited(wait));
             }
             _ => self.waited_for.clear(),
         }
@@ -95,11 +95,15 @@ impl Unwinding {
     /// Whether a step must stay because a later one, which builds on it, could not be undone.
     fn is_built_upon(&self, step: &Step) -> bool {
         match &step.action {
-            Action::Wait(_) | Action::WaitBack { .. } => false,
+            Action::Wait(_) | Action::WaitBack { .. } if step.about.is_empty() => false,
             _ if step.about.is_empty() => !self.stuck.is_empty(),
             _ => self.stuck.contains(&step.about),
         }
     }
+}
+
+fn awaited(wait: &Wait) -> (String, Option<String>) {
+    (wait.name.clone(), wait.subject.clone())
 }
 
 /// What came of a step.

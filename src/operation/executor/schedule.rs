@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_must_be_alone_is_a_group_of_its_own() {
-        let wait = Wait { name: "barrier".into(), until: String::new(), batch: None };
+        let wait = Wait { name: "barrier".into(), batch: None, subject: None, until: String::new() };
         let external = External {
             name: String::new(),
             what: String::new(),

@@ -18,7 +18,10 @@ use crate::wire::StoredService;
 impl LiveWorld<'_> {
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
     /// is not there is none of this wait's concern: the steps that change it will say so.
-    pub(super) async fn shadows_have_endpoints(&self, moves: &[Move]) -> Result<(), NotYet> {
+    pub(super) async fn shadows_have_endpoints(
+        &self,
+        moves: impl Iterator<Item = &Move>,
+    ) -> Result<(), NotYet> {
         for candidate in moves {
             let Some(shadow) = &candidate.shadow else { continue };
             let Some(service) = self.stored(&candidate.namespace, &candidate.name).await? else { continue };

@@ -263,7 +263,7 @@ impl Compiler<'_> {
     /// Shadow Services can be made once the allocator takes addresses of the new range.
     pub(in crate::renumber) fn range_is_ready(&self) -> Step {
         let until = format!("ServiceCIDR `{}` is ready on every API server", self.work.range_name());
-        let wait = Wait { name: word::RANGE_READY.into(), batch: None, until };
+        let wait = Wait { name: word::RANGE_READY.into(), batch: None, subject: None, until };
         step("range-ready", &self.work.range_name(), Action::Wait(wait))
     }
 

@@ -20,7 +20,7 @@ impl Compiler<'_> {
                 steps.push(Self::make_shadow(candidate, shadow, name, temporary));
             }
         }
-        steps.push(endpoints("endpoints", batch));
+        steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
         for (candidate, shadow) in with_shadow() {
             let addresses = [candidate.old_address, candidate.new_address];
             for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {

@@ -31,6 +31,9 @@ pub struct Seen {
     pub wrong: Vec<String>,
     /// Addresses that shadows of deleted Services had when they were allocated to others.
     pub released: Vec<String>,
+    /// Addresses that two Services of clients had because an API server had deleted the IPAddress of the first: its repair loop
+    /// deletes by name what it has found wrong, which may be another object by then.
+    pub repaired: Vec<String>,
     /// IPAddress objects that were missing although a Service that clients change had the address.
     pub missing: Vec<String>,
     /// Addresses that lost their last owner, newest last.
@@ -39,6 +42,8 @@ pub struct Seen {
     services: BTreeMap<String, (String, Vec<IpAddr>)>,
     /// The parent of each IPAddress.
     parents: BTreeMap<IpAddr, String>,
+    /// The parents that IPAddresses had which somebody else deleted: without a record of ours in the same transaction.
+    deleted_by_others: BTreeMap<IpAddr, String>,
     has_objects: bool,
 }
 
@@ -53,14 +58,14 @@ impl Witness {
             let found = client.get(prefix, Some(at)).await.expect("etcd answers");
             revision = found.header().expect("a header").revision();
             for pair in found.kvs() {
-                seen.take(pair, false);
+                seen.take(pair, false, false);
             }
         }
         let seen = Arc::new(Mutex::new(seen));
         let theirs = seen.clone();
         let follower = tokio::spawn(async move {
             let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
-            let mut stream = client.watch("/registry/", Some(options)).await.expect("etcd watches");
+            let mut stream = client.watch("/", Some(options)).await.expect("etcd watches");
             while let Ok(Some(response)) = stream.message().await {
                 let mut seen = theirs.lock().expect("nobody panics");
                 let pairs: Vec<(&KeyValue, bool)> = response
@@ -69,8 +74,13 @@ impl Witness {
                     .filter_map(|event| Some((event.kv()?, event.event_type() == EventType::Delete)))
                     .collect();
                 for same in pairs.chunk_by(|one, other| one.0.mod_revision() == other.0.mod_revision()) {
-                    let changed: BTreeSet<IpAddr> =
-                        same.iter().flat_map(|(pair, is_deleted)| seen.take(pair, *is_deleted)).collect();
+                    let is_recorded = same
+                        .iter()
+                        .any(|(pair, _)| pair.key_str().is_ok_and(|key| key.starts_with("/netsurgeon/")));
+                    let changed: BTreeSet<IpAddr> = same
+                        .iter()
+                        .flat_map(|(pair, is_deleted)| seen.take(pair, *is_deleted, is_recorded))
+                        .collect();
                     let written: BTreeSet<String> = same
                         .iter()
                         .filter_map(|(pair, _)| pair.key_str().ok()?.strip_prefix(SERVICES))
@@ -97,8 +107,9 @@ impl Drop for Witness {
 }
 
 impl Seen {
-    /// Takes one key, and returns the addresses of which something has changed.
-    fn take(&mut self, pair: &KeyValue, is_deleted: bool) -> Vec<IpAddr> {
+    /// Takes one key, and returns the addresses of which something has changed. `is_recorded`: whether a record of netsurgeon was
+    /// written in the same transaction.
+    fn take(&mut self, pair: &KeyValue, is_deleted: bool, is_recorded: bool) -> Vec<IpAddr> {
         let key = pair.key_str().unwrap_or_default();
         if let Some(name) = key.strip_prefix(SERVICES) {
             let new = (!is_deleted).then(|| owned(name, pair.value()));
@@ -110,10 +121,15 @@ impl Seen {
             }
             changed
         } else if let Some(address) = key.strip_prefix(ADDRESSES).and_then(|name| name.parse().ok()) {
-            self.parents.remove(&address);
-            if !is_deleted {
+            let parent = self.parents.remove(&address);
+            if is_deleted {
+                self.deleted_by_others.remove(&address);
+                self.deleted_by_others
+                    .extend(parent.filter(|_| !is_recorded).map(|parent| (address, parent)));
+            } else {
                 let object = StoredAddress::decode(pair.value()).expect("an IPAddress");
                 let parent = format!("{}/{}", object.parent_namespace, object.parent_name);
+                self.deleted_by_others.retain(|other, former| *other != address || *former != parent);
                 self.parents.insert(address, parent);
             }
             vec![address]
@@ -152,8 +168,15 @@ impl Seen {
                 // until the next step removes the shadow, it may be given away. A shadow never takes what another Service has.
                 let own = having.iter().filter(|(name, owner)| name == owner).count();
                 let takes = having.iter().any(|(name, owner)| name != owner && written.contains(*name));
-                let is_wrong = self.has_objects || own > 1 || takes;
-                if is_wrong { self.wrong.push(said) } else { self.released.push(said) }
+                let is_deleted = |parent| owners.contains(parent);
+                let theirs =
+                    own == having.len() && self.deleted_by_others.get(address).is_some_and(is_deleted);
+                let list = match self.has_objects {
+                    true if theirs => &mut self.repaired,
+                    false if own < 2 && !takes => &mut self.released,
+                    _ => &mut self.wrong,
+                };
+                list.push(said);
             }
             // A shadow that has yet to get its Service's address has one of its own.
             let parent = self.parents.get(address);
