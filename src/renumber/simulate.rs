@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::intention::Renumbering;
-use super::steps::{KEEP_BITS, REOPEN_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP};
+use super::steps::{KEEP_BITS, REOPEN_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP, word};
 use crate::ip::{Item, Items};
 use crate::operation::{Ambient, Answer, ApiChange, External, Fault, Observed, Wait, World};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
@@ -188,9 +188,10 @@ impl World for Simulation<'_> {
         Ok(if exists == wanted { Observed::Done } else { Observed::NotDone })
     }
 
-    async fn wait(&self, _wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        *waits = waits.saturating_add(1);
+        // The others are for what an API server or a controller knows.
+        *waits = waits.saturating_add(usize::from(wait.name == word::BARRIER));
         Ok(())
     }
 

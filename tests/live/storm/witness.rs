@@ -12,8 +12,11 @@ use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions};
 use netsurgeon::wire::{StoredAddress, StoredService};
 use tokio::task::JoinHandle;
 
+use super::bits::Bits;
+
 const SERVICES: &str = "/registry/services/specs/";
 const ADDRESSES: &str = "/registry/ipaddresses/";
+const BITS: &str = "/registry/ranges/serviceips";
 /// How many addresses that lost their owner are remembered.
 const FREED: usize = 64;
 
@@ -38,6 +41,7 @@ pub struct Seen {
     pub missing: Vec<String>,
     /// Addresses that lost their last owner, newest last.
     pub freed: VecDeque<IpAddr>,
+    pub bits: Bits,
     /// Owner and addresses of each Service, by `namespace/name`.
     services: BTreeMap<String, (String, Vec<IpAddr>)>,
     /// The parent of each IPAddress.
@@ -53,7 +57,7 @@ impl Witness {
         let mut seen = Seen { has_objects, ..Seen::default() };
         let options = GetOptions::new().with_prefix();
         let mut revision = 0;
-        for prefix in [SERVICES, ADDRESSES] {
+        for prefix in [SERVICES, ADDRESSES, BITS] {
             let at = if revision == 0 { options.clone() } else { options.clone().with_revision(revision) };
             let found = client.get(prefix, Some(at)).await.expect("etcd answers");
             revision = found.header().expect("a header").revision();
@@ -86,7 +90,7 @@ impl Witness {
                         .filter_map(|(pair, _)| pair.key_str().ok()?.strip_prefix(SERVICES))
                         .map(str::to_owned)
                         .collect();
-                    seen.judge(same[0].0.mod_revision(), (&changed, &written), is_steady);
+                    seen.judge((same[0].0.mod_revision(), is_recorded), (&changed, &written), is_steady);
                 }
             }
         });
@@ -134,14 +138,18 @@ impl Seen {
             }
             vec![address]
         } else {
+            if key == BITS && !is_deleted {
+                self.bits.take(pair.mod_revision(), pair.value(), is_recorded);
+            }
             Vec::new()
         }
     }
 
-    /// Of the tuple: the addresses of which something has changed, and the Services that were written.
+    /// Of the tuples: the revision, and whether it has a record of netsurgeon; the addresses of which something has changed, and
+    /// the Services that were written.
     fn judge(
         &mut self,
-        revision: i64,
+        (revision, is_recorded): (i64, bool),
         (changed, written): (&BTreeSet<IpAddr>, &BTreeSet<String>),
         is_steady: fn(&str) -> bool,
     ) {
@@ -153,6 +161,9 @@ impl Seen {
                 .filter(|(_, (_, addresses))| addresses.contains(address))
                 .map(|(name, (owner, _))| (name, owner))
                 .collect();
+            if having.is_empty() {
+                self.bits.lost(revision, *address, is_recorded);
+            }
             let owners: BTreeSet<&String> = having.iter().map(|(_, owner)| *owner).collect();
             // What a shadow alone has may be free for the allocator.
             if having.iter().all(|(name, owner)| name != owner) {
