@@ -55,8 +55,9 @@ pub fn kept(
     let looking = Looking { compiler: Compiler { work, layout: &layout }, index: Index::of(survey), now };
     for (batch, range) in work.batches().into_iter().enumerate() {
         for candidate in work.moves.get(range).unwrap_or_default() {
+            let is_retired = state(&candidate.step("retire")) == Some(State::Done);
             for (address, step) in due(candidate, &state) {
-                if !looking.is_needed(candidate, address) {
+                if !looking.is_needed(candidate, address, is_retired) {
                     continue;
                 }
                 match looking.look(candidate, address) {
@@ -111,10 +112,11 @@ struct Looking<'a> {
 
 impl Looking<'_> {
     /// A Service that is deleted, or has no address any more, needs none of its addresses; one that was recreated is held
-    /// by its name at the old one, unless that is its own.
-    fn is_needed(&self, candidate: &Move, address: IpAddr) -> bool {
+    /// by its name at the old one, unless that is its own. What is retired needs what it has: nothing else frees it again.
+    fn is_needed(&self, candidate: &Move, address: IpAddr, is_retired: bool) -> bool {
         self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()
+                && (!is_retired || service.addresses.contains(&address))
                 && (service.uid == candidate.uid
                     || (address == candidate.old_address && !service.addresses.contains(&address)))
         })
