@@ -261,39 +261,26 @@ impl<'a> Watch<'a> {
                     return taken(candidate);
                 }
                 // An IPAddress that the API server has released with the shadow is recreated as all that are kept.
-                let mut edits = vec![self.compiler.shadow_again(candidate, &made)];
-                edits.extend(self.compiler.share(old));
+                let edits = vec![self.compiler.shadow_again(candidate, &made)];
                 let done = format!("the shadow `{}` holds `{old}` again", shadow.hold_name);
                 mend(candidate, "shadow-put-back", &[done], edits, vec![as_seen(service)])
             }
         }
     }
 
-    /// What becomes of an address that nothing of ours routes any more: its Service keeps it, if that has it.
-    fn left(&self, candidate: &Move, address: IpAddr) -> Vec<KeyEdit> {
-        let found = self.index.service(candidate);
-        if found.is_some_and(|service| service.addresses.contains(&address)) {
-            return self.compiler.share_no_more(address).into_iter().collect();
+    /// What netsurgeon has made to hold an old address, as far as it is still there.
+    fn give_up(&self, candidate: &Move) -> Vec<KeyEdit> {
+        let old = candidate.old_address;
+        match &candidate.shadow {
+            None => self.freed(candidate, old),
+            Some(shadow) => {
+                let held =
+                    self.index.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]);
+                let mut edits = self.freed(candidate, old);
+                edits.extend(held.map(|_| self.compiler.drop_shadow(candidate, &shadow.hold_name, &[old])));
+                edits
+            }
         }
-        let mut edits = self.freed(candidate, address);
-        if edits.is_empty() || self.compiler.work.era != Era::DualWrite {
-            return edits;
-        }
-        // Of the range that the RangeAllocation has, the bits of all addresses of the plan were set at once.
-        if address == candidate.old_address {
-            edits.extend(self.compiler.free_old_bit(address));
-        } else {
-            edits.extend(self.compiler.if_of_the_new_range(self.compiler.free_bit(address)));
-        }
-        edits
-    }
-
-    /// The same of both addresses.
-    fn both_left(&self, candidate: &Move) -> Vec<KeyEdit> {
-        [candidate.old_address, candidate.new_address]
-            .into_iter()
-            .flat_map(|address| self.left(candidate, address))
-            .collect()
     }
 
     /// What retires a Service that the plan's own step does not find; `None` if it does.
@@ -306,10 +293,7 @@ impl<'a> Watch<'a> {
         if found.is_some_and(|service| is_the_planned(candidate, service) && is_as_held(service)) {
             return None;
         }
-        if let Some(shadow) = self.shadow_given_up(candidate) {
-            return Some(Settled::Shadow(shadow));
-        }
-        let mut edits = self.both_left(candidate);
+        let mut edits = self.give_up(candidate);
         let left = found.and_then(|service| {
             self.held_no_more(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
         });
@@ -359,7 +343,18 @@ impl<'a> Watch<'a> {
         if let Some(shadow) = self.shadow_given_up(candidate) {
             return Some(Settled::Shadow(shadow));
         }
-        let (new, mut edits) = (candidate.new_address, self.both_left(candidate));
+        let new = candidate.new_address;
+        let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
+        let mut edits = if is_taken { Vec::new() } else { self.freed(candidate, new) };
+        // By now the RangeAllocation has the new range, and a bit for every address that was planned.
+        if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
+            edits.extend(self.compiler.free_bit(new));
+        }
+        // A Service that was recreated with its old address keeps it.
+        let old = candidate.old_address;
+        if !found.is_some_and(|service| service.addresses.contains(&old)) {
+            edits.extend(self.freed(candidate, old));
+        }
         edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
     }
@@ -376,16 +371,11 @@ impl<'a> Watch<'a> {
 
     /// The Service is gone, or has no address any more: what held its old one is given up.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
+        let old = candidate.old_address;
+        let edits = self.give_up(candidate);
         let what = if found.is_some() { "has no address any more" } else { "is gone" };
-        let of_a_shadow = self.first_shadow(candidate);
-        let (done, edits) = of_a_shadow.map_or_else(
-            || {
-                let says = format!("{what}; `{}` is held no longer", candidate.old_address);
-                (says, self.both_left(candidate))
-            },
-            |(name, edits)| (format!("{what}; its shadow `{name}` is removed"), edits),
-        );
-        mend(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
+        let done = [format!("{what}; `{old}` is held no longer")];
+        mend(candidate, "hold-given-up", &done, edits, vec![self.as_it_was(candidate)])
     }
 }
 

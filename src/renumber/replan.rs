@@ -318,6 +318,7 @@ impl Planner<'_> {
             let is_lost = self.is_in_force(&steps[1]) || (has_yet_to_get_it && self.is_in_force(&steps[0]));
             if is_lost {
                 draft.why.push(format!("its shadow Service `{name}` was deleted"));
+                draft.edits.extend(self.released_with(candidate, name));
                 draft.steps.extend(steps.into_iter().filter(|step| self.is_in_force(step)));
             }
             // Shadows of other batches are created under the same one after the other.
@@ -335,6 +336,20 @@ impl Planner<'_> {
         }
         draft.made.shadow = Some(Box::new(Shadow { temporary, ..*shadow }));
         Ok(())
+    }
+}
+
+impl Planner<'_> {
+    /// Whoever deletes a shadow through the API releases the address that it has: the IPAddress of the old one is recreated
+    /// as an API server does it, later. That of the new one is kept in another way.
+    fn released_with(&self, candidate: &Move, shadow: &str) -> Option<KeyEdit> {
+        let is_held = candidate.shadow.as_ref().is_some_and(|it| it.hold_name == shadow);
+        let old = candidate.old_address;
+        let is_missing = self.work.era != Era::Bitmap
+            && !candidate.old_object_missing
+            && self.index.object(old).is_none()
+            && self.index.service(candidate).is_some_and(|service| service.addresses.contains(&old));
+        (is_held && is_missing).then(|| self.compiler.allocate_again(candidate, old))
     }
 }
 

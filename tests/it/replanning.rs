@@ -153,6 +153,12 @@ async fn a_shadow_that_was_deleted_is_created_again() {
         assert_eq!(again.steps, steps, "{}", bench.name);
         let journal = bench.journal(&store).await;
         assert!(steps.iter().all(|step| journal.state(step) == Some(State::Done)));
+        // Whoever has deleted it through the API has released the address, which is its Service's.
+        survey.addresses.retain(|object| object.address != Some(moved.old_address));
+        let found = replanned(&bench, &store, &survey).await;
+        let address = Layout::default().ip_address(moved.old_address);
+        let is_recreated = found[0].mend.swap.edits.iter().any(|edit| edit.key == address);
+        assert_eq!(is_recreated, bench.plan.work.era != Era::Bitmap, "{}", bench.name);
         seen += 1;
     }
     assert!(seen > 0, "there are such Services");

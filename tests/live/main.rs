@@ -46,7 +46,6 @@ mod roles;
 mod runbook;
 mod sentinel;
 mod serving;
-mod shared;
 mod storm;
 mod tiers;
 mod trouble;

@@ -2,12 +2,11 @@
 //! address back. What netsurgeon has made for them goes, and nothing of them is left to be undone.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use super::{Watch, is_the_planned};
 use crate::operation::{Action, KeyEdit, Mend, State, Step, StepId, Swap, Work as _};
 use crate::renumber::intention::{Move, Renumbering};
-use crate::survey::{Era, Layout, ServiceRecord, Survey};
+use crate::survey::{Era, Layout, Survey};
 
 /// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
 /// is done in their place. Shadows go first, one at a time and without steps: it is to be looked again afterwards.
@@ -68,7 +67,21 @@ impl Watch<'_> {
         if let Some(shadow) = self.shadow_given_up(candidate) {
             return Some(Settled::Shadow(shadow));
         }
-        let (mut edits, new) = (self.both_left(candidate), candidate.new_address);
+        let (mut edits, new) = (Vec::new(), candidate.new_address);
+        for address in [candidate.old_address, new] {
+            if !found.is_some_and(|service| service.addresses.contains(&address)) {
+                edits.extend(self.freed(candidate, address));
+            }
+        }
+        // Its bit was set with those of all Services that were still to move back.
+        let old = candidate.old_address;
+        let is_kept = self.index.own_object(candidate, old).is_some();
+        if self.compiler.work.era == Era::DualWrite
+            && is_kept
+            && !found.is_some_and(|service| service.addresses.contains(&old))
+        {
+            edits.extend(self.compiler.free_old_bit(old));
+        }
         edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
         let says = format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address);
         Some(Settled::Rest(self.settled(candidate, says, edits)))
@@ -91,39 +104,24 @@ impl Watch<'_> {
         }
     }
 
-    /// What removes the first of its shadows that is there, in etcd, with what became of the address that it has; or its
-    /// temporary address, if that is still there.
+    /// What removes the first of its shadows that is there, or is not but has a temporary address still, in etcd.
     pub(super) fn first_shadow<'m>(&self, candidate: &'m Move) -> Option<(&'m str, Vec<KeyEdit>)> {
         let shadow = candidate.shadow.as_deref()?;
-        let addresses = [candidate.old_address, candidate.new_address];
-        shadow.names().into_iter().zip(shadow.temporary.into_iter().zip(addresses)).find_map(
-            |(name, (temporary, address))| {
-                let found = self.index.named(candidate, name);
-                let mut edits: Vec<KeyEdit> = found
-                    .map(|found| self.compiler.drop_shadow(candidate, name, &found.addresses))
-                    .into_iter()
-                    .collect();
-                if found.is_some_and(|found| found.addresses.contains(&address)) {
-                    edits.extend(self.left(candidate, address));
-                } else {
-                    edits.extend(self.temporary_given_up(candidate, name, temporary));
-                }
-                (!edits.is_empty()).then_some((name, edits))
-            },
-        )
-    }
-
-    /// What frees the temporary address of a shadow.
-    fn temporary_given_up(&self, candidate: &Move, name: &str, temporary: IpAddr) -> Vec<KeyEdit> {
-        let mut edits = Vec::new();
-        let object = self.index.object(temporary);
-        let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == *name);
-        edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
-        // An API server frees a bit with the Service that it deletes, which is not how this one goes.
-        let has = |found: &ServiceRecord| found.addresses.contains(&temporary);
-        if self.compiler.work.era != Era::Objects && self.index.named(candidate, name).is_some_and(has) {
-            edits.extend(self.compiler.if_of_the_new_range(self.compiler.free_bit(temporary)));
-        }
-        edits
+        let names = [&shadow.hold_name, &shadow.warm_name];
+        names.into_iter().zip(shadow.temporary).find_map(|(name, temporary)| {
+            let found = self.index.named(candidate, name);
+            let mut edits: Vec<KeyEdit> = Vec::new();
+            edits.extend(found.map(|found| self.compiler.drop_shadow(candidate, name, &found.addresses)));
+            let object = self.index.object(temporary);
+            let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
+            edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
+            // An API server frees a bit with the Service that it deletes, which is not how this one goes.
+            if self.compiler.work.era != Era::Objects
+                && found.is_some_and(|found| found.addresses.contains(&temporary))
+            {
+                edits.extend(self.compiler.if_of_the_new_range(self.compiler.free_bit(temporary)));
+            }
+            (!edits.is_empty()).then_some((name.as_str(), edits))
+        })
     }
 }

@@ -100,6 +100,11 @@ impl Compiler<'_> {
         create(self.layout.ip_address(address), value, AHEAD_SECONDS)
     }
 
+    /// The same, dated now, as an API server does it.
+    pub(in crate::renumber) fn allocate_again(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
+        create(self.layout.ip_address(address), self.new_ip_address(address, candidate), 0)
+    }
+
     /// Dates the IPAddress of one of its addresses ahead again.
     pub(in crate::renumber) fn reserve_longer(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         dated(self.layout.ip_address(address), owned_by(candidate), AHEAD_SECONDS)

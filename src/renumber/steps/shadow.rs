@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::edits::{create, discard, one, only_if, owned_as, owned_by, swap, text};
+use super::edits::{create, discard, one, owned_as, owned_by, swap, text};
 use super::{Compiler, endpoints, step, step_of};
 use crate::operation::{Action, ApiChange, KeyChange, KeyCheck, KeyEdit, Step, Swap};
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
-use crate::wire::edit::{Condition, FieldChange};
-use crate::wire::{Field, FieldEdit, Value};
+use crate::wire::edit::Condition;
+use crate::wire::{Field, FieldEdit};
 
 impl Compiler<'_> {
     /// Makes the shadow Services of a batch, waits for their endpoints, and gives them their addresses.
@@ -67,14 +67,12 @@ impl Compiler<'_> {
             Era::DualWrite => forward.extend(self.if_of_the_new_range(self.free_bit(temporary))),
             Era::Objects => {}
         }
-        forward.extend(self.share(address));
         let forward = Swap { edits: forward, checks: self.is_to_move(candidate, address) };
         let require = vec![Condition::Holds(Field::cluster_ips(), one(address))];
         let mut backward = vec![KeyEdit { key, change: KeyChange::Delete { require } }];
         if self.work.era != Era::Bitmap {
             backward.push(discard(self.layout.ip_address(temporary), owned_as(candidate, name)));
         }
-        backward.extend(self.share_no_more(address));
         let action = Action::Swap { forward, backward: Some(swap(backward)) };
         shadow_step(candidate, "give-address", name, action)
     }
@@ -110,60 +108,13 @@ impl Compiler<'_> {
         let shadow = candidate.shadow.as_ref()?;
         let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
         let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.new_address))];
-        let mut forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
-        forward.extend(self.share_no_more(candidate.new_address));
+        let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
         let value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
-        let mut backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
-        backward.extend(self.share(candidate.new_address));
+        let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
         let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
         let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
         Some(step_of(candidate, "unwarm", action))
     }
-}
-
-/// What keeps an address from being allocated that a Service and its shadow have.
-///
-/// A Service that is deleted, or becomes an `ExternalName`, or a shadow that somebody deletes, releases its address, whoever
-/// else has it: the API server deletes the IPAddress (`release`, `pkg/registry/core/service/ipallocator/ipallocator.go`,
-/// v1.36.3). With a finalizer it stays, and the allocator allocates the address to nobody. Where allocations are bits
-/// nothing can do that.
-impl Compiler<'_> {
-    /// Adds the finalizer, in the transaction in which a shadow gets the address. An IPAddress with another one is kept by
-    /// that.
-    pub(in crate::renumber) fn share(&self, address: IpAddr) -> Option<KeyEdit> {
-        self.if_finalizers(address, Value::Absent, shares())
-    }
-
-    /// Removes the finalizer, in the transaction in which the shadow goes. One that is being deleted stays: its Service has
-    /// the address. Without it a repair loop finds an IPAddress without a Service, as any other.
-    pub(in crate::renumber) fn share_no_more(&self, address: IpAddr) -> Option<KeyEdit> {
-        self.if_finalizers(address, shared(), shares_no_more())
-    }
-
-    fn if_finalizers(&self, address: IpAddr, found: Value, edits: Vec<FieldEdit>) -> Option<KeyEdit> {
-        let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
-        let key = self.layout.ip_address(address);
-        let holds = vec![Condition::Holds(Field::finalizers(), found)];
-        (self.work.era != Era::Bitmap).then(|| only_if(holds, KeyEdit { key, change }))
-    }
-}
-
-/// The finalizer of an IPAddress whose address a Service and a shadow of it have.
-const SHARED: &str = "netsurgeon.io/shared";
-
-fn shared() -> Value {
-    Value::texts(&[SHARED])
-}
-
-fn shares() -> Vec<FieldEdit> {
-    vec![FieldEdit::replace(Field::finalizers(), Value::Absent, shared())]
-}
-
-fn shares_no_more() -> Vec<FieldEdit> {
-    vec![
-        FieldEdit::replace(Field::finalizers(), shared(), Value::Absent),
-        FieldEdit { field: Field::deletion_timestamp(), change: FieldChange::Set(Value::Absent) },
-    ]
 }
 
 /// A step on a shadow, which is about the Service that it stands in for.
@@ -192,40 +143,4 @@ pub(super) fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: I
         },
         "spec": spec,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::edit::{apply, read};
-    use crate::wire::objects::{Encoding, NewIpAddress};
-
-    const NOW: i64 = 1_795_247_950;
-
-    fn sample(encoding: Encoding) -> Vec<u8> {
-        let address = "10.96.0.7".parse().unwrap();
-        NewIpAddress {
-            api_version: "networking.k8s.io/v1",
-            address,
-            parent: ("shop", "cart"),
-            uid: "u",
-            created: NOW,
-        }
-        .encode(encoding)
-    }
-
-    #[test]
-    fn an_address_that_is_shared_for_a_while_is_as_it_was() {
-        for encoding in [Encoding::Protobuf, Encoding::Json] {
-            let before = sample(encoding);
-            let shared = apply(&before, &shares()).unwrap();
-            assert_eq!(read(&shared, &Field::finalizers()), Ok(Value::texts(&[SHARED])));
-            assert_eq!(apply(&shared, &shares_no_more()).unwrap(), before);
-            // Whoever deleted its Service or a shadow of it has begun to delete it.
-            let deleted =
-                FieldEdit { field: Field::deletion_timestamp(), change: FieldChange::Set(Value::Time(NOW)) };
-            let deleted = apply(&shared, &[deleted]).unwrap();
-            assert_eq!(apply(&deleted, &shares_no_more()).unwrap(), before);
-        }
-    }
 }

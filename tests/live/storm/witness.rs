@@ -175,17 +175,19 @@ impl Seen {
             let Some(owner) = owners.first().map(|owner| (*owner).clone()) else { continue };
             if owners.len() > 1 {
                 let said = format!("revision {revision}: {address} is owned by {owners:?}");
-                // Where allocations are bits, an API server frees the bit of a Service that goes, whoever else has the address:
-                // until the next step removes the shadow, it may be given away. A shadow never takes what another Service has.
+                // An API server releases the address that a Service gives up, whoever else has it: until the next step removes
+                // the shadow, the allocator may give it away. A shadow never takes what another Service has.
                 let own = having.iter().filter(|(name, owner)| name == owner).count();
                 let takes = having.iter().any(|(name, owner)| name != owner && written.contains(*name));
                 let is_deleted = |parent| owners.contains(parent);
                 let theirs =
                     own == having.len() && self.deleted_by_others.get(address).is_some_and(is_deleted);
-                let list = match self.has_objects {
-                    true if theirs => &mut self.repaired,
-                    false if own < 2 && !takes => &mut self.released,
-                    _ => &mut self.wrong,
+                let list = if theirs {
+                    &mut self.repaired
+                } else if own < 2 && !takes {
+                    &mut self.released
+                } else {
+                    &mut self.wrong
                 };
                 list.push(said);
             }
