@@ -337,11 +337,9 @@ impl Planner<'_> {
         draft.made.shadow = Some(Box::new(Shadow { temporary, ..*shadow }));
         Ok(())
     }
-}
 
-impl Planner<'_> {
-    /// Whoever deletes a shadow through the API releases the address that it has: the IPAddress of the old one is recreated
-    /// as an API server does it, later. That of the new one is kept in another way.
+    /// A shadow that is deleted through the API releases its address. The IPAddress of the old one is recreated, as an API
+    /// server does later; that of the new one is kept with those of all others.
     fn released_with(&self, candidate: &Move, shadow: &str) -> Option<KeyEdit> {
         let is_held = candidate.shadow.as_ref().is_some_and(|it| it.hold_name == shadow);
         let old = candidate.old_address;

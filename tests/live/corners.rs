@@ -12,12 +12,12 @@ use super::serving::{DEADLINE, ENDING, Serving};
 /// Of Services in the namespace `default`.
 const SERVICES_PATH: &str = "/api/v1/namespaces/default/services";
 
-pub(super) fn path(name: &str) -> String {
+fn path(name: &str) -> String {
     format!("{SERVICES_PATH}/{name}")
 }
 
 /// The only shadow of a kind (`hold`, `warm`) that stands in for a Service.
-pub(super) async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
+async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
     let all = serving.cluster.api.list(SERVICES_PATH).await;
     let is_it = |shadow: &&Value| {
         let name = shadow["metadata"]["name"].as_str().unwrap_or_default();
@@ -273,13 +273,12 @@ const FIRST: [(&str, &str); 6] = [
 /// Those that move.
 const MOVING: usize = 5;
 
-/// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed, so many Services besides those with
-/// shadows, has not moved.
-pub(super) async fn killed_before_the_first_flip(serving: &mut Serving, words: &str, prewarmed: usize) {
+/// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed has not moved.
+async fn killed_before_the_first_flip(serving: &mut Serving, words: &str) {
     let mut running = serving.start_netsurgeon(words);
     serving.wait_for_records(&mut running, "reserve", 1).await;
     serving.proxies[1].pause();
-    serving.wait_for_records(&mut running, "prewarm", prewarmed).await;
+    serving.wait_for_records(&mut running, "prewarm", 9).await;
     drop(running);
     serving.proxies[1].resume();
 }
@@ -315,9 +314,9 @@ async fn begun_and_killed(serving: &mut Serving, era: Era) {
         serving.restart_with("10.200.0.0/16").await;
         let operation = serving.journals().remove(0);
         let resume = format!("operation resume {operation} --confirm flags --lock-ttl 2");
-        killed_before_the_first_flip(serving, &resume, 9).await;
+        killed_before_the_first_flip(serving, &resume).await;
     } else {
-        killed_before_the_first_flip(serving, &words, 9).await;
+        killed_before_the_first_flip(serving, &words).await;
     }
 }
 

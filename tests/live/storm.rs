@@ -342,17 +342,12 @@ impl Storm {
         // What an API server leaves of a request in the middle of which it was frozen; its repair frees it within nine minutes.
         let era = self.serving.cluster.era();
         // Under dual write nobody frees what an API server leaves of an address: it is told from what netsurgeon leaves.
-        let is_leak = |finding: &&Value| {
-            let address =
-                finding["subject"].as_str().and_then(|text| text.split(' ').next_back()?.parse().ok());
-            match finding["code"].as_str() {
-                Some("bit-without-node-port") => true,
-                Some("bit-without-service") if era == Era::DualWrite => {
-                    address.is_some_and(|address| self.witness.with(|seen| !seen.bits.is_ours(address)))
-                }
-                Some("bit-without-service") => era == Era::Bitmap,
-                _ => false,
-            }
+        let is_leak = |finding: &&Value| match finding["code"].as_str() {
+            Some("bit-without-node-port") => true,
+            Some("bit-without-service") if era == Era::DualWrite => address_of(finding)
+                .is_some_and(|address| self.witness.with(|seen| !seen.bits.is_ours(address))),
+            Some("bit-without-service") => era == Era::Bitmap,
+            _ => false,
         };
         wait_until("everything is in order", REPAIRED, async || {
             let checked = self.serving.netsurgeon("ranges check -o json");
@@ -370,8 +365,7 @@ impl Storm {
                 return Ok(());
             }
             sleep(Duration::from_secs(5)).await;
-            let last = |finding: &&Value| finding["subject"].as_str()?.split(' ').next_back()?.parse().ok();
-            let addresses: Vec<IpAddr> = errors.iter().filter_map(last).collect();
+            let addresses: Vec<IpAddr> = errors.iter().filter_map(|finding| address_of(finding)).collect();
             let histories: Vec<String> = self.witness.with(|seen| {
                 addresses
                     .iter()
@@ -425,6 +419,11 @@ impl Storm {
         });
         assert!(report.failures().is_empty(), "{report}");
     }
+}
+
+/// The address that a finding of `ranges check` is about, the last word of its subject.
+fn address_of(finding: &Value) -> Option<IpAddr> {
+    finding["subject"].as_str()?.split(' ').next_back()?.parse().ok()
 }
 
 /// What begins a renumbering, and continues it.

@@ -111,7 +111,7 @@ impl Confirmations<'_> {
     async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
         let cluster = self.cluster.ok_or("the API is not asked")?;
         let range = as_flag(flag);
-        // Whoever is missing is named below.
+        // An API server that is still missing then is named below.
         drop(endpoints(cluster).await);
         match not_yet(cluster, Some(&range), Places::Cluster).await.first() {
             None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),

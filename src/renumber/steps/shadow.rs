@@ -124,8 +124,8 @@ fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> St
 }
 
 fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {
-    let ([hold, warm], addresses) = (shadow.names(), shadow.temporary);
-    [(hold, addresses[0]), (warm, addresses[1])]
+    let ([hold, warm], [of_hold, of_warm]) = (shadow.names(), shadow.temporary);
+    [(hold, of_hold), (warm, of_warm)]
 }
 
 pub(super) fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: IpAddr) -> serde_json::Value {

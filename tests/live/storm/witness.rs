@@ -133,7 +133,9 @@ impl Seen {
             } else {
                 let object = StoredAddress::decode(pair.value()).expect("an IPAddress");
                 let parent = format!("{}/{}", object.parent_namespace, object.parent_name);
-                self.deleted_by_others.retain(|other, former| *other != address || *former != parent);
+                if self.deleted_by_others.get(&address) == Some(&parent) {
+                    self.deleted_by_others.remove(&address);
+                }
                 self.parents.insert(address, parent);
             }
             vec![address]
