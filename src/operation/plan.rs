@@ -14,7 +14,7 @@ use crate::store::Revision;
 
 /// Version of the saved form, and of how a plan's work compiles to steps: an older plan is refused rather
 /// than carried out in another way than it was reviewed.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// The intention that a plan carries, in the terms of the room that compiles it to steps.
 ///

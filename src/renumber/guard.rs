@@ -293,9 +293,12 @@ impl<'a> Watch<'a> {
         if found.is_some_and(|service| is_the_planned(candidate, service) && is_as_held(service)) {
             return None;
         }
-        let mut edits = self.give_up(candidate);
+        if let Some(shadow) = self.shadow_given_up(candidate) {
+            return Some(Settled::Shadow(shadow));
+        }
+        let mut edits = self.freed(candidate, candidate.old_address);
         let left = found.and_then(|service| {
-            self.held_no_more(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
+            self.released(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
         });
         edits.extend(left);
         let says = format!("`{}` is held no longer", candidate.old_address);
@@ -303,11 +306,13 @@ impl<'a> Watch<'a> {
     }
 
     /// What takes its addresses from a Service that was recreated and is held by its name, or that its owner has changed
-    /// since it was held.
-    fn held_no_more(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
-        let is_held = candidate.shadow.is_none()
-            && (service.has_external_ip(candidate.old_address)
-                || service.has_external_ip(candidate.new_address));
+    /// since it was held; and its finalizer from one that has shadows.
+    fn released(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
+        if candidate.shadow.is_some() {
+            return (service.uid == candidate.uid).then(|| self.compiler.pinned(candidate, false));
+        }
+        let is_held =
+            service.has_external_ip(candidate.old_address) || service.has_external_ip(candidate.new_address);
         let addresses = [candidate.old_address, candidate.new_address];
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
@@ -355,7 +360,7 @@ impl<'a> Watch<'a> {
         if !found.is_some_and(|service| service.addresses.contains(&old)) {
             edits.extend(self.freed(candidate, old));
         }
-        edits.extend(found.and_then(|service| self.held_no_more(candidate, service)));
+        edits.extend(found.and_then(|service| self.released(candidate, service)));
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
     }
 

@@ -341,7 +341,7 @@ impl Work for Renumbering {
                 steps.extend(moves.iter().flat_map(|m| compiler.free_temporaries(m)));
                 steps
             }
-            Part::Unwarm => some(&|m| compiler.unwarm(m)),
+            Part::Unwarm => compiler.unwarmed(batch, moves),
             Part::Overlap => self.overlaps.iter().map(Compiler::overlap).collect(),
             Part::Records => self.records.iter().map(|record| compiler.record(record)).collect(),
             Part::Close => compiler.close(),

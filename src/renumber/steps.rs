@@ -56,6 +56,7 @@ fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
 pub(super) mod word {
     pub(in crate::renumber) const BARRIER: &str = "barrier";
     pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
+    pub(in crate::renumber) const RELEASED: &str = "released";
     pub(in crate::renumber) const SEEN: &str = "seen";
     pub(in crate::renumber) const LINGER: &str = "linger";
     pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
@@ -112,6 +113,14 @@ pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<St
     candidate.shadow.as_ref()?;
     let until = format!("the shadow Services of `{}` have its endpoints", candidate.subject());
     let wait = Wait { subject: Some(candidate.id()), ..wait(batch, word::ENDPOINTS, &until) };
+    Some(step_of(candidate, name, Action::Wait(wait)))
+}
+
+/// Waiting for a Service to go that was deleted while its finalizer kept it; only where it has shadows.
+pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
+    candidate.shadow.as_ref()?;
+    let until = format!("`{}` is gone, if somebody has deleted it", candidate.subject());
+    let wait = Wait { subject: Some(candidate.id()), ..wait(batch, word::RELEASED, &until) };
     Some(step_of(candidate, name, Action::Wait(wait)))
 }
 

@@ -53,6 +53,13 @@ pub enum FieldChange {
         /// The bits.
         bits: Vec<u64>,
     },
+    /// A list of texts that shall have an item, at its end, or shall not, whatever else is in it.
+    Item {
+        /// The item.
+        item: String,
+        /// Whether it shall be there.
+        listed: bool,
+    },
     /// A text that is YAML: of the value at a path of keys (or of an item of the list there), the part between commas that
     /// is `before` shall be `after`, every other character as it is. Where `after` is there already and `before` is not,
     /// there is nothing to do.
@@ -93,6 +100,11 @@ pub enum EditError {
 }
 
 impl FieldEdit {
+    /// Returns an edit after which a list has an item, or does not have it.
+    pub fn item(field: Field, item: &str, listed: bool) -> Self {
+        Self { field, change: FieldChange::Item { item: item.to_string(), listed } }
+    }
+
     /// Returns an edit that replaces one value by another.
     pub fn replace(field: Field, before: Value, after: Value) -> Self {
         Self { field, change: FieldChange::Replace { before, after } }
@@ -111,6 +123,7 @@ impl FieldEdit {
             FieldChange::Part { path, before, after } => {
                 FieldChange::Part { path: path.clone(), before: after.clone(), after: before.clone() }
             }
+            FieldChange::Item { item, listed } => FieldChange::Item { item: item.clone(), listed: !listed },
             FieldChange::Set(_) | FieldChange::Free { .. } => return None,
         };
         Some(Self { field: self.field.clone(), change })
@@ -204,6 +217,21 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
                 change_bit(&mut bitmap, &edit.field, bit, false)?;
             }
             Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
+        }
+        FieldChange::Item { item, listed } => {
+            let mut list = match read(value, &edit.field)? {
+                Value::Texts(list) => list,
+                _ => Vec::new(),
+            };
+            if list.contains(item) == *listed {
+                return Ok(value.to_vec());
+            }
+            if *listed {
+                list.push(item.clone());
+            } else {
+                list.retain(|found| found != item);
+            }
+            Ok(write(value, &edit.field, &Value::texts(&list))?)
         }
         FieldChange::Part { path, before, after } => {
             let text = match read(value, &edit.field)? {

@@ -91,6 +91,36 @@ fn json_edits_undo_to_the_very_bytes() {
 }
 
 #[test]
+fn an_item_of_a_list_comes_and_goes_whatever_else_is_in_it() {
+    let (field, pin) =
+        (Field::finalizers(), FieldEdit::item(Field::finalizers(), "netsurgeon.io/moving", true));
+    let (mut metadata, mut raw) = (Vec::new(), Vec::new());
+    for (number, text) in [(1, "web"), (5, "u"), (17, "managed")] {
+        protobuf::put_bytes(&mut metadata, number, text.as_bytes());
+    }
+    protobuf::put_bytes(&mut raw, 1, &metadata);
+    for before in [JSON.as_bytes().to_vec(), envelope::wrap(&TypeMeta::default(), &raw)] {
+        let listed = |items: &[&str]| {
+            apply(
+                &before,
+                &[FieldEdit { field: field.clone(), change: FieldChange::Set(Value::texts(items)) }],
+            )
+            .unwrap()
+        };
+        for others in [&[][..], &["service.kubernetes.io/load-balancer-cleanup"]] {
+            let pinned = apply(&listed(others), std::slice::from_ref(&pin)).unwrap();
+            let wanted = Value::texts(&[others, &["netsurgeon.io/moving"]].concat());
+            assert_eq!(read(&pinned, &field), Ok(wanted));
+            assert_eq!(apply(&pinned, std::slice::from_ref(&pin)).unwrap(), pinned, "twice is once");
+            let back = [pin.inverse().unwrap()];
+            assert_eq!(apply(&pinned, &back).unwrap(), listed(others));
+            assert_eq!(apply(&listed(others), &back).unwrap(), listed(others), "what is not there stays so");
+        }
+        assert_eq!(listed(&[]), before);
+    }
+}
+
+#[test]
 fn an_edit_is_refused_when_the_field_holds_something_else() {
     let edit = FieldEdit::replace(
         Field::cluster_ip(),

@@ -121,6 +121,16 @@ impl Field {
         at(&[METADATA, (8, "creationTimestamp")], FieldKind::Time)
     }
 
+    /// `metadata.deletionTimestamp`.
+    pub fn deletion_timestamp() -> Self {
+        at(&[METADATA, (9, "deletionTimestamp")], FieldKind::Time)
+    }
+
+    /// `metadata.finalizers`.
+    pub fn finalizers() -> Self {
+        at(&[METADATA, (14, "finalizers")], FieldKind::Texts)
+    }
+
     /// `metadata.labels[KEY]`.
     pub fn label(key: &str) -> Self {
         let mut field = at(&[METADATA, (11, "labels")], FieldKind::Text);

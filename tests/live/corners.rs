@@ -12,12 +12,12 @@ use super::serving::{DEADLINE, ENDING, Serving};
 /// Of Services in the namespace `default`.
 const SERVICES_PATH: &str = "/api/v1/namespaces/default/services";
 
-fn path(name: &str) -> String {
+pub fn path(name: &str) -> String {
     format!("{SERVICES_PATH}/{name}")
 }
 
 /// The only shadow of a kind (`hold`, `warm`) that stands in for a Service.
-async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
+pub async fn shadow_of(serving: &Serving, service: &str, kind: &str) -> Option<Value> {
     let all = serving.cluster.api.list(SERVICES_PATH).await;
     let is_it = |shadow: &&Value| {
         let name = shadow["metadata"]["name"].as_str().unwrap_or_default();
@@ -274,11 +274,11 @@ const FIRST: [(&str, &str); 6] = [
 const MOVING: usize = 5;
 
 /// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed has not moved.
-async fn killed_before_the_first_flip(serving: &mut Serving, words: &str) {
+async fn killed_before_the_first_flip(serving: &mut Serving, words: &str, prewarmed: usize) {
     let mut running = serving.start_netsurgeon(words);
     serving.wait_for_records(&mut running, "reserve", 1).await;
     serving.proxies[1].pause();
-    serving.wait_for_records(&mut running, "prewarm", 9).await;
+    serving.wait_for_records(&mut running, "prewarm", prewarmed).await;
     drop(running);
     serving.proxies[1].resume();
 }
@@ -306,17 +306,18 @@ async fn change_the_first_batch(serving: &Serving) {
     .await;
 }
 
-/// Begins, up to the first batch, which comes after the flags where allocations are bits.
-async fn begun_and_killed(serving: &mut Serving, era: Era) {
+/// Begins, up to the first batch, which comes after the flags where allocations are bits. Of the batch so many Services are
+/// prewarmed: shadows hold the others.
+pub async fn begun_and_killed(serving: &mut Serving, era: Era, prewarmed: usize) {
     let words = format!("{} --lock-ttl 2", serving.apply_words());
     if era == Era::Bitmap {
         serving.netsurgeon(&words).expect(6);
         serving.restart_with("10.200.0.0/16").await;
         let operation = serving.journals().remove(0);
         let resume = format!("operation resume {operation} --confirm flags --lock-ttl 2");
-        killed_before_the_first_flip(serving, &resume).await;
+        killed_before_the_first_flip(serving, &resume, prewarmed).await;
     } else {
-        killed_before_the_first_flip(serving, &words).await;
+        killed_before_the_first_flip(serving, &words, prewarmed).await;
     }
 }
 
@@ -329,7 +330,7 @@ async fn changed_before_they_move(era: Era) {
     let door = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
     serving.cluster.create_echo_service("a-door", &json!({"app": "web"}), &door).await;
     let targets: Vec<Target> = FIRST[..MOVING].iter().map(|(_, address)| Target::tcp(address, 80)).collect();
-    begun_and_killed(&mut serving, era).await;
+    begun_and_killed(&mut serving, era, 9).await;
     let probe = serving.probe(&targets).await;
     change_the_first_batch(&serving).await;
     let operation = serving.journals().remove(0);

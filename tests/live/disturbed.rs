@@ -1,6 +1,8 @@
 //! A renumbering during which parts of the control plane stand still, are started again, or are lost.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Duration;
 
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
@@ -141,19 +143,51 @@ async fn an_api_server_that_was_frozen_for_a_minute_frees_no_bit() {
     one_api_server_is_frozen(Era::Bitmap, "", ("flip", 3), Duration::from_mins(1)).await;
 }
 
-#[tokio::test]
-#[ignore = "hours, in `make soak`: needs `make rig` and root"]
-async fn an_api_server_that_was_frozen_at_any_stage_deletes_no_address() {
+/// Era, hold, step of which the first is done when an API server is frozen, for how long.
+type Cell = (Era, &'static str, &'static str, Duration);
+
+fn cells() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    // The longest are taken first.
     for time in [Duration::from_mins(1), Duration::from_mins(10)] {
         for era in Era::ALL {
             for hold in ["", "--hold shadow"] {
                 let kinds = ["reserve", "date", "barrier", "flip", "verify"];
-                for kind in kinds.into_iter().filter(|kind| era != Era::Bitmap || *kind != "date") {
-                    one_api_server_is_frozen(era, hold, (kind, 1), time).await;
-                }
+                let kinds = kinds.into_iter().filter(|kind| era != Era::Bitmap || *kind != "date");
+                cells.extend(kinds.map(|kind| (era, hold, kind, time)));
             }
         }
     }
+    cells
+}
+
+/// Runs cells, each in a cluster of its own, until none is left; returns how many were run.
+fn run_cells(cells: &Mutex<Vec<Cell>>) -> usize {
+    let mut count = 0;
+    loop {
+        let next = cells.lock().unwrap().pop();
+        let Some((era, hold, kind, time)) = next else { return count };
+        println!("frozen: {era:?} {hold} at the first {kind} for {} s", time.as_secs());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Box::pin(one_api_server_is_frozen(era, hold, (kind, 1), time)));
+        println!("frozen: {era:?} {hold} at the first {kind} for {} s: as it should be", time.as_secs());
+        count += 1;
+    }
+}
+
+/// A cell waits for most of its time: several at once.
+const CELLS_AT_ONCE: usize = 6;
+
+#[test]
+#[ignore = "hours, in `make soak`: needs `make rig` and root"]
+fn an_api_server_that_was_frozen_at_any_stage_deletes_no_address() {
+    let left = Mutex::new(cells());
+    let all = cells().len();
+    let ends: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..CELLS_AT_ONCE).map(|_| scope.spawn(|| run_cells(&left))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or(0)).collect()
+    });
+    assert_eq!(ends.iter().sum::<usize>(), all, "cells that were as they should be");
 }
 
 /// One of two API servers is killed, and does not come back: its Lease says that it may, so the operation stops by its name, and

@@ -34,6 +34,7 @@ mod frozen;
 mod gates;
 mod guard;
 mod in_cluster;
+mod kept;
 mod killed;
 mod matrix;
 mod preflight;

@@ -23,11 +23,18 @@ const OPERATION: &str = "renumber-20261121T155810Z-490a";
 const DIGEST: &str = "14266d7f";
 
 /// What goes wrong, as the table begins its lines, and the tests that play its way out.
-const TROUBLE: [(&str, &[&str]); 18] = [
+const TROUBLE: [(&str, &[&str]); 19] = [
     ("The process was killed", &["killed::resume_waits_for_the_lease_of_a_killed_process"]),
     ("Stop it now", &["renumber::every_pause_names_the_command_that_continues"]),
     ("`a node does not answer`", &["runbook::a_node_that_does_not_answer_stops_the_batch"]),
     ("`NAME: planned again, ...`", &["corners::services_that_change_before_they_move_are_planned_again"]),
+    (
+        "`kubectl delete service` or",
+        &[
+            "kept::nobody_is_given_an_address_that_a_shadow_has",
+            "kept::what_was_deleted_in_the_middle_of_its_move_goes_with_a_rollback",
+        ],
+    ),
     ("`NAME: skipped, ...`", &["corners::a_service_that_cannot_move_stops_no_other"]),
     ("`step ... failed` for one Service", &["corners::a_service_that_cannot_move_stops_no_other"]),
     (

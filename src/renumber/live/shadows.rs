@@ -13,7 +13,8 @@ use crate::operation::Fault;
 use crate::renumber::guard::{Followed, behind};
 use crate::renumber::intention::Move;
 use crate::survey::{Layout, ServiceRecord};
-use crate::wire::StoredService;
+use crate::wire::edit::{Condition, check};
+use crate::wire::{Field, StoredService, Value as Stored};
 
 impl LiveWorld<'_> {
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
@@ -43,6 +44,25 @@ impl LiveWorld<'_> {
                         candidate.namespace, candidate.name
                     )));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each Service is gone that was deleted while a finalizer kept it: without any, nothing but another request to
+    /// delete it ends that.
+    pub(super) async fn deleted_are_gone(&self, moves: impl Iterator<Item = &Move>) -> Result<(), NotYet> {
+        for candidate in moves {
+            let key = Layout::new(&self.work.prefix).service(&candidate.namespace, &candidate.name);
+            let Some(entry) = self.store.get(&key).await? else { continue };
+            let holds = |field, value| check(&entry.value, &Condition::Holds(field, value)).is_ok();
+            let is_left = holds(Field::uid(), Stored::Text(candidate.uid.to_string()))
+                && !holds(Field::deletion_timestamp(), Stored::Absent)
+                && holds(Field::finalizers(), Stored::Absent);
+            if is_left {
+                let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
+                self.cluster.delete(&object, Some(&candidate.uid)).await?;
+                return Err(NotYet::Seen(format!("{object} is being deleted")));
             }
         }
         Ok(())

@@ -118,12 +118,11 @@ impl LiveWorld<'_> {
 
     async fn look_for_step(&self, wait: &Wait) -> Result<(), NotYet> {
         let moves = wait.batch.map_or(self.work.moves.as_slice(), |batch| self.work.batch(batch));
+        let is_its = |candidate: &&Move| wait.subject.as_ref().is_none_or(|id| *id == candidate.id());
         match wait.name.as_str() {
             word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
-            word::ENDPOINTS => {
-                let is_its = |candidate: &&Move| wait.subject.as_ref().is_none_or(|id| *id == candidate.id());
-                self.shadows_have_endpoints(moves.iter().filter(is_its)).await
-            }
+            word::ENDPOINTS => self.shadows_have_endpoints(moves.iter().filter(is_its)).await,
+            word::RELEASED => self.deleted_are_gone(moves.iter().filter(is_its)).await,
             word::RANGE_READY => self.range_is_ready(&self.work.range_name()).await,
             other => Err(NotYet::Never(Fault::Halt(format!("nobody knows how to wait for `{other}`")))),
         }

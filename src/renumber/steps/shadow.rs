@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::edits::{create, discard, one, owned_as, owned_by, swap, text};
-use super::{Compiler, endpoints, step, step_of};
+use super::edits::{both, create, discard, one, only_if, owned_as, owned_by, swap, text};
+use super::{Compiler, endpoints, released, step, step_of};
 use crate::operation::{Action, ApiChange, KeyChange, KeyCheck, KeyEdit, Step, Swap};
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
-use crate::wire::edit::Condition;
-use crate::wire::{Field, FieldEdit};
+use crate::wire::edit::{Condition, FieldChange};
+use crate::wire::{Field, FieldEdit, Value};
 
 impl Compiler<'_> {
     /// Makes the shadow Services of a batch, waits for their endpoints, and gives them their addresses.
@@ -21,6 +21,8 @@ impl Compiler<'_> {
             }
         }
         steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
+        steps.extend(moves.iter().filter_map(|candidate| released("released-back", batch, candidate)));
+        steps.extend(with_shadow().map(|(candidate, _)| self.pin(candidate)));
         for (candidate, shadow) in with_shadow() {
             let addresses = [candidate.old_address, candidate.new_address];
             for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
@@ -58,6 +60,7 @@ impl Compiler<'_> {
         let edits = vec![
             FieldEdit::replace(Field::cluster_ip(), text(&temporary.to_string()), text(&address.to_string())),
             FieldEdit::replace(Field::cluster_ips(), one(temporary), one(address)),
+            finalizer(true),
         ];
         let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
         let mut forward = vec![KeyEdit { key: key.clone(), change }];
@@ -102,19 +105,86 @@ impl Compiler<'_> {
         parts_of(shadow).map(free).to_vec()
     }
 
+    /// Removes the shadows of a batch that warmed the new addresses up, and lets go of what was kept meanwhile.
+    pub(in crate::renumber) fn unwarmed(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
+        let mut steps: Vec<Step> = moves.iter().filter_map(|candidate| self.unwarm(candidate)).collect();
+        steps.extend(moves.iter().filter_map(|candidate| self.unpin_shadow(candidate)));
+        steps.extend(moves.iter().filter_map(|candidate| self.unpin(candidate)));
+        steps.extend(moves.iter().filter_map(|candidate| released("released", batch, candidate)));
+        steps
+    }
+
     /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the
     /// Service has by now, would be released with it.
-    pub(in crate::renumber) fn unwarm(&self, candidate: &Move) -> Option<Step> {
+    fn unwarm(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
         let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.new_address))];
         let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
-        let value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
+        let mut value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
+        value["metadata"]["finalizers"] = serde_json::json!([MOVING]);
         let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
         let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
         let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
         Some(step_of(candidate, "unwarm", action))
     }
+}
+
+/// What keeps a Service and its shadow there while both have an address.
+///
+/// Whoever deletes one of them through the API releases its address, whoever else has it, and another Service could be
+/// given it while the other one still routes it (`AfterDelete` and `releaseAllocatedResources`,
+/// `pkg/registry/core/service/storage/storage.go` and `alloc.go`, v1.36.3). With a finalizer the object stays, and keeps
+/// its address, until its move is through.
+impl Compiler<'_> {
+    /// Adds the finalizer to a Service, before a shadow gets its address.
+    fn pin(&self, candidate: &Move) -> Step {
+        let mut forward = swap(vec![self.pinned(candidate, true)]);
+        forward.checks.push(self.has_old_addresses(candidate));
+        let backward = Some(swap(vec![self.pinned(candidate, false)]));
+        step_of(candidate, "pin", Action::Swap { forward, backward })
+    }
+
+    /// Removes the finalizer from a Service once no shadow has its address. One that was deleted meanwhile is still to go:
+    /// [`released`] sees to that.
+    fn unpin(&self, candidate: &Move) -> Option<Step> {
+        candidate.shadow.as_ref()?;
+        let [on, off] = [true, false].map(|listed| self.pinned(candidate, listed));
+        let backward = Swap { edits: vec![on], checks: vec![self.is_as_moved(candidate)] };
+        let action = Action::Swap { forward: swap(vec![off]), backward: Some(backward) };
+        Some(step_of(candidate, "unpin", action))
+    }
+
+    /// Removes the finalizer from the shadow that holds the old address, which it alone has by now. Whoever has begun to
+    /// delete it does not end that.
+    fn unpin_shadow(&self, candidate: &Move) -> Option<Step> {
+        let shadow = candidate.shadow.as_ref()?;
+        let edit = |edits| {
+            let key = self.layout.service(&candidate.namespace, &shadow.hold_name);
+            let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
+            let holds = vec![Condition::Holds(Field::cluster_ips(), one(candidate.old_address))];
+            vec![only_if(holds, KeyEdit { key, change })]
+        };
+        let stays = FieldEdit { field: Field::deletion_timestamp(), change: FieldChange::Set(Value::Absent) };
+        let action = both(edit(vec![finalizer(false), stays]), edit(vec![finalizer(true)]));
+        Some(shadow_step(candidate, "unpin", &shadow.hold_name, action))
+    }
+
+    /// The planned Service with the finalizer, or without it; another one of its name stays as it is.
+    pub(in crate::renumber) fn pinned(&self, candidate: &Move, listed: bool) -> KeyEdit {
+        let key = self.layout.service(&candidate.namespace, &candidate.name);
+        let change =
+            KeyChange::Edit { require: Vec::new(), edits: vec![finalizer(listed)], fill: Vec::new() };
+        let holds = vec![Condition::Holds(Field::uid(), text(&candidate.uid))];
+        only_if(holds, KeyEdit { key, change })
+    }
+}
+
+/// The finalizer of a Service, and of its shadow, while they have the same address.
+const MOVING: &str = "netsurgeon.io/moving";
+
+fn finalizer(listed: bool) -> FieldEdit {
+    FieldEdit::item(Field::finalizers(), MOVING, listed)
 }
 
 /// A step on a shadow, which is about the Service that it stands in for.

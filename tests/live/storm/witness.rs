@@ -32,7 +32,7 @@ pub struct Seen {
     pub revisions: u64,
     /// What must not be, with the revision.
     pub wrong: Vec<String>,
-    /// Addresses that shadows of deleted Services had when they were allocated to others.
+    /// Addresses that shadows had, whose Services had become ExternalNames, when they were allocated to others.
     pub released: Vec<String>,
     /// Addresses that two Services of clients had because an API server had deleted the IPAddress of the first: its repair loop
     /// deletes by name what it has found wrong, which may be another object by then.
@@ -177,16 +177,18 @@ impl Seen {
             let Some(owner) = owners.first().map(|owner| (*owner).clone()) else { continue };
             if owners.len() > 1 {
                 let said = format!("revision {revision}: {address} is owned by {owners:?}");
-                // An API server releases the address that a Service gives up, whoever else has it: until the next step removes
-                // the shadow, the allocator may give it away. A shadow never takes what another Service has.
+                // An API server releases the address of a Service that becomes an ExternalName, whoever else has it: until the
+                // next step removes the shadow, the allocator may give it away. One that is deleted is kept by a finalizer. A
+                // shadow never takes what another Service has.
                 let own = having.iter().filter(|(name, owner)| name == owner).count();
+                let is_there = having.iter().all(|(_, owner)| self.services.contains_key(*owner));
                 let takes = having.iter().any(|(name, owner)| name != owner && written.contains(*name));
                 let is_deleted = |parent| owners.contains(parent);
                 let theirs =
                     own == having.len() && self.deleted_by_others.get(address).is_some_and(is_deleted);
                 let list = if theirs {
                     &mut self.repaired
-                } else if own < 2 && !takes {
+                } else if own < 2 && !takes && is_there {
                     &mut self.released
                 } else {
                     &mut self.wrong

@@ -1,0 +1,133 @@
+//! An address that a Service and a shadow of it have: whoever deletes one of them does not make the address anybody else's. What
+//! was deleted goes once its move is through, or undone.
+
+use serde_json::{Value, json};
+
+use super::corners::{begun_and_killed, path, shadow_of};
+use super::rig::cluster::Era;
+use super::rig::process::wait_until;
+use super::rig::proxy::ProxyMode;
+use super::serving::{DEADLINE, Serving, Watched};
+
+/// Services that shadows hold; the first batch has eight others.
+const DOORS: [(&str, &str); 2] = [("a-door", "10.96.2.1"), ("b-door", "10.96.2.2")];
+const OTHERS: usize = 8;
+const FINALIZER: &str = "netsurgeon.io/moving";
+
+impl Serving {
+    async fn with_doors(era: Era) -> Self {
+        let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
+        let mut serving = Self::start(era, mode).await;
+        for (name, address) in DOORS {
+            let door = json!({"type": "NodePort", "clusterIP": address});
+            serving.cluster.create_echo_service(name, &json!({"app": "web"}), &door).await;
+        }
+        begun_and_killed(&mut serving, era, OTHERS).await;
+        serving
+    }
+
+    /// What the API server says to somebody who asks for an address: nothing if it is given.
+    async fn ask_for(&self, address: &str) -> Result<(), String> {
+        let name = format!("tenant-{}", address.replace('.', "-"));
+        let tenant = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"clusterIP": address, "ports": [{"port": 80}]},
+        });
+        self.cluster.api.try_create(&tenant).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Deletes a Service, or a shadow: it stays, and nobody is given the address.
+    async fn delete_and_ask(&self, name: &str, address: &str) {
+        self.cluster.api.delete(&path(name)).await;
+        let kept = self.cluster.api.get(&path(name)).await;
+        assert!(kept["metadata"]["deletionTimestamp"].is_string(), "{kept}");
+        assert_eq!(kept["spec"]["clusterIP"], address, "{kept}");
+        let refused = self.ask_for(address).await.expect_err("it is still there");
+        // Where allocations are bits the old range is no Service range any more.
+        let is_known = |words: &str| refused.contains(words);
+        assert!(is_known("already allocated") || is_known("not in the valid range"), "{refused}");
+    }
+
+    async fn shadow_name(&self, name: &str, kind: &str) -> String {
+        let shadow = shadow_of(self, name, kind).await.expect("it has a shadow");
+        shadow["metadata"]["name"].as_str().expect("a name").to_owned()
+    }
+
+    /// Nothing of ours keeps anything, and those that were deleted are gone.
+    async fn assert_let_go(&self, gone: &[&str]) {
+        let services = self.cluster.api.list("/api/v1/services").await;
+        let keeps = |service: &&Value| {
+            service["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&FINALIZER.into()))
+        };
+        assert_eq!(services.iter().find(keeps), None);
+        for name in gone {
+            assert_eq!(self.cluster.api.find(&path(name)).await, None, "{name}");
+        }
+    }
+}
+
+/// Killed as soon as a Service has moved, while its shadow that warmed the new address up has that, too.
+async fn killed_after_a_flip(serving: &Serving, mut running: Watched, name: &str) {
+    let record = format!("/steps/flip/default/{name}");
+    wait_until(&record, DEADLINE, async || {
+        assert_eq!(running.ended(), None, "it is still running");
+        let keys = serving.cluster.etcd.keys("/netsurgeon/").await;
+        if keys.iter().any(|key| key.ends_with(&record)) { Ok(()) } else { Err("no record".to_owned()) }
+    })
+    .await;
+    drop(running);
+}
+
+async fn nobody_is_given_it(era: Era) {
+    let serving = Serving::with_doors(era).await;
+    serving.delete_and_ask("a-door", "10.96.2.1").await;
+    serving.delete_and_ask(&serving.shadow_name("a-door", "hold").await, "10.96.2.1").await;
+    serving.delete_and_ask(&serving.shadow_name("b-door", "hold").await, "10.96.2.2").await;
+
+    let operation = serving.journals().remove(0);
+    let resume = format!("operation resume {operation} --lock-ttl 2 --take-over");
+    killed_after_a_flip(&serving, serving.start_netsurgeon(&resume), "b-door").await;
+    let moved = serving.cluster_ip("b-door").await;
+    assert!(moved.starts_with("10.200."), "{moved}");
+    serving.delete_and_ask("b-door", &moved).await;
+    serving.delete_and_ask(&serving.shadow_name("b-door", "warm").await, &moved).await;
+
+    serving.netsurgeon(&resume).expect(if era == Era::Bitmap { 0 } else { 6 });
+    serving.assert_let_go(&["a-door", "b-door"]).await;
+    serving.netsurgeon("renumber guard --once").expect(0);
+    for (name, _) in DOORS {
+        for kind in ["hold", "warm"] {
+            assert!(shadow_of(&serving, name, kind).await.is_none(), "{name} has no {kind}");
+        }
+    }
+    serving.ask_for(&moved).await.expect("it is free");
+}
+
+#[tokio::test]
+async fn nobody_is_given_an_address_that_a_shadow_has() {
+    Box::pin(nobody_is_given_it(Era::Objects)).await;
+}
+
+#[tokio::test]
+async fn nobody_is_given_an_address_that_a_shadow_has_under_dual_write() {
+    Box::pin(nobody_is_given_it(Era::DualWrite)).await;
+}
+
+#[tokio::test]
+async fn nobody_is_given_an_address_that_a_shadow_has_where_allocations_are_bits() {
+    Box::pin(nobody_is_given_it(Era::Bitmap)).await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_in_the_middle_of_its_move_goes_with_a_rollback() {
+    let serving = Serving::with_doors(Era::Objects).await;
+    serving.delete_and_ask("a-door", "10.96.2.1").await;
+    serving.delete_and_ask(&serving.shadow_name("b-door", "hold").await, "10.96.2.2").await;
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation rollback {operation} --yes --linger 1 --take-over")).expect(0);
+    serving.assert_let_go(&["a-door"]).await;
+    assert_eq!(serving.cluster_ip("b-door").await, "10.96.2.2");
+    serving.ask_for("10.96.2.1").await.expect("it is free");
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
