@@ -122,7 +122,9 @@ impl Compiler<'_> {
         let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.new_address))];
         let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
         let mut value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
-        value["metadata"]["finalizers"] = serde_json::json!([MOVING]);
+        if let Some(metadata) = value.pointer_mut("/metadata").and_then(|it| it.as_object_mut()) {
+            metadata.insert("finalizers".into(), serde_json::json!([MOVING]));
+        }
         let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
         let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
         let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
