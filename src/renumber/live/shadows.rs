@@ -26,9 +26,16 @@ impl LiveWorld<'_> {
         for candidate in moves {
             let Some(shadow) = &candidate.shadow else { continue };
             let Some(service) = self.stored(&candidate.namespace, &candidate.name).await? else { continue };
+            // The garbage collector may have deleted its EndpointSlices, and no controller creates them again.
+            if self.is_being_deleted(&candidate.namespace, &candidate.name).await? {
+                continue;
+            }
             let wanted = self.endpoints(&candidate.namespace, &candidate.name).await?;
             for name in shadow.names() {
                 let Some(stands_in) = self.stored(&candidate.namespace, name).await? else { continue };
+                if self.is_being_deleted(&candidate.namespace, name).await? {
+                    continue;
+                }
                 if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
                     self.follow(&follow.namespace, name, &follow.what).await?;
                 }
@@ -61,7 +68,11 @@ impl LiveWorld<'_> {
                 && holds(Field::finalizers(), Stored::Absent);
             if is_left {
                 let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
-                self.cluster.delete(&object, Some(&candidate.uid)).await?;
+                match self.cluster.delete(&object, Some(&candidate.uid)).await {
+                    // Another one has its name by now.
+                    Ok(()) | Err(ClusterError::Conflict { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 return Err(NotYet::Seen(format!("{object} is being deleted")));
             }
         }
@@ -92,6 +103,12 @@ impl LiveWorld<'_> {
             Err(error @ ClusterError::Conflict { .. }) => Err(NotYet::Seen(error.to_string())),
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn is_being_deleted(&self, namespace: &str, name: &str) -> Result<bool, NotYet> {
+        let entry = self.store.get(&Layout::new(&self.work.prefix).service(namespace, name)).await?;
+        let stays = Condition::Holds(Field::deletion_timestamp(), Stored::Absent);
+        Ok(entry.is_some_and(|entry| check(&entry.value, &stays).is_err()))
     }
 
     async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
