@@ -270,7 +270,13 @@ impl Storm {
             let is_there = |_: Option<&str>, ended: &Ended| is_back(ended);
             self.bring(clients, "where it began", words("--confirm flags"), is_there).await;
         }
-        let words = |operation: Option<&str>| vec![format!("operation forget {}", operation.expect("one"))];
+        // The second operator may have begun one of their own in between.
+        let words = |operation: Option<&str>| {
+            let id = operation.expect("one");
+            let back =
+                format!("operation rollback {id} --take-over --yes --linger 1 --confirm flags {ALWAYS}");
+            vec![back, format!("operation forget {id}")]
+        };
         self.bring(clients, "an end", words, |operation, _| operation.is_none()).await;
         self.count.rolled_back += 1;
     }
