@@ -298,7 +298,7 @@ impl<'a> Watch<'a> {
         }
         let mut edits = self.freed(candidate, candidate.old_address);
         let left = found.and_then(|service| {
-            self.released(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
+            self.let_go(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
         });
         edits.extend(left);
         let says = format!("`{}` is held no longer", candidate.old_address);
@@ -307,7 +307,7 @@ impl<'a> Watch<'a> {
 
     /// What takes its addresses from a Service that was recreated and is held by its name, or that its owner has changed
     /// since it was held; and its finalizer from one that has shadows.
-    fn released(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
+    fn let_go(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         if candidate.shadow.is_some() {
             return (service.uid == candidate.uid).then(|| self.compiler.pinned(candidate, false));
         }
@@ -360,7 +360,7 @@ impl<'a> Watch<'a> {
         if !found.is_some_and(|service| service.addresses.contains(&old)) {
             edits.extend(self.freed(candidate, old));
         }
-        edits.extend(found.and_then(|service| self.released(candidate, service)));
+        edits.extend(found.and_then(|service| self.let_go(candidate, service)));
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
     }
 

@@ -110,18 +110,20 @@ pub(super) fn all_seen() -> Step {
 
 /// Waiting for the shadows of a Service, if it has any, to have its endpoints.
 pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
-    candidate.shadow.as_ref()?;
     let until = format!("the shadow Services of `{}` have its endpoints", candidate.subject());
-    let wait = Wait { subject: Some(candidate.id()), ..wait(batch, word::ENDPOINTS, &until) };
-    Some(step_of(candidate, name, Action::Wait(wait)))
+    with_shadow(name, candidate, wait(batch, word::ENDPOINTS, &until))
 }
 
 /// Waiting for a Service to go that was deleted while its finalizer kept it; only where it has shadows.
 pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
-    candidate.shadow.as_ref()?;
     let until = format!("`{}` is gone, if somebody has deleted it", candidate.subject());
-    let wait = Wait { subject: Some(candidate.id()), ..wait(batch, word::RELEASED, &until) };
-    Some(step_of(candidate, name, Action::Wait(wait)))
+    with_shadow(name, candidate, wait(batch, word::RELEASED, &until))
+}
+
+/// Waiting for something of one Service, if it has shadows.
+fn with_shadow(name: &str, candidate: &Move, wait: Wait) -> Option<Step> {
+    candidate.shadow.as_ref()?;
+    Some(step_of(candidate, name, Action::Wait(Wait { subject: Some(candidate.id()), ..wait })))
 }
 
 /// The step after which there is no way back.

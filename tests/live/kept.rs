@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use super::corners::{begun_and_killed, path, shadow_of};
 use super::rig::cluster::Era;
-use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, Serving, Watched};
+use super::serving::Serving;
 
 /// Services that shadows hold; the first batch has eight others.
 const DOORS: [(&str, &str); 2] = [("a-door", "10.96.2.1"), ("b-door", "10.96.2.2")];
@@ -66,18 +65,6 @@ impl Serving {
     }
 }
 
-/// Killed as soon as a Service has moved, while its shadow that warmed the new address up has that, too.
-async fn killed_after_a_flip(serving: &Serving, mut running: Watched, name: &str) {
-    let record = format!("/steps/flip/default/{name}");
-    wait_until(&record, DEADLINE, async || {
-        assert_eq!(running.ended(), None, "it is still running");
-        let keys = serving.cluster.etcd.keys("/netsurgeon/").await;
-        if keys.iter().any(|key| key.ends_with(&record)) { Ok(()) } else { Err("no record".to_owned()) }
-    })
-    .await;
-    drop(running);
-}
-
 async fn nobody_is_given_it(era: Era) {
     let serving = Serving::with_doors(era).await;
     serving.delete_and_ask("a-door", "10.96.2.1").await;
@@ -86,7 +73,10 @@ async fn nobody_is_given_it(era: Era) {
 
     let operation = serving.journals().remove(0);
     let resume = format!("operation resume {operation} --lock-ttl 2 --take-over");
-    killed_after_a_flip(&serving, serving.start_netsurgeon(&resume), "b-door").await;
+    // Killed while the shadow that warmed the new address up has that, too.
+    let mut running = serving.start_netsurgeon(&resume);
+    serving.wait_for_records(&mut running, "flip/default/b-door", 1).await;
+    drop(running);
     let moved = serving.cluster_ip("b-door").await;
     assert!(moved.starts_with("10.200."), "{moved}");
     serving.delete_and_ask("b-door", &moved).await;

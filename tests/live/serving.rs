@@ -251,7 +251,8 @@ impl Serving {
                 panic!("it ended with {code}: {:?}", lines_of(&running.err));
             }
             let keys = self.cluster.etcd.keys("/netsurgeon/").await;
-            let found = keys.iter().filter(|key| key.contains(&format!("/steps/{step}/"))).count();
+            let found =
+                keys.iter().filter(|key| format!("{key}/").contains(&format!("/steps/{step}/"))).count();
             if found >= count { Ok(()) } else { Err(found.to_string()) }
         })
         .await;

@@ -82,7 +82,7 @@ impl Watch<'_> {
         {
             edits.extend(self.compiler.free_old_bit(old));
         }
-        edits.extend(found.and_then(|service| self.released(candidate, service)));
+        edits.extend(found.and_then(|service| self.let_go(candidate, service)));
         let says = format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address);
         Some(Settled::Rest(self.settled(candidate, says, edits)))
     }

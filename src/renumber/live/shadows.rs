@@ -26,16 +26,9 @@ impl LiveWorld<'_> {
         for candidate in moves {
             let Some(shadow) = &candidate.shadow else { continue };
             let Some(service) = self.stored(&candidate.namespace, &candidate.name).await? else { continue };
-            // The garbage collector may have deleted its EndpointSlices, and no controller creates them again.
-            if self.is_being_deleted(&candidate.namespace, &candidate.name).await? {
-                continue;
-            }
             let wanted = self.endpoints(&candidate.namespace, &candidate.name).await?;
             for name in shadow.names() {
                 let Some(stands_in) = self.stored(&candidate.namespace, name).await? else { continue };
-                if self.is_being_deleted(&candidate.namespace, name).await? {
-                    continue;
-                }
                 if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
                     self.follow(&follow.namespace, name, &follow.what).await?;
                 }
@@ -64,7 +57,7 @@ impl LiveWorld<'_> {
             let Some(entry) = self.store.get(&key).await? else { continue };
             let holds = |field, value| check(&entry.value, &Condition::Holds(field, value)).is_ok();
             let is_left = holds(Field::uid(), Stored::Text(candidate.uid.to_string()))
-                && !holds(Field::deletion_timestamp(), Stored::Absent)
+                && is_being_deleted(&entry.value)
                 && holds(Field::finalizers(), Stored::Absent);
             if is_left {
                 let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
@@ -105,15 +98,14 @@ impl LiveWorld<'_> {
         }
     }
 
-    async fn is_being_deleted(&self, namespace: &str, name: &str) -> Result<bool, NotYet> {
-        let entry = self.store.get(&Layout::new(&self.work.prefix).service(namespace, name)).await?;
-        let stays = Condition::Holds(Field::deletion_timestamp(), Stored::Absent);
-        Ok(entry.is_some_and(|entry| check(&entry.value, &stays).is_err()))
-    }
-
+    /// Reads a Service. One that is being deleted is none: the garbage collector may have deleted its EndpointSlices, and no
+    /// controller creates them again.
     async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
         let key = Layout::new(&self.work.prefix).service(namespace, name);
         let Some(entry) = self.store.get(&key).await? else { return Ok(None) };
+        if is_being_deleted(&entry.value) {
+            return Ok(None);
+        }
         let service = StoredService::decode(&entry.value)
             .map_err(|error| NotYet::Never(Fault::Halt(format!("`{key}`: {error}"))))?;
         Ok(Some(ServiceRecord::of(key, entry.mod_revision, service)))
@@ -125,6 +117,10 @@ impl LiveWorld<'_> {
         let slices = self.cluster.slices(namespace, name).await?;
         Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
     }
+}
+
+fn is_being_deleted(service: &[u8]) -> bool {
+    check(service, &Condition::Holds(Field::deletion_timestamp(), Stored::Absent)).is_err()
 }
 
 fn of_slice(slice: &Value, family: Family) -> Vec<String> {
