@@ -22,6 +22,11 @@ use crate::store::{connect, options, plain};
 const BITMAP: &str = "/registry/ranges/serviceips";
 const DEADLINE: Duration = Duration::from_mins(1);
 
+/// What the request has that begins the operation: its summary.
+const IS_RUNNING: &str = "\"status\":\"running\"";
+/// What the request has that changes the bitmap: the record of the step, in the same transaction.
+const STEP_IS_DONE: &str = "\"state\":\"done\"";
+
 struct Run {
     code: i32,
     out: String,
@@ -109,7 +114,9 @@ impl Drifted {
         found
     }
 
-    /// Starts a rewrite whose etcd falls silent with the first answer that has these words, and kills it there.
+    /// Starts a rewrite whose etcd falls silent with the first request that has these words, and kills it there. What
+    /// it has asked for is done in the end: the operation exists, and the bitmap is rewritten if the record of its
+    /// step was in the request.
     async fn killed_at(&self, words: &str) {
         let relay = Relay::start(&self.etcd.endpoint().replace("http://", ""));
         relay.be_silent_from(words);
@@ -125,9 +132,13 @@ impl Drifted {
         .await;
         child.kill().and_then(|()| child.wait()).expect("it is killed");
         relay.cut();
-        wait_until("the operation exists", DEADLINE, async || {
+        wait_until("etcd has done what it was asked for", DEADLINE, async || {
             let keys = self.etcd.keys("/netsurgeon/").await;
-            if keys.iter().any(|key| key.ends_with("/operation")) { Ok(()) } else { Err(format!("{keys:?}")) }
+            if !keys.iter().any(|key| key.ends_with("/operation")) {
+                return Err(format!("{keys:?}"));
+            }
+            let rewritten = self.bitmap().await != self.drifted;
+            if rewritten == (words == STEP_IS_DONE) { Ok(()) } else { Err(format!("rewritten: {rewritten}")) }
         })
         .await;
     }
@@ -135,15 +146,14 @@ impl Drifted {
 
 #[tokio::test]
 async fn a_killed_rewrite_is_listed_shown_and_resumed() {
-    // The summary of the operation; then the record of its step, which is in one transaction with the bitmap.
-    for words in ["\"status\":\"running\"", "\"state\":\"done\""] {
+    for words in [IS_RUNNING, STEP_IS_DONE] {
         let cluster = Drifted::start().await;
         cluster.killed_at(words).await;
         let (operation, status) = cluster.listed();
         assert_eq!(status, "running", "{words}");
         let forget = cluster.netsurgeon(&format!("operation forget {operation}")).expect(1);
         assert!(forget.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", forget.err);
-        if cluster.bitmap().await == cluster.drifted {
+        if words == IS_RUNNING {
             let second = cluster.netsurgeon("ranges rewrite --yes").expect(1);
             assert!(
                 second.err.contains("holds the operation lease") || second.err.contains("is under way"),
@@ -172,7 +182,7 @@ async fn a_killed_rewrite_is_listed_shown_and_resumed() {
 
 #[tokio::test]
 async fn a_killed_rewrite_is_rolled_back() {
-    for words in ["\"status\":\"running\"", "\"state\":\"done\""] {
+    for words in [IS_RUNNING, STEP_IS_DONE] {
         let cluster = Drifted::start().await;
         cluster.killed_at(words).await;
         let (operation, _) = cluster.listed();
@@ -211,7 +221,7 @@ async fn an_operation_that_has_ended_is_not_resumed() {
 #[tokio::test]
 async fn a_rewrite_has_no_manual_steps_and_no_gates() {
     let cluster = Drifted::start().await;
-    cluster.killed_at("\"status\":\"running\"").await;
+    cluster.killed_at(IS_RUNNING).await;
     let (operation, _) = cluster.listed();
     for (words, says) in
         [("--confirm flags", "there is no manual step"), ("--gate-command /bin/true", "no batches")]
