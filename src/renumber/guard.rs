@@ -6,11 +6,13 @@
 //! named and left alone, and one that is gone loses its hold, so that it can be made anew at any address.
 //! Changed is only what netsurgeon has made, and the two fields by which a Service holds its old address.
 
+mod deserted;
 mod following;
 mod given_up;
 
 use std::net::IpAddr;
 
+pub use deserted::{deserted, left_over};
 pub(super) use following::behind;
 use following::copies;
 pub use following::{Follow, Followed};
@@ -114,15 +116,6 @@ pub fn strays(
         }));
     }
     strays
-}
-
-/// Returns what removes shadows, one a Service, of Services that are gone, or have other addresses, before they moved: the
-/// API server has released the address that the shadow has.
-pub fn deserted(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Vec<Mend> {
-    let layout = Layout::new(&work.prefix);
-    let guard = Watch::of(work, &layout, survey);
-    let is_moved = |candidate: &&Move| state(&candidate.step("flip")).is_some_and(State::is_in_force);
-    work.moves.iter().filter(|candidate| !is_moved(candidate)).filter_map(|it| guard.deserted(it)).collect()
 }
 
 enum Seen {
@@ -362,16 +355,6 @@ impl<'a> Watch<'a> {
         }
         edits.extend(found.and_then(|service| self.let_go(candidate, service)));
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
-    }
-
-    /// What removes a shadow of a Service that is not the one any more that was to move.
-    fn deserted(&self, candidate: &Move) -> Option<Mend> {
-        if self.index.service(candidate).is_some_and(|service| is_the_planned(candidate, service)) {
-            return None;
-        }
-        let (name, edits) = self.first_shadow(candidate)?;
-        let says = format!("its Service is gone; its shadow `{name}` is removed");
-        Some(mend_of(candidate, "hold-given-up", says, edits, vec![self.as_it_was(candidate)]))
     }
 
     /// The Service is gone, or has no address any more: what held its old one is given up.

@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use self::compare::difference;
+pub use self::shadows::delete_again;
 use super::intention::Renumbering;
 use super::steps::{
     CLOSE_RANGE, KEEP_BITS, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP,

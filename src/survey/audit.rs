@@ -124,6 +124,12 @@ impl Ours {
             && self.services.contains(&(service.namespace.clone(), service.name.clone()))
     }
 
+    /// Whether an operation moves this Service, or has created it.
+    fn moves(&self, service: &ServiceRecord) -> bool {
+        let is_it = |(namespace, name): &(Text, Text)| *namespace == service.namespace && *name == service.name;
+        self.has(service) || self.addresses.values().any(is_it)
+    }
+
     /// Whether two Services have one address because one of them is a shadow that an operation has given the address of the
     /// other.
     fn shares(&self, address: IpAddr, one: &ServiceRecord, other: &ServiceRecord) -> bool {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::{EraEvidence, Layout};
 use crate::ip::{Family, ServiceCidr};
 use crate::store::{Key, Revision};
-use crate::wire::objects::{ALLOCATOR, Encoding, NETSURGEON};
+use crate::wire::objects::{ALLOCATOR, Encoding, MOVING, NETSURGEON};
 use crate::wire::{Pairs, ServicePort, ServiceSpec, StoredService, Text};
 
 /// Everything that holds a Service address, as it stood at one revision.
@@ -70,6 +70,10 @@ pub struct ServiceRecord {
     pub uid: Text,
     /// Labels.
     pub labels: Pairs,
+    /// Whether somebody has deleted it, and a finalizer keeps it.
+    pub is_being_deleted: bool,
+    /// Its finalizers.
+    pub finalizers: Vec<Text>,
     /// Its spec, as far as `proto/` knows it.
     pub spec: ServiceSpec,
     /// The valid addresses of `clusterIPs`.
@@ -86,6 +90,8 @@ impl ServiceRecord {
             name: service.name,
             uid: service.uid,
             labels: service.labels,
+            is_being_deleted: service.is_being_deleted,
+            finalizers: service.finalizers,
             addresses: service.spec.addresses(),
             spec: service.spec,
         }
@@ -128,6 +134,17 @@ impl ServiceRecord {
     /// of its operation.
     pub fn is_labelled_ours(&self) -> bool {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
+    }
+
+    /// Whether a renumbering keeps it there while a shadow has the same address.
+    pub fn is_moving(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == MOVING)
+    }
+
+    /// Whether somebody has deleted it and no finalizer keeps it any more, so that only another request to delete it removes
+    /// it: a finalizer that is taken away in etcd leaves a Service so.
+    pub fn is_left_over(&self) -> bool {
+        self.is_being_deleted && self.finalizers.is_empty()
     }
 
     /// Whether the Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.

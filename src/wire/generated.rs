@@ -85,6 +85,9 @@ pub struct ObjectMeta {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    #[prost(string, repeated, tag = "14")]
+    #[serde(rename = "finalizers")]
+    pub finalizers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Deserialize)]
 #[serde(default)]

@@ -29,6 +29,8 @@ pub const ALLOCATOR: &str = "ipallocator.k8s.io";
 /// The value of [`MANAGED_BY`] on addresses that netsurgeon reserves: the repair loop and the ServiceCIDR
 /// finalizer leave them alone, and the allocator does not give them away.
 pub const NETSURGEON: &str = "netsurgeon";
+/// The finalizer of a Service, and of its shadow, while a renumbering has given both the same address.
+pub const MOVING: &str = "netsurgeon.io/moving";
 
 /// A kind that can be read from a stored value.
 pub trait Kind: Message + Default + DeserializeOwned {

@@ -27,6 +27,10 @@ pub struct StoredService {
     pub uid: Text,
     /// `metadata.labels`.
     pub labels: Pairs,
+    /// Whether `metadata.deletionTimestamp` is there.
+    pub is_being_deleted: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Vec<Text>,
     /// `spec`.
     pub spec: ServiceSpec,
 }
@@ -137,7 +141,9 @@ impl StoredService {
                 1 => self.name = field.text()?.into(),
                 3 => self.namespace = field.text()?.into(),
                 5 => self.uid = field.text()?.into(),
+                9 => self.is_being_deleted = field.message().map(|_| true)?,
                 11 => self.labels.take(field.message()?)?,
+                14 => self.finalizers.push(field.text()?.into()),
                 _ => {}
             }
         }
@@ -243,6 +249,8 @@ impl From<Service> for StoredService {
             name: metadata.name.unwrap_or_default().into(),
             uid: metadata.uid.unwrap_or_default().into(),
             labels: metadata.labels.into_iter().collect(),
+            is_being_deleted: metadata.deletion_timestamp.is_some(),
+            finalizers: all(metadata.finalizers),
             spec: ServiceSpec {
                 ports: spec.ports.into_iter().map(ServicePort::from).collect(),
                 selector: spec.selector.into_iter().collect(),
@@ -333,10 +341,15 @@ mod tests {
         fn service()(
             texts in prop::array::uniform3(text()),
             labels in prop::collection::btree_map("[a-c]", "[a-z]{0,3}", 0..3),
+            finalizers in prop::collection::vec("[a-c]", 0..3),
+            seconds in prop::option::of(any::<i64>()),
             spec in prop::option::of(spec()),
         ) -> Service {
             let [name, namespace, uid] = texts;
-            let metadata = generated::ObjectMeta { name, namespace, uid, labels, ..Default::default() };
+            let deletion_timestamp = seconds.map(|seconds| generated::Time { seconds: Some(seconds), nanos: None });
+            let metadata = generated::ObjectMeta {
+                name, namespace, uid, labels, finalizers, deletion_timestamp, ..Default::default()
+            };
             Service { metadata: Some(metadata), spec }
         }
     }

@@ -75,7 +75,7 @@ async fn shadows_follow_their_services_forward_and_back() {
     drop(green);
 }
 
-const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no-shadow";
+const POLICY: &str = "not-this-one";
 
 /// What the API server says to somebody who creates a Service with the name of a shadow.
 async fn tries_shadow(serving: &Serving, digits: &str) -> Result<(), String> {
@@ -95,16 +95,15 @@ async fn digits_of(serving: &Serving, service: &str) -> String {
     found["metadata"]["uid"].as_str().expect("a uid").replace('-', "")[..16].to_owned()
 }
 
-/// From now on a policy refuses to create and to change shadows of a Service.
-async fn shadows_are_refused(serving: &Serving, service: &str) {
-    let (api, digits) = (&serving.cluster.api, digits_of(serving, service).await);
-    let expression = format!("!object.metadata.name.endsWith('{digits}')");
+/// From now on a policy refuses these operations on Services for which a CEL expression is false.
+pub async fn refuse(serving: &Serving, operations: &[&str], expression: &str) {
+    let api = &serving.cluster.api;
     api.create(&json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "no-shadow"},
+        "metadata": {"name": POLICY},
         "spec": {
             "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"],
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["services"],
             }]},
             "validations": [{"expression": expression, "message": "not this one"}],
         },
@@ -112,9 +111,21 @@ async fn shadows_are_refused(serving: &Serving, service: &str) {
     .await;
     api.create(&json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": "no-shadow"}, "spec": {"policyName": "no-shadow", "validationActions": ["Deny"]},
+        "metadata": {"name": POLICY}, "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
     }))
     .await;
+}
+
+/// The policy refuses nothing any more; some time passes until API servers know that.
+pub async fn refuse_no_more(serving: &Serving) {
+    let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    serving.cluster.api.delete(&format!("{bindings}/{POLICY}")).await;
+}
+
+/// From now on a policy refuses to create and to change shadows of a Service.
+async fn shadows_are_refused(serving: &Serving, service: &str) {
+    let digits = digits_of(serving, service).await;
+    refuse(serving, &["CREATE", "UPDATE"], &format!("!object.metadata.name.endsWith('{digits}')")).await;
     wait_until("the policy is in force", DEADLINE, async || match tries_shadow(serving, &digits).await {
         Err(error) if error.contains("not this one") => Ok(()),
         other => Err(format!("{other:?}")),
@@ -182,7 +193,7 @@ async fn a_shadow_that_cannot_follow_stops_no_other() {
         assert!(serving.cluster_ip("a-door").await.starts_with("10.200."), "it has not moved back");
         assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
     }
-    serving.cluster.api.delete(POLICY).await;
+    refuse_no_more(&serving).await;
     let digits = digits_of(&serving, "a-door").await;
     wait_until("the policy is no more", DEADLINE, async || tries_shadow(&serving, &digits).await).await;
     serving.netsurgeon("renumber rollback --yes --linger 1").expect(0);
@@ -300,13 +311,16 @@ async fn change_the_first_batch(serving: &Serving) {
     let first = listed[0].as_str().expect("it is prewarmed").to_string();
     change("web-10", json!({"externalIPs": [first, "203.0.113.7"]})).await;
     change("web-11", json!({"type": "NodePort"})).await;
-    change(
-        "web-12",
-        json!({"type": "ExternalName", "externalName": "else.where", "clusterIP": null, "clusterIPs": null,
+    change("web-12", external_name()).await;
+}
+
+/// What makes a Service an alias.
+pub fn external_name() -> Value {
+    json!({
+        "type": "ExternalName", "externalName": "else.where", "clusterIP": null, "clusterIPs": null,
         "externalIPs": null, "externalTrafficPolicy": null, "ipFamilies": null, "ipFamilyPolicy": null,
-        "internalTrafficPolicy": null}),
-    )
-    .await;
+        "internalTrafficPolicy": null,
+    })
 }
 
 /// Begins, up to the first batch, which comes after the flags where allocations are bits. Of the batch so many Services are

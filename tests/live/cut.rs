@@ -97,7 +97,7 @@ async fn kube_proxies_whose_connections_are_cut_miss_nothing_of_an_apply() {
 }
 
 /// The program with words as its arguments, whose etcd is behind a relay.
-fn behind(relay: &Relay, serving: &Serving, words: &str) -> Watched {
+pub fn behind(relay: &Relay, serving: &Serving, words: &str) -> Watched {
     println!("$ netsurgeon {words} & (behind a relay)");
     let mut command: Command = serving.command(words);
     command.env("ETCDCTL_ENDPOINTS", relay.address());

@@ -3,10 +3,15 @@
 
 use serde_json::{Value, json};
 
-use super::corners::{begun_and_killed, path, shadow_of};
+use http::Method;
+
+use super::corners::{begun_and_killed, external_name, path, refuse, refuse_no_more, shadow_of};
+use super::cut::behind;
 use super::rig::cluster::Era;
+use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::Serving;
+use super::rig::relay::Relay;
+use super::serving::{DEADLINE, Serving};
 
 /// Services that shadows hold; the first batch has eight others.
 const DOORS: [(&str, &str); 2] = [("a-door", "10.96.2.1"), ("b-door", "10.96.2.2")];
@@ -37,7 +42,12 @@ impl Serving {
 
     /// Deletes a Service, or a shadow: it stays, and nobody is given the address.
     async fn delete_and_ask(&self, name: &str, address: &str) {
-        self.cluster.api.delete(&path(name)).await;
+        self.delete_so_and_ask(name, "Background", address).await;
+    }
+
+    /// The same by one of the ways in which its dependents may go.
+    async fn delete_so_and_ask(&self, name: &str, propagation: &str, address: &str) {
+        self.cluster.api.delete(&format!("{}?propagationPolicy={propagation}", path(name))).await;
         let kept = self.cluster.api.get(&path(name)).await;
         assert!(kept["metadata"]["deletionTimestamp"].is_string(), "{kept}");
         assert_eq!(kept["spec"]["clusterIP"], address, "{kept}");
@@ -79,7 +89,7 @@ async fn nobody_is_given_it(era: Era) {
     drop(running);
     let moved = serving.cluster_ip("b-door").await;
     assert!(moved.starts_with("10.200."), "{moved}");
-    serving.delete_and_ask("b-door", &moved).await;
+    serving.delete_so_and_ask("b-door", "Foreground", &moved).await;
     serving.delete_and_ask(&serving.shadow_name("b-door", "warm").await, &moved).await;
 
     serving.netsurgeon(&resume).expect(if era == Era::Bitmap { 0 } else { 6 });
@@ -118,6 +128,90 @@ async fn what_was_deleted_in_the_middle_of_its_move_goes_with_a_rollback() {
     serving.assert_let_go(&["a-door"]).await;
     assert_eq!(serving.cluster_ip("b-door").await, "10.96.2.2");
     serving.ask_for("10.96.2.1").await.expect("it is free");
+    serving.wait_for_one_range().await;
+    serving.assert_clean();
+}
+
+/// It is skipped, and nothing keeps it: neither one that is deleted in that moment, nor one that its owner deletes later.
+#[tokio::test]
+async fn what_becomes_an_alias_in_the_middle_of_its_move_is_not_kept() {
+    let serving = Serving::with_doors(Era::Objects).await;
+    for (name, _) in DOORS {
+        serving.cluster.api.merge(&path(name), &json!({"spec": external_name()})).await;
+    }
+    serving.cluster.api.delete(&path("a-door")).await;
+    let operation = serving.journals().remove(0);
+    let resumed = serving.netsurgeon(&format!("operation resume {operation} --lock-ttl 2 --take-over")).expect(6);
+    for (name, _) in DOORS {
+        assert!(resumed.err.contains(&format!("default/{name}: skipped, ")), "{}", resumed.err);
+    }
+    serving.assert_let_go(&["a-door"]).await;
+    serving.cluster.api.delete(&path("b-door")).await;
+    serving.assert_let_go(&["b-door"]).await;
+    for (_, address) in DOORS {
+        serving.ask_for(address).await.expect("it is free");
+    }
+}
+
+/// A namespace that ends between `pin` and `give-address` takes the shadows with it, whose finalizer they do not have yet.
+#[tokio::test]
+async fn a_namespace_that_ends_before_a_move_is_not_kept() {
+    let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let api = &serving.cluster.api;
+    api.create_namespace("shop").await;
+    api.create_service("shop", "door", json!({"type": "NodePort", "ports": [{"port": 80}]})).await;
+    let relay = Relay::start(&serving.cluster.etcd.endpoint().replace("http://", ""));
+    relay.be_silent_from("/pin/shop/door");
+    let mut apply = behind(&relay, &serving, &format!("{} --lock-ttl 2", serving.apply_words()));
+    wait_until("the Service is pinned, and nothing else", DEADLINE, async || {
+        assert_eq!(apply.ended(), None, "it has not ended");
+        let door = api.get("/api/v1/namespaces/shop/services/door").await;
+        if door["metadata"]["finalizers"] == json!([FINALIZER]) { Ok(()) } else { Err(door.to_string()) }
+    })
+    .await;
+    drop(apply);
+    relay.cut();
+    api.delete("/api/v1/namespaces/shop").await;
+    wait_until("the shadows have gone with their namespace", DEADLINE, async || {
+        let left = api.list("/api/v1/namespaces/shop/services").await;
+        if left.len() == 1 { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    let operation = serving.journals().remove(0);
+    let resumed = serving.netsurgeon(&format!("operation resume {operation} --take-over")).expect(6);
+    assert!(resumed.err.contains("shop/door: skipped, "), "{}", resumed.err);
+    wait_until("the namespace has ended", DEADLINE, async || match api.find("/api/v1/namespaces/shop").await {
+        None => Ok(()),
+        Some(left) => Err(left.to_string()),
+    })
+    .await;
+}
+
+/// A policy that lets nobody delete it: the Service has moved back all the same, and is named until somebody deletes it.
+#[tokio::test]
+async fn what_cannot_be_deleted_again_does_not_stop_a_rollback() {
+    let serving = Serving::with_doors(Era::Objects).await;
+    serving.delete_and_ask("a-door", "10.96.2.1").await;
+    refuse(&serving, &["DELETE"], "oldObject.metadata.name != 'a-door'").await;
+    let api = &serving.cluster.api;
+    let trial = format!("{}?dryRun=All", path("a-door"));
+    let tried = async || api.request(Method::DELETE, &trial, "application/json", None).await.map(drop);
+    wait_until("the policy is in force", DEADLINE, async || match tried().await {
+        Err(error) if error.to_string().contains("not this one") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    let operation = serving.journals().remove(0);
+    let rollback = format!("operation rollback {operation} --yes --linger 1 --take-over");
+    let back = serving.netsurgeon(&rollback).expect(0);
+    assert!(back.err.contains("`default/a-door`") && back.err.contains("not this one"), "{}", back.err);
+    assert_eq!(serving.cluster_ip("a-door").await, "10.96.2.1");
+    let check = serving.netsurgeon("ranges check -o json");
+    assert!(check.out.contains("deletion-unfinished"), "{}{}", check.out, check.err);
+    refuse_no_more(&serving).await;
+    wait_until("the policy is no more", DEADLINE, async || tried().await.map_err(|e| e.to_string())).await;
+    api.delete(&path("a-door")).await;
+    serving.assert_let_go(&["a-door"]).await;
     serving.wait_for_one_range().await;
     serving.assert_clean();
 }

@@ -6,8 +6,9 @@ use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::cluster::ObjectRef;
 use crate::operation::{Ambient as _, Lock, Mended, Record, Report, State, StepId, SystemAmbient, settle};
-use crate::renumber::{Move, current, guard};
-use crate::survey::Survey;
+use crate::renumber::live::delete_again;
+use crate::renumber::{Move, Renumbering, current, guard};
+use crate::survey::{ServiceRecord, Survey};
 
 /// Why the steps of a Service are skipped that cannot move any more.
 pub const DELETED: &str = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
@@ -94,7 +95,10 @@ impl Session {
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
         let work = &ongoing.plan.work;
         let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
-        let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid);
+        let is_moved = ongoing.journal.state(&moved.step("flip")).is_some_and(State::is_in_force);
+        let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_being_deleted;
+        let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid)
+            || (!is_moved && survey.services.iter().any(is_its));
         if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
             return Ok(false);
         }
@@ -132,7 +136,8 @@ impl Session {
         self.drop_deserted(args, ongoing, lock).await
     }
 
-    /// Removes the shadows of Services that are gone before they moved: the API server may allocate their addresses.
+    /// Removes the shadows of Services that are gone before they moved, because the API server may allocate their addresses;
+    /// and lets those go that were deleted.
     async fn drop_deserted(
         &self,
         args: &LiveArgs,
@@ -142,6 +147,7 @@ impl Session {
         let store = self.store.as_ref();
         for _ in 0..MOST_LOOKS {
             let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+            self.end_deletions(&ongoing.plan.work, &survey).await?;
             let mends = guard::deserted(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
             if mends.is_empty() {
                 break;
@@ -150,6 +156,15 @@ impl Session {
                 let (guards, none) = ([lock.guard()], (&[][..], State::Done));
                 settle(store, &mut ongoing.journal, none, mend, &guards, &SystemAmbient).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes Services that were deleted while their finalizer kept them, and that it keeps no more.
+    async fn end_deletions(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        for moved in guard::left_over(work, survey) {
+            delete_again(cluster, moved).await?;
         }
         Ok(())
     }
@@ -173,6 +188,7 @@ impl Session {
     ) -> Result<usize, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
+        self.end_deletions(&ongoing.plan.work, &survey).await?;
         let state = |step: &_| ongoing.journal.state(step);
         let gone = match to {
             State::Done => guard::strays(&ongoing.plan.work, &survey, state),

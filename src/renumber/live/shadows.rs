@@ -7,14 +7,13 @@ use serde_json::Value;
 
 use super::LiveWorld;
 use super::waits::NotYet;
-use crate::cluster::{ClusterError, ObjectRef};
+use crate::cluster::{Cluster, ClusterError, ObjectRef};
 use crate::ip::Family;
 use crate::operation::Fault;
 use crate::renumber::guard::{Followed, behind};
 use crate::renumber::intention::Move;
 use crate::survey::{Layout, ServiceRecord};
-use crate::wire::edit::{Condition, check};
-use crate::wire::{Field, StoredService, Value as Stored};
+use crate::wire::StoredService;
 
 impl LiveWorld<'_> {
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
@@ -49,24 +48,14 @@ impl LiveWorld<'_> {
         Ok(())
     }
 
-    /// Whether each Service is gone that was deleted while a finalizer kept it: without any, nothing but another request to
-    /// delete it ends that.
+    /// Whether each Service is gone that was deleted while a finalizer kept it. One that a policy keeps has moved all the
+    /// same: it is no reason to stop.
     pub(super) async fn deleted_are_gone(&self, moves: impl Iterator<Item = &Move>) -> Result<(), NotYet> {
         for candidate in moves {
-            let key = Layout::new(&self.work.prefix).service(&candidate.namespace, &candidate.name);
-            let Some(entry) = self.store.get(&key).await? else { continue };
-            let holds = |field, value| check(&entry.value, &Condition::Holds(field, value)).is_ok();
-            let is_left = holds(Field::uid(), Stored::Text(candidate.uid.to_string()))
-                && is_being_deleted(&entry.value)
-                && holds(Field::finalizers(), Stored::Absent);
-            if is_left {
-                let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
-                match self.cluster.delete(&object, Some(&candidate.uid)).await {
-                    // Another one has its name by now.
-                    Ok(()) | Err(ClusterError::Conflict { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                return Err(NotYet::Seen(format!("{object} is being deleted")));
+            let found = self.record(&candidate.namespace, &candidate.name).await?;
+            let is_left = found.is_some_and(|it| it.uid == candidate.uid && it.is_left_over());
+            if is_left && delete_again(self.cluster, candidate).await? {
+                return Err(NotYet::Seen(format!("Service `{}` is being deleted", candidate.subject())));
             }
         }
         Ok(())
@@ -101,11 +90,13 @@ impl LiveWorld<'_> {
     /// Reads a Service. One that is being deleted is none: the garbage collector may have deleted its EndpointSlices, and no
     /// controller creates them again.
     async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
+        let found = self.record(namespace, name).await?;
+        Ok(found.filter(|service| !service.is_being_deleted))
+    }
+
+    async fn record(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
         let key = Layout::new(&self.work.prefix).service(namespace, name);
         let Some(entry) = self.store.get(&key).await? else { return Ok(None) };
-        if is_being_deleted(&entry.value) {
-            return Ok(None);
-        }
         let service = StoredService::decode(&entry.value)
             .map_err(|error| NotYet::Never(Fault::Halt(format!("`{key}`: {error}"))))?;
         Ok(Some(ServiceRecord::of(key, entry.mod_revision, service)))
@@ -119,8 +110,19 @@ impl LiveWorld<'_> {
     }
 }
 
-fn is_being_deleted(service: &[u8]) -> bool {
-    check(service, &Condition::Holds(Field::deletion_timestamp(), Stored::Absent)).is_err()
+/// Asks the API to delete a Service that somebody has deleted and no finalizer keeps any more; returns false where a policy,
+/// a webhook or the API refuses that.
+pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<bool, ClusterError> {
+    let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
+    match cluster.delete(&object, Some(&candidate.uid)).await {
+        // Another one has its name by now.
+        Ok(()) | Err(ClusterError::Conflict { .. }) => Ok(true),
+        Err(error) if error.is_of_one_object() => {
+            tracing::warn!(%error, "{object} was deleted and is still there: delete it again");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn of_slice(slice: &Value, family: Family) -> Vec<String> {

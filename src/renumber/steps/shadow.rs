@@ -8,6 +8,7 @@ use crate::operation::{Action, ApiChange, KeyChange, KeyCheck, KeyEdit, Step, Sw
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::{Condition, FieldChange};
+use crate::wire::objects::MOVING;
 use crate::wire::{Field, FieldEdit, Value};
 
 impl Compiler<'_> {
@@ -181,9 +182,6 @@ impl Compiler<'_> {
         only_if(holds, KeyEdit { key, change })
     }
 }
-
-/// The finalizer of a Service, and of its shadow, while they have the same address.
-const MOVING: &str = "netsurgeon.io/moving";
 
 fn finalizer(listed: bool) -> FieldEdit {
     FieldEdit::item(Field::finalizers(), MOVING, listed)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{Finding, Ours};
 use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
 use crate::wire::Text;
-use crate::wire::objects::ALLOCATOR;
+use crate::wire::objects::{ALLOCATOR, MOVING};
 
 /// Services: both address fields agree, no address twice, every address in a range, the API servers' own
 /// Service at the first address.
@@ -24,6 +24,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
                     .values("app.kubernetes.io/managed-by: netsurgeon", "another label, or an operation"),
             );
         }
+        deletion(service, ours, findings);
         for address in &service.addresses {
             let other = owners.get(address).copied();
             // A shadow must not stand in the place of the Service whose address it has.
@@ -54,6 +55,25 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         if service.is_kubernetes() {
             not_first(survey, service, findings);
         }
+    }
+}
+
+/// A Service that nobody can delete, or that was deleted and is there.
+fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
+    let subject = || format!("Service {}", service.subject());
+    if service.is_moving() && !ours.moves(service) {
+        findings.push(
+            Finding::warning("moving-finalizer", subject())
+                .says(format!("has the finalizer `{MOVING}` and is moved by no operation: nobody can delete it"))
+                .values(MOVING, "no such finalizer, or an operation"),
+        );
+    }
+    if service.is_left_over() {
+        findings.push(
+            Finding::warning("deletion-unfinished", subject())
+                .says("was deleted, and no finalizer keeps it: it goes when it is deleted again".to_string())
+                .values("deletionTimestamp", "a finalizer, or no Service"),
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use crate::survey::{
     ServiceRecord,
 };
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::{Encoding, NETSURGEON};
+use crate::wire::objects::{Encoding, MOVING, NETSURGEON};
 use crate::wire::{Pairs, ServicePort, ServiceSpec};
 
 fn service(name: &str, address: &str) -> ServiceRecord {
@@ -25,6 +25,8 @@ fn service(name: &str, address: &str) -> ServiceRecord {
         name: name.into(),
         uid: name.into(),
         labels: Pairs::default(),
+        is_being_deleted: false,
+        finalizers: Vec::new(),
         spec,
         addresses: address.parse().into_iter().collect(),
     }
@@ -168,6 +170,25 @@ fn services_are_checked() {
         }),
         ["kubernetes-not-first Service default/kubernetes"]
     );
+}
+
+#[test]
+fn services_that_nobody_can_delete_are_named() {
+    let mut survey = healthy();
+    survey.services[1].finalizers = vec![MOVING.into()];
+    survey.services[1].is_being_deleted = true;
+    let found = |ours: &Ours, survey: &Survey| -> Vec<&str> {
+        audit_beside(ours, survey).iter().map(|finding| finding.code).collect()
+    };
+    assert_eq!(found(&Ours::default(), &survey), ["moving-finalizer"]);
+    let moves = [("10.200.0.7".parse().unwrap(), ("default".into(), "web".into()))].into();
+    let ours = Ours { addresses: moves, ..Ours::default() };
+    assert_eq!(found(&ours, &survey), [""; 0]);
+    // Nothing keeps it any more, and it is still there.
+    survey.services[1].finalizers.clear();
+    assert_eq!(found(&ours, &survey), ["deletion-unfinished"]);
+    survey.services[1].finalizers = vec!["example.com/other".into()];
+    assert_eq!(found(&Ours::default(), &survey), [""; 0]);
 }
 
 #[test]
