@@ -77,6 +77,11 @@ impl Session {
             {
                 tracing::warn!(error = %failure.error, "what a killed process has left may be there still");
             }
+            if has_got_on(&outcome)
+                && let Err(failure) = self.end_deletions(context, args, &ongoing.plan.work).await
+            {
+                tracing::warn!(error = %failure.error, "what was deleted meanwhile may be there still");
+            }
             return self.noted(ongoing, lock, way, outcome).await;
         }
     }
@@ -218,6 +223,11 @@ impl Session {
         };
         Ok(noted?)
     }
+}
+
+/// Whether it has come to an end or a pause, or to an object that it cannot change: not if the cluster does not answer.
+fn has_got_on(outcome: &Result<Arrival, operation::Failure>) -> bool {
+    outcome.as_ref().map_or_else(|it| it.source.is_pause() || it.source.is_about_one_object(), |_| true)
 }
 
 /// How an operation stands that has come to where it was going.

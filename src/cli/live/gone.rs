@@ -137,7 +137,7 @@ impl Session {
     }
 
     /// Removes the shadows of Services that are gone before they moved, because the API server may allocate their addresses;
-    /// and lets those go that were deleted.
+    /// and their finalizers.
     async fn drop_deserted(
         &self,
         args: &LiveArgs,
@@ -147,7 +147,6 @@ impl Session {
         let store = self.store.as_ref();
         for _ in 0..MOST_LOOKS {
             let survey = Survey::read(store, &args.etcd.layout(), None).await?;
-            self.end_deletions(&ongoing.plan.work, &survey).await?;
             let mends = guard::deserted(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
             if mends.is_empty() {
                 break;
@@ -160,11 +159,25 @@ impl Session {
         Ok(())
     }
 
-    /// Removes Services that were deleted while their finalizer kept them, and that it keeps no more.
-    async fn end_deletions(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
-        let Some(cluster) = self.cluster() else { return Ok(()) };
-        for moved in guard::left_over(work, survey) {
-            delete_again(cluster, moved).await?;
+    /// Removes Services that were deleted while their finalizer kept them, and that it keeps no more; names those that may not
+    /// be deleted.
+    pub(super) async fn end_deletions(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        work: &Renumbering,
+    ) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster().filter(|_| work.shadows().next().is_some()) else { return Ok(()) };
+        let survey = Survey::read(self.store.as_ref(), &args.etcd.layout(), None).await?;
+        for moved in guard::left_over(work, &survey) {
+            if let Some(refusal) = delete_again(cluster, moved).await? {
+                context.output.warn(&format!(
+                    "{} was deleted, and is still there: {refusal}; once that is mended: `kubectl delete service {} -n {}`",
+                    moved.subject(),
+                    moved.name,
+                    moved.namespace
+                ));
+            }
         }
         Ok(())
     }
@@ -188,7 +201,6 @@ impl Session {
     ) -> Result<usize, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
-        self.end_deletions(&ongoing.plan.work, &survey).await?;
         let state = |step: &_| ongoing.journal.state(step);
         let gone = match to {
             State::Done => guard::strays(&ongoing.plan.work, &survey, state),

@@ -48,13 +48,13 @@ impl LiveWorld<'_> {
         Ok(())
     }
 
-    /// Whether each Service is gone that was deleted while a finalizer kept it. One that a policy keeps has moved all the
-    /// same: it is no reason to stop.
+    /// Whether each Service is gone that was deleted while a finalizer kept it. One that may not be deleted has moved
+    /// all the same: it is no reason to stop.
     pub(super) async fn deleted_are_gone(&self, moves: impl Iterator<Item = &Move>) -> Result<(), NotYet> {
         for candidate in moves {
             let found = self.record(&candidate.namespace, &candidate.name).await?;
             let is_left = found.is_some_and(|it| it.uid == candidate.uid && it.is_left_over());
-            if is_left && delete_again(self.cluster, candidate).await? {
+            if is_left && delete_again(self.cluster, candidate).await?.is_none() {
                 return Err(NotYet::Seen(format!("Service `{}` is being deleted", candidate.subject())));
             }
         }
@@ -110,17 +110,14 @@ impl LiveWorld<'_> {
     }
 }
 
-/// Asks the API to delete a Service that somebody has deleted and no finalizer keeps any more; returns false where a policy,
-/// a webhook or the API refuses that.
-pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<bool, ClusterError> {
+/// Asks the API to delete a Service that somebody has deleted and no finalizer keeps any more. Returns why a policy, a webhook
+/// or the API refuses that, if one does.
+pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<Option<ClusterError>, ClusterError> {
     let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
     match cluster.delete(&object, Some(&candidate.uid)).await {
         // Another one has its name by now.
-        Ok(()) | Err(ClusterError::Conflict { .. }) => Ok(true),
-        Err(error) if error.is_of_one_object() => {
-            tracing::warn!(%error, "{object} was deleted and is still there: delete it again");
-            Ok(false)
-        }
+        Ok(()) | Err(ClusterError::Conflict { .. }) => Ok(None),
+        Err(error) if error.is_of_one_object() => Ok(Some(error)),
         Err(error) => Err(error),
     }
 }
