@@ -126,7 +126,8 @@ impl Ours {
 
     /// Whether an operation moves this Service, or has created it.
     fn moves(&self, service: &ServiceRecord) -> bool {
-        let is_it = |(namespace, name): &(Text, Text)| *namespace == service.namespace && *name == service.name;
+        let is_it =
+            |(namespace, name): &(Text, Text)| *namespace == service.namespace && *name == service.name;
         self.has(service) || self.addresses.values().any(is_it)
     }
 
@@ -158,7 +159,7 @@ pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
         addresses::ip_addresses(survey, ours, &mut findings);
     }
     kept(survey, ours, &mut findings);
-    bitmaps::addresses(survey, &mut findings);
+    bitmaps::addresses(survey, ours, &mut findings);
     node_ports::node_ports(survey, &mut findings);
     ranges::ranges(survey, ours, &mut findings);
     ranges::capacity(survey, &mut findings);

@@ -141,7 +141,8 @@ async fn what_becomes_an_alias_in_the_middle_of_its_move_is_not_kept() {
     }
     serving.cluster.api.delete(&path("a-door")).await;
     let operation = serving.journals().remove(0);
-    let resumed = serving.netsurgeon(&format!("operation resume {operation} --lock-ttl 2 --take-over")).expect(6);
+    let resumed =
+        serving.netsurgeon(&format!("operation resume {operation} --lock-ttl 2 --take-over")).expect(6);
     for (name, _) in DOORS {
         assert!(resumed.err.contains(&format!("default/{name}: skipped, ")), "{}", resumed.err);
     }
@@ -180,9 +181,11 @@ async fn a_namespace_that_ends_before_a_move_is_not_kept() {
     let operation = serving.journals().remove(0);
     let resumed = serving.netsurgeon(&format!("operation resume {operation} --take-over")).expect(6);
     assert!(resumed.err.contains("shop/door: skipped, "), "{}", resumed.err);
-    wait_until("the namespace has ended", DEADLINE, async || match api.find("/api/v1/namespaces/shop").await {
-        None => Ok(()),
-        Some(left) => Err(left.to_string()),
+    wait_until("the namespace has ended", DEADLINE, async || {
+        match api.find("/api/v1/namespaces/shop").await {
+            None => Ok(()),
+            Some(left) => Err(left.to_string()),
+        }
     })
     .await;
 }

@@ -350,8 +350,11 @@ impl Serving {
         assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
         let status = self.netsurgeon("renumber status -o json").expect(0).json();
         let operation = status["operation"].as_str().expect("an id").to_string();
+        // What the operation keeps is nothing to look at.
+        self.netsurgeon("ranges check").expect(0);
         self.restart_with(flag).await;
         self.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+        self.netsurgeon("ranges check").expect(0);
         operation
     }
 

@@ -64,7 +64,9 @@ fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
     if service.is_moving() && !ours.moves(service) {
         findings.push(
             Finding::warning("moving-finalizer", subject())
-                .says(format!("has the finalizer `{MOVING}` and is moved by no operation: nobody can delete it"))
+                .says(format!(
+                    "has the finalizer `{MOVING}` and is moved by no operation: nobody can delete it"
+                ))
                 .values(MOVING, "no such finalizer, or an operation"),
         );
     }

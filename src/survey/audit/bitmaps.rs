@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::{Finding, Ours};
 use crate::ip::{Items, ServiceCidr};
 use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
-/// Every address of a Service has its bit, every bit its Service, and the range is that of the ServiceCIDR.
-pub(super) fn addresses(survey: &Survey, findings: &mut Vec<Finding>) {
+/// Every address of a Service has its bit, every bit its Service, and the range is that of the ServiceCIDR. An operation keeps
+/// the bits of addresses that a Service leaves, or gets.
+pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.name != "servicenodeports");
     for bitmap in bitmaps {
         let subject = format!("RangeAllocation {}", bitmap.name);
@@ -29,7 +30,7 @@ pub(super) fn addresses(survey: &Survey, findings: &mut Vec<Finding>) {
                     .says(reason)
                     .values(&bitmap.range, "a range and its bits"),
             ),
-            Ok((range, bits)) => compare(survey, &subject, &range, &bits, findings),
+            Ok((range, bits)) => compare((survey, ours), &subject, &range, &bits, findings),
         }
     }
     if survey.era.era == Era::Bitmap && survey.bitmaps.iter().all(|bitmap| bitmap.name != "serviceips") {
@@ -51,7 +52,13 @@ pub(super) fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), S
     Ok((range, bits))
 }
 
-fn compare(survey: &Survey, subject: &str, range: &ServiceCidr, bits: &Bitmap, findings: &mut Vec<Finding>) {
+fn compare(
+    (survey, ours): (&Survey, &Ours),
+    subject: &str,
+    range: &ServiceCidr,
+    bits: &Bitmap,
+    findings: &mut Vec<Finding>,
+) {
     let configured = survey.service_ranges();
     let family: Vec<String> =
         configured.iter().filter(|c| c.family() == range.family()).map(ToString::to_string).collect();
@@ -77,7 +84,11 @@ fn compare(survey: &Survey, subject: &str, range: &ServiceCidr, bits: &Bitmap, f
         }
     }
     for bit in bits.iter_set().filter(|bit| !wanted.contains(bit)) {
-        let address = range.address_of_bit(u128::from(bit)).map(|a| a.to_string()).unwrap_or_default();
+        let address = range.address_of_bit(u128::from(bit));
+        if address.is_some_and(|address| ours.addresses.contains_key(&address)) {
+            continue;
+        }
+        let address = address.map(|a| a.to_string()).unwrap_or_default();
         findings.push(
             Finding::error("bit-without-service", format!("{subject} {address}"))
                 .says(format!("`{address}` is allocated in it, but no Service has the address"))

@@ -192,6 +192,17 @@ fn services_that_nobody_can_delete_are_named() {
 }
 
 #[test]
+fn a_bit_that_an_operation_keeps_is_no_finding() {
+    let mut survey = healthy();
+    survey.bitmaps[0] = bitmap("serviceips", "10.96.0.0/24", 254, &[0, 6, 8, 9]);
+    let kept = [("10.96.0.9".parse().unwrap(), ("default".into(), "web".into()))].into();
+    let ours = Ours { addresses: kept, ..Ours::default() };
+    let findings = audit_beside(&ours, &survey);
+    let found: Vec<(&str, &str)> = findings.iter().map(|it| (it.code, it.subject.as_str())).collect();
+    assert_eq!(found, [("bit-without-service", "RangeAllocation serviceips 10.96.0.10")]);
+}
+
+#[test]
 fn ip_addresses_are_checked() {
     assert_eq!(codes(|s| drop(s.addresses.remove(1))), ["ip-address-missing Service default/web"]);
     assert_eq!(
