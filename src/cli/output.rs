@@ -118,6 +118,7 @@ impl Output {
 
     /// Prints a value as JSON, indented.
     pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        debug_assert!(has_version(value), "a document without its version");
         let mut stdout = BufWriter::with_capacity(JSON_BLOCK, std::io::stdout().lock());
         serde_json::to_writer_pretty(&mut stdout, value).map_err(|error| {
             if error.is_io() {
@@ -136,6 +137,7 @@ impl Output {
             self.text("---")?;
             return self.yaml(value);
         }
+        debug_assert!(has_version(value), "a document without its version");
         let text = serde_json::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
         self.text(&text)
     }
@@ -350,6 +352,11 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
         Failure::refused(format!("cannot write `{}`: {error}", path.display()))
             .hint("does its folder exist, and may you write to it?")
     })
+}
+
+/// Whether a document says in which version it is written, as docs/json.md promises of each. Every test that reads one asks.
+fn has_version(value: &impl Serialize) -> bool {
+    serde_json::to_value(value).is_ok_and(|document| document.get("version").is_some())
 }
 
 /// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.

@@ -209,7 +209,7 @@ impl Storm {
                 self.is_calm = false;
                 return ended;
             }
-            failures += u32::from(ended.is_some());
+            failures += u32::from(ended.is_some() && !is_to_wait(&ended));
             if failures == MOST_FAILURES[0] {
                 println!("storm: calms down");
                 self.is_calm = true;
@@ -450,6 +450,12 @@ fn onward(to: &'static str) -> impl Fn(Option<&str>) -> Vec<String> {
 
 fn asks_for_flags(ended: &Ended) -> bool {
     matches!(ended, Some((6, said)) if said.contains("manual step `flags`"))
+}
+
+/// Whether it was refused because the lease of another process has not ended: somebody else was killed before their first
+/// record, and there is nothing to take over.
+fn is_to_wait(ended: &Ended) -> bool {
+    ended.as_ref().is_some_and(|(code, said)| *code == 1 && said.contains("; it ends in "))
 }
 
 async fn storm(era: Era, time: Duration) {

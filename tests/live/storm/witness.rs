@@ -44,6 +44,8 @@ pub struct Seen {
     pub bits: Bits,
     /// Owner and addresses of each Service, by `namespace/name`.
     services: BTreeMap<String, (String, Vec<IpAddr>)>,
+    /// The addresses that Services have: an IPAddress may be written while none has its address.
+    had: BTreeSet<IpAddr>,
     /// The parent of each IPAddress.
     parents: BTreeMap<IpAddr, String>,
     /// The parents that IPAddresses had which somebody else deleted: without a record of ours in the same transaction.
@@ -65,6 +67,7 @@ impl Witness {
                 seen.take(pair, false, false);
             }
         }
+        seen.had = seen.services.values().flat_map(|(_, addresses)| addresses.clone()).collect();
         let seen = Arc::new(Mutex::new(seen));
         let theirs = seen.clone();
         let follower = tokio::spawn(async move {
@@ -163,7 +166,9 @@ impl Seen {
                 .filter(|(_, (_, addresses))| addresses.contains(address))
                 .map(|(name, (owner, _))| (name, owner))
                 .collect();
-            if having.is_empty() {
+            if !having.is_empty() {
+                self.had.insert(*address);
+            } else if self.had.remove(address) {
                 self.bits.lost(revision, *address, is_recorded);
             }
             let owners: BTreeSet<&String> = having.iter().map(|(_, owner)| *owner).collect();
