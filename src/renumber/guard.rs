@@ -75,8 +75,8 @@ pub fn watch(
     for candidate in &work.moves {
         let is_moved = state(&candidate.step("flip")).is_some_and(State::is_in_force);
         if !is_moved {
-            // Its shadows may have an address that was released with it.
-            watched.mends.extend(guard.deserted(candidate));
+            // Its shadows may have an address that was released with it: not while a finalizer keeps it.
+            watched.mends.extend(guard.deserted(candidate, is_the_planned));
         }
         if !is_moved || state(&candidate.step("retire")).is_some() {
             continue;
@@ -261,21 +261,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What netsurgeon has made to hold an old address, as far as it is still there.
-    fn give_up(&self, candidate: &Move) -> Vec<KeyEdit> {
-        let old = candidate.old_address;
-        match &candidate.shadow {
-            None => self.freed(candidate, old),
-            Some(shadow) => {
-                let held =
-                    self.index.named(candidate, &shadow.hold_name).filter(|shadow| shadow.addresses == [old]);
-                let mut edits = self.freed(candidate, old);
-                edits.extend(held.map(|_| self.compiler.drop_shadow(candidate, &shadow.hold_name, &[old])));
-                edits
-            }
-        }
-    }
-
     /// What retires a Service that the plan's own step does not find; `None` if it does.
     fn stray(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
@@ -357,13 +342,20 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
     }
 
-    /// The Service is gone, or has no address any more: what held its old one is given up.
+    /// The Service is gone, or has no address any more: its shadows go, one at a time, and the IPAddress of its old address, which
+    /// no other IPAddress goes with.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
-        let old = candidate.old_address;
-        let edits = self.give_up(candidate);
         let what = if found.is_some() { "has no address any more" } else { "is gone" };
-        let done = [format!("{what}; `{old}` is held no longer")];
-        mend(candidate, "hold-given-up", &done, edits, vec![self.as_it_was(candidate)])
+        let (shadow, edits) = self.first_shadow(candidate).unzip();
+        let done = match shadow {
+            Some(shadow) => format!("{what}; its shadow `{shadow}` is removed"),
+            None => format!("{what}; `{}` is held no longer", candidate.old_address),
+        };
+        let mut edits = edits.unwrap_or_default();
+        if edits.len() <= 1 {
+            edits.extend(self.freed(candidate, candidate.old_address));
+        }
+        mend(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
     }
 }
 

@@ -5,6 +5,7 @@
 //! write nothing else ever repairs it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -140,12 +141,21 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     addresses.filter(|address| range.bit_of(*address).is_none()).count()
 }
 
-/// The bits that the Services, and the IPAddress objects that the allocator made, ask for.
-pub(super) fn wanted(items: &Items, survey: &Survey) -> Bitmap {
+/// The bits that the Services, and the IPAddress objects that the allocator made, ask for. `found` is the RangeAllocation as it is,
+/// if it is to keep its range.
+///
+/// An object that no Service lists is of one that is being created, and has its bit, or of one that was deleted a moment ago,
+/// whose bit was freed: an API server takes and gives back the bit first.
+pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord>) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
+    let there = found.and_then(|found| Bitmap::from_bytes(&found.data, items.capacity()).ok());
+    let has_bit = |address: &IpAddr| {
+        let bit = items.bit(Item::Address(*address));
+        there.as_ref().is_none_or(|there| bit.is_some_and(|bit| there.is_set(bit)))
+    };
     let addresses = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
     let objects = survey.addresses.iter().filter(|object| object.managed_by == Manager::Allocator);
-    let addresses = addresses.chain(objects.filter_map(|object| object.address));
+    let addresses = addresses.chain(objects.filter_map(|object| object.address).filter(has_bit));
     let ports = survey.services.iter().flat_map(ServiceRecord::node_ports);
     for item in addresses.map(Item::Address).chain(ports.map(Item::Port)) {
         if let Some(bit) = items.bit(item) {
@@ -180,7 +190,8 @@ pub fn plan_rewrite(
     let items = Items::parse(&range);
     let items =
         items.ok_or_else(|| refuse("it is neither a CIDR of at most 20 host bits nor a range of ports"))?;
-    let after = Content { data: wanted(&items, survey).to_bytes(), range };
+    let same = found.filter(|found| found.range == range);
+    let after = Content { data: wanted(&items, survey, same).to_bytes(), range };
     let before = found.map(|b| Content { range: b.range.clone(), data: b.data.clone() });
     if before.as_ref() == Some(&after) {
         return Err(RewriteError::Unchanged { name: name.to_string() });

@@ -124,6 +124,7 @@ impl Planner<'_> {
             self.new_address(candidate, batch, &mut draft)?;
             self.hold(candidate, service, &mut draft);
             self.shadows(candidate, &mut draft)?;
+            self.pin(candidate, service, &mut draft);
             if self.back && draft.steps.is_empty() {
                 return Ok(None);
             }
@@ -336,6 +337,15 @@ impl Planner<'_> {
         }
         draft.made.shadow = Some(Box::new(Shadow { temporary, ..*shadow }));
         Ok(())
+    }
+
+    /// Its finalizer, which goes with what was skipped, or with a client that replaces the Service.
+    fn pin(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
+        let pin = candidate.step("pin");
+        if !self.back && self.is_in_force(&pin) && !service.is_moving() {
+            draft.why.push("its finalizer was removed".to_string());
+            draft.steps.push(pin);
+        }
     }
 
     /// A shadow that is deleted through the API releases its address. The IPAddress of the old one is recreated, as an API

@@ -141,6 +141,13 @@ impl ServiceRecord {
         self.finalizers.iter().any(|finalizer| finalizer == MOVING)
     }
 
+    /// Whether somebody has deleted it, and nobody but netsurgeon and the garbage collector keeps it: one that waits for its load
+    /// balancer to be removed may serve for weeks.
+    pub fn is_going(&self) -> bool {
+        let is_passing = |finalizer: &Text| [MOVING, "foregroundDeletion", "orphan"].contains(&&**finalizer);
+        self.is_being_deleted && self.finalizers.iter().all(is_passing)
+    }
+
     /// Whether somebody has deleted it and no finalizer keeps it any more, so that only another request to delete it removes
     /// it: a finalizer that is taken away in etcd leaves a Service so.
     pub fn is_left_over(&self) -> bool {

@@ -7,11 +7,12 @@ use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite};
 use netsurgeon::renumber::rewriting::Rewriting;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
-use netsurgeon::store::{Guard, Key, ReadStore as _};
+use netsurgeon::store::{Entry, Guard, Key, ReadStore as _};
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::Field;
 use netsurgeon::wire::FieldEdit;
 use netsurgeon::wire::edit::{self, FieldChange};
+use netsurgeon::wire::objects::{Encoding, NewIpAddress};
 
 use crate::harness::{Constant, OPERATION, entries};
 use crate::saboteur::{Fault, Saboteur};
@@ -90,6 +91,35 @@ impl Drifted {
 fn with_bits(value: &[u8], set: Vec<u64>, clear: Vec<u64>) -> Vec<u8> {
     let change = FieldChange::Bits { capacity: (1 << 16) - 2, set, clear };
     edit::apply(value, &[FieldEdit { field: Field::data(), change }]).expect("an edit")
+}
+
+/// An IPAddress that no Service lists is of one that is being created, and has its bit, or of one that was deleted a moment ago,
+/// whose bit was freed first: setting that again would lose the address for good.
+#[tokio::test]
+async fn what_is_being_given_back_gets_no_bit() {
+    for (set, is_wanted) in [(vec![OF_NOBODY], true), (Vec::new(), false)] {
+        let mut entries = entries("dualwrite").await;
+        let created = NewIpAddress {
+            api_version: "networking.k8s.io/v1",
+            address: "10.96.15.161".parse().expect("an address"),
+            parent: ("default", "passing"),
+            uid: "",
+            created: 0,
+        };
+        let like = entries.iter().find(|it| it.key == Key::from(BITMAP)).expect("a bitmap").clone();
+        let key = Key::from("/registry/ipaddresses/10.96.15.161");
+        entries.push(Entry { key, value: created.encode(Encoding::Protobuf), ..like });
+        entries.sort_by(|one, other| one.key.cmp(&other.key));
+        let bitmap = entries.iter_mut().find(|entry| entry.key == Key::from(BITMAP)).expect("a bitmap");
+        bitmap.value = with_bits(&bitmap.value, set, vec![OF_A_SERVICE]);
+        let base = MemoryStore::from_entries(entries);
+        let survey = Survey::read(&base, &Layout::default(), None).await.expect("a survey");
+        let plan = plan_rewrite(&survey, "serviceips", None).expect("a plan");
+        let marked = plan.work.after.marked();
+        let is_marked = |wanted: &str| marked.iter().any(|item| item.to_string() == wanted);
+        assert!(is_marked("10.96.0.10"), "{marked:?}");
+        assert_eq!(is_marked("10.96.15.161"), is_wanted);
+    }
 }
 
 /// The ways in which a write may go wrong.

@@ -154,6 +154,32 @@ async fn what_becomes_an_alias_in_the_middle_of_its_move_is_not_kept() {
     }
 }
 
+/// It was skipped and let go of. Once it has an address again it moves, and is kept again as long as that takes.
+#[tokio::test]
+async fn what_was_an_alias_for_a_while_is_kept_again() {
+    let mut serving = Serving::with_doors(Era::Objects).await;
+    serving.cluster.api.merge(&path("b-door"), &json!({"spec": external_name()})).await;
+    let operation = serving.journals().remove(0);
+    let resume = format!("operation resume {operation} --lock-ttl 2 --take-over");
+    serving.netsurgeon(&resume).expect(6);
+    let again = json!({"type": "NodePort", "externalName": null, "clusterIP": "10.96.2.2"});
+    serving.cluster.api.merge(&path("b-door"), &json!({"spec": again})).await;
+    serving.proxies[1].pause();
+    let mut running = serving.start_netsurgeon(&resume);
+    wait_until("its shadow has its old address", DEADLINE, async || {
+        assert_eq!(running.ended(), None, "it has not ended");
+        let shadow = shadow_of(&serving, "b-door", "hold").await;
+        let has = shadow.as_ref().is_some_and(|shadow| shadow["spec"]["clusterIP"] == "10.96.2.2");
+        if has { Ok(()) } else { Err(format!("{shadow:?}")) }
+    })
+    .await;
+    drop(running);
+    serving.proxies[1].resume();
+    serving.delete_and_ask("b-door", "10.96.2.2").await;
+    serving.netsurgeon(&resume).expect(6);
+    serving.assert_let_go(&["b-door"]).await;
+}
+
 /// A namespace that ends between `pin` and `give-address` takes the shadows with it, whose finalizer they do not have yet.
 #[tokio::test]
 async fn a_namespace_that_ends_before_a_move_is_not_kept() {

@@ -153,7 +153,8 @@ impl Storm {
                     Some(id) if self.random.random_bool(0.7) => {
                         format!("operation resume {id} {ALWAYS} --confirm snapshot --confirm certificates")
                     }
-                    _ => "renumber apply --to 10.222.0.0/16 --no-snapshot --yes".to_owned(),
+                    // The first one takes up what comes of it, or rolls it back.
+                    _ => format!("renumber apply --to {} --no-snapshot --yes", self.to()),
                 };
                 self.second = Some(self.serving.start_netsurgeon(&words));
                 self.count.seconds += 1;

@@ -67,7 +67,7 @@ impl Session {
                 }
             }
             if way.is_forward()
-                && let Err(failure) = self.settle_deleted(args, ongoing, lock).await
+                && let Err(failure) = self.settle_deleted(context, args, ongoing, lock).await
             {
                 tracing::warn!(error = %failure.error, "what became of skipped Services is not known");
             }

@@ -96,7 +96,7 @@ impl Session {
         let work = &ongoing.plan.work;
         let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
         let is_moved = ongoing.journal.state(&moved.step("flip")).is_some_and(State::is_in_force);
-        let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_being_deleted;
+        let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_going();
         let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid)
             || (!is_moved && survey.services.iter().any(is_its));
         if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
@@ -106,7 +106,7 @@ impl Session {
         let now = SystemAmbient.now();
         ongoing.journal.fail(store, step, DELETED, now, &[lock.guard()]).await?;
         context.output.note(&format!("{subject}: skipped, {DELETED}"));
-        self.drop_deserted(args, ongoing, lock).await?;
+        self.drop_deserted(context, args, ongoing, lock).await?;
         Ok(true)
     }
 
@@ -114,18 +114,18 @@ impl Session {
     /// their shadows go.
     pub(super) async fn settle_deleted(
         &self,
+        context: &Context,
         args: &LiveArgs,
         ongoing: &mut Ongoing,
         lock: &Lock,
     ) -> Result<(), Failure> {
-        let is_open =
-            |record: &Record| record.state == State::Failed && record.error.as_deref() != Some(DELETED);
-        let records = ongoing.journal.records().into_iter();
-        let open: Vec<StepId> =
-            records.filter(|(_, record)| is_open(record)).map(|(step, _)| step.clone()).collect();
-        if open.is_empty() {
+        let is_failed = |(_, record): &(&StepId, &Record)| record.state == State::Failed;
+        let failed: Vec<_> = ongoing.journal.records().into_iter().filter(is_failed).collect();
+        if failed.is_empty() {
             return Ok(());
         }
+        let open = failed.iter().filter(|(_, record)| record.error.as_deref() != Some(DELETED));
+        let open: Vec<StepId> = open.map(|(step, _)| (*step).clone()).collect();
         let store = self.store.as_ref();
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
         let work = &ongoing.plan.work;
@@ -133,13 +133,14 @@ impl Session {
         for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
             ongoing.journal.fail(store, step, DELETED, SystemAmbient.now(), &[lock.guard()]).await?;
         }
-        self.drop_deserted(args, ongoing, lock).await
+        self.drop_deserted(context, args, ongoing, lock).await
     }
 
     /// Removes the shadows of Services that are gone before they moved, because the API server may allocate their addresses;
     /// and their finalizers.
     async fn drop_deserted(
         &self,
+        context: &Context,
         args: &LiveArgs,
         ongoing: &mut Ongoing,
         lock: &Lock,
@@ -156,7 +157,7 @@ impl Session {
                 settle(store, &mut ongoing.journal, none, mend, &guards, &SystemAmbient).await?;
             }
         }
-        Ok(())
+        self.end_deletions(context, args, &ongoing.plan.work).await
     }
 
     /// Removes Services that were deleted while their finalizer kept them, and that it keeps no more; names those that may not

@@ -14,7 +14,7 @@ pub fn deserted(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> 
     let guard = Watch::of(work, &layout, survey);
     let is_moved = |candidate: &&Move| state(&candidate.step("flip")).is_some_and(State::is_in_force);
     let moves = work.moves.iter().filter(|candidate| !is_moved(candidate));
-    moves.filter_map(|it| guard.deserted(it).or_else(|| guard.unpinned(it))).collect()
+    moves.filter_map(|it| guard.deserted(it, is_to_move).or_else(|| guard.unpinned(it))).collect()
 }
 
 /// Returns the moves whose Services somebody has deleted, and that no finalizer keeps any more.
@@ -28,8 +28,12 @@ pub fn left_over<'w>(work: &'w Renumbering, survey: &Survey) -> Vec<&'w Move> {
 }
 
 impl Watch<'_> {
-    /// What removes a shadow of a Service that is to move no more.
-    pub(super) fn deserted(&self, candidate: &Move) -> Option<Mend> {
+    /// What removes a shadow of a Service that is to move no more; `is_to_move` judges one that is there.
+    pub(super) fn deserted(
+        &self,
+        candidate: &Move,
+        is_to_move: fn(&Move, &ServiceRecord) -> bool,
+    ) -> Option<Mend> {
         if self.index.service(candidate).is_some_and(|service| is_to_move(candidate, service)) {
             return None;
         }
@@ -50,7 +54,7 @@ impl Watch<'_> {
     }
 }
 
-/// Whether it is that one, and nobody has deleted it.
+/// Whether it is that one, and does not go once nothing of netsurgeon keeps it.
 fn is_to_move(candidate: &Move, service: &ServiceRecord) -> bool {
-    is_the_planned(candidate, service) && !service.is_being_deleted
+    is_the_planned(candidate, service) && !service.is_going()
 }

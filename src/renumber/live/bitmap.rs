@@ -74,7 +74,7 @@ impl LiveWorld<'_> {
         let range = if back { change.from.clone() } else { self.work.to.to_string() };
         let items =
             Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
-        let mut bits = wanted(&items, &survey);
+        let mut bits = wanted(&items, &survey, Some(found).filter(|found| found.range == range));
         let index = Index::of(&survey);
         let listed: HashSet<IpAddr> =
             survey.services.iter().flat_map(|service| service.addresses.iter().copied()).collect();

@@ -146,7 +146,7 @@ impl Compiler<'_> {
 
     /// Makes the shadow that holds the old address anew, as its `spec` says.
     pub(in crate::renumber) fn shadow_again(&self, candidate: &Move, shadow: &Shadow) -> KeyEdit {
-        let value = shadow::manifest(candidate, shadow, &shadow.hold_name, candidate.old_address);
+        let value = shadow::manifest(candidate, shadow, &shadow.hold_name, candidate.old_address, &[]);
         let key = self.layout.service(&candidate.namespace, &shadow.hold_name);
         create(key, format!("{value}\n").into_bytes(), 0)
     }

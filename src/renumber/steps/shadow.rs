@@ -12,7 +12,8 @@ use crate::wire::objects::MOVING;
 use crate::wire::{Field, FieldEdit, Value};
 
 impl Compiler<'_> {
-    /// Makes the shadow Services of a batch, waits for their endpoints, and gives them their addresses.
+    /// Makes the shadow Services of a batch, adds the finalizer to what they stand in for, waits for their endpoints, and gives them
+    /// their addresses.
     pub(in crate::renumber) fn shadows(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
         let with_shadow = || moves.iter().filter_map(|m| m.shadow.as_ref().map(|shadow| (m, shadow)));
         let mut steps = Vec::new();
@@ -21,9 +22,10 @@ impl Compiler<'_> {
                 steps.push(Self::make_shadow(candidate, shadow, name, temporary));
             }
         }
-        steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
         steps.extend(moves.iter().filter_map(|candidate| released("released-back", batch, candidate)));
+        // A request to delete it that has begun before does not look at its finalizers again: it is through by then.
         steps.extend(with_shadow().map(|(candidate, _)| self.pin(candidate)));
+        steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
         for (candidate, shadow) in with_shadow() {
             let addresses = [candidate.old_address, candidate.new_address];
             for ((name, temporary), address) in parts_of(shadow).into_iter().zip(addresses) {
@@ -34,7 +36,7 @@ impl Compiler<'_> {
     }
 
     fn make_shadow(candidate: &Move, shadow: &Shadow, name: &str, temporary: IpAddr) -> Step {
-        let forward = ApiChange::Create { manifest: manifest(candidate, shadow, name, temporary) };
+        let forward = ApiChange::Create { manifest: manifest(candidate, shadow, name, temporary, &[]) };
         let backward = ApiChange::Delete {
             api_version: "v1".into(),
             kind: "Service".into(),
@@ -122,10 +124,7 @@ impl Compiler<'_> {
         let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
         let require = vec![Condition::Holds(Field::cluster_ips(), one(candidate.new_address))];
         let forward = vec![KeyEdit { key: key.clone(), change: KeyChange::Delete { require } }];
-        let mut value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address);
-        if let Some(metadata) = value.pointer_mut("/metadata").and_then(|it| it.as_object_mut()) {
-            metadata.insert("finalizers".into(), serde_json::json!([MOVING]));
-        }
+        let value = manifest(candidate, shadow, &shadow.warm_name, candidate.new_address, &[MOVING]);
         let backward = vec![create(key, format!("{value}\n").into_bytes(), 0)];
         let backward = Swap { edits: backward, checks: vec![self.is_as_moved(candidate)] };
         let action = Action::Swap { forward: swap(forward), backward: Some(backward) };
@@ -198,19 +197,25 @@ fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {
     [(hold, of_hold), (warm, of_warm)]
 }
 
-pub(super) fn manifest(candidate: &Move, shadow: &Shadow, name: &str, address: IpAddr) -> serde_json::Value {
+pub(super) fn manifest(
+    candidate: &Move,
+    shadow: &Shadow,
+    name: &str,
+    address: IpAddr,
+    finalizers: &[&str],
+) -> serde_json::Value {
     let mut spec = shadow.spec.clone();
     if let Some(members) = spec.as_object_mut() {
         members.insert("clusterIP".into(), address.to_string().into());
         members.insert("clusterIPs".into(), serde_json::json!([address.to_string()]));
     }
-    serde_json::json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": name, "namespace": candidate.namespace, "uid": "", "creationTimestamp": "1970-01-01T00:00:00Z",
-            "labels": {"app.kubernetes.io/managed-by": "netsurgeon"},
-            "annotations": {"netsurgeon.io/stands-in-for": candidate.name},
-        },
-        "spec": spec,
-    })
+    let mut metadata = serde_json::json!({
+        "name": name, "namespace": candidate.namespace, "uid": "", "creationTimestamp": "1970-01-01T00:00:00Z",
+        "labels": {"app.kubernetes.io/managed-by": "netsurgeon"},
+        "annotations": {"netsurgeon.io/stands-in-for": candidate.name},
+    });
+    if let Some(members) = metadata.as_object_mut().filter(|_| !finalizers.is_empty()) {
+        members.insert("finalizers".into(), finalizers.into());
+    }
+    serde_json::json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }
