@@ -117,7 +117,7 @@ impl Watch<'_> {
             edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
             // An API server frees a bit with the Service that it deletes, which is not how this one goes.
             if self.compiler.work.era != Era::Objects
-                && found.is_some_and(|found| found.addresses.contains(&temporary))
+                && (is_its || found.is_some_and(|found| found.addresses.contains(&temporary)))
             {
                 edits.extend(self.compiler.if_of_the_new_range(self.compiler.free_bit(temporary)));
             }

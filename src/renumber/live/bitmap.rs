@@ -87,6 +87,14 @@ impl LiveWorld<'_> {
                 bits.set(bit, is_there);
             }
         }
+        // A shadow that has its address by now leaves the IPAddress of its temporary one behind, for a moment or, skipped, for long.
+        for temporary in
+            self.work.moves.iter().filter_map(|it| it.shadow.as_ref()).flat_map(|it| it.temporary)
+        {
+            if let Some(bit) = items.bit(Item::Address(temporary)) {
+                bits.set(bit, listed.contains(&temporary));
+            }
+        }
         let (text, bytes) = (|text: &str| Value::Text(text.to_string()), Value::Bytes);
         let edits = vec![
             FieldEdit::replace(Field::range(), text(&found.range), text(&range)),
