@@ -17,7 +17,7 @@ use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 /// How often all connections of kube-proxies are cut at least, besides those that end after some bytes by chance.
 const CUTS: usize = 5;
 /// How many answers to writes are lost at least.
-const LOST: usize = 6;
+const LOST: usize = 8;
 /// After how many more records of steps the next answer is lost, or connections are cut.
 const PROGRESS: usize = 8;
 /// The number of API requests during which nothing may move.
