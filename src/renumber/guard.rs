@@ -352,6 +352,7 @@ impl<'a> Watch<'a> {
             None => format!("{what}; `{}` is held no longer", candidate.old_address),
         };
         let mut edits = edits.unwrap_or_default();
+        // The shadow's own key at most: its temporary address has been freed.
         if edits.len() <= 1 {
             edits.extend(self.freed(candidate, candidate.old_address));
         }

@@ -18,8 +18,10 @@ use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 const CUTS: usize = 5;
 /// How many answers to writes are lost at least.
 const LOST: usize = 8;
-/// After how many more records of steps the next answer is lost, or connections are cut.
+/// After how many more records of steps connections are cut.
 const PROGRESS: usize = 8;
+/// After how many more the next answer is lost: more often, because the operation goes on while a busy machine looks.
+const LOSES_AFTER: usize = 4;
 /// The number of API requests during which nothing may move.
 const LOOKS: usize = 20;
 
@@ -153,7 +155,7 @@ async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &m
         if let Some(code) = apply.ended() {
             return code;
         }
-        if *lost < LOST && records(serving, "").await >= seen + PROGRESS {
+        if *lost < LOST && records(serving, "").await >= seen + LOSES_AFTER {
             *lost += usize::from(lose_an_answer(serving, relay, apply).await);
             seen = records(serving, "").await;
         }

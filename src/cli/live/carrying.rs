@@ -78,7 +78,7 @@ impl Session {
                 tracing::warn!(error = %failure.error, "what a killed process has left may be there still");
             }
             if has_got_on(&outcome)
-                && let Err(failure) = self.end_deletions(context, args, &ongoing.plan.work).await
+                && let Err(failure) = self.end_all_deletions(context, args, &ongoing.plan.work).await
             {
                 tracing::warn!(error = %failure.error, "what was deleted meanwhile may be there still");
             }

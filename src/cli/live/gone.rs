@@ -150,27 +150,26 @@ impl Session {
             let survey = Survey::read(store, &args.etcd.layout(), None).await?;
             let mends = guard::deserted(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
             if mends.is_empty() {
-                break;
+                return self.end_deletions(context, &ongoing.plan.work, &survey).await;
             }
             for mend in &mends {
                 let (guards, none) = ([lock.guard()], (&[][..], State::Done));
                 settle(store, &mut ongoing.journal, none, mend, &guards, &SystemAmbient).await?;
             }
         }
-        self.end_deletions(context, args, &ongoing.plan.work).await
+        Ok(())
     }
 
     /// Removes Services that were deleted while their finalizer kept them, and that it keeps no more; names those that may not
     /// be deleted.
-    pub(super) async fn end_deletions(
+    async fn end_deletions(
         &self,
         context: &Context,
-        args: &LiveArgs,
         work: &Renumbering,
+        survey: &Survey,
     ) -> Result<(), Failure> {
-        let Some(cluster) = self.cluster().filter(|_| work.shadows().next().is_some()) else { return Ok(()) };
-        let survey = Survey::read(self.store.as_ref(), &args.etcd.layout(), None).await?;
-        for moved in guard::left_over(work, &survey) {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        for moved in guard::left_over(work, survey) {
             if let Some(refusal) = delete_again(cluster, moved).await? {
                 context.output.warn(&format!(
                     "{} was deleted, and is still there: {refusal}; once that is mended: `kubectl delete service {} -n {}`",
@@ -181,6 +180,20 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The same as things are now, where anything was kept.
+    pub(super) async fn end_all_deletions(
+        &self,
+        context: &Context,
+        args: &LiveArgs,
+        work: &Renumbering,
+    ) -> Result<(), Failure> {
+        if work.shadows().next().is_none() {
+            return Ok(());
+        }
+        let survey = Survey::read(self.store.as_ref(), &args.etcd.layout(), None).await?;
+        self.end_deletions(context, work, &survey).await
     }
 
     /// Whether a namespace is deleted, or being deleted: nothing can be created in it, and its Services go.
