@@ -354,9 +354,12 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Whether a document says in which version it is written, as docs/json.md promises of each. Every test that reads one asks.
+/// Whether a document says in which version it is written, as docs/json.md promises of each: its own, or that of
+/// Kubernetes where it is for `kubectl`. Every test that reads one asks.
 fn has_version(value: &impl Serialize) -> bool {
-    serde_json::to_value(value).is_ok_and(|document| document.get("version").is_some())
+    let names =
+        |document: serde_json::Value| ["version", "apiVersion"].iter().any(|key| document.get(key).is_some());
+    serde_json::to_value(value).is_ok_and(names)
 }
 
 /// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.
