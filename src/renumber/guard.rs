@@ -71,9 +71,9 @@ pub fn watch(
         Finding::error("kept-address-taken", format!("Service {}", taken.whose)).says(taken.to_string())
     }));
     let layout = Layout::new(&work.prefix);
-    let guard = Watch::of(work, &layout, survey);
+    let guard = Watch::of(work, &layout, survey, now);
     for candidate in &work.moves {
-        let is_moved = state(&candidate.step("flip")).is_some_and(State::is_in_force);
+        let is_moved = candidate.has_moved(&state);
         if !is_moved {
             // Its shadows may have an address that was released with it: not while a finalizer keeps it.
             watched.mends.extend(guard.deserted(candidate, is_the_planned));
@@ -94,14 +94,15 @@ pub fn watch(
 }
 
 /// Returns what retires the old addresses of Services that are gone, or were made anew, in the place of the
-/// steps that the plan has for them: each with the steps that it stands for.
+/// steps that the plan has for them: each with the steps that it stands for. `now` is in seconds since 1970.
 pub fn strays(
     work: &Renumbering,
     survey: &Survey,
     state: impl Fn(&StepId) -> Option<State>,
+    now: i64,
 ) -> Vec<(Vec<StepId>, Mend)> {
     let layout = Layout::new(&work.prefix);
-    let guard = Watch::of(work, &layout, survey);
+    let guard = Watch::of(work, &layout, survey, now);
     let mut strays = Vec::new();
     for candidate in &work.moves {
         let retire = candidate.step("retire");
@@ -129,6 +130,7 @@ enum Seen {
 struct Watch<'a> {
     compiler: Compiler<'a>,
     index: Index<'a>,
+    now: i64,
 }
 
 /// Whose the IPAddress of an old address is.
@@ -142,8 +144,8 @@ enum Holder {
 }
 
 impl<'a> Watch<'a> {
-    fn of(work: &'a Renumbering, layout: &'a Layout, survey: &'a Survey) -> Self {
-        Self { compiler: Compiler { work, layout }, index: Index::of(survey) }
+    fn of(work: &'a Renumbering, layout: &'a Layout, survey: &'a Survey, now: i64) -> Self {
+        Self { compiler: Compiler { work, layout }, index: Index::of(survey), now }
     }
 
     fn with_objects(&self) -> bool {
@@ -191,10 +193,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What removes the IPAddress of one of its addresses.
-    fn freed(&self, candidate: &Move, address: IpAddr) -> Vec<KeyEdit> {
-        let object = self.index.own_object(candidate, address);
-        object.map(|object| self.compiler.free(candidate, address, &object.parent.1)).into_iter().collect()
+    /// What removes the IPAddress of one of its addresses, if it is dated ahead, or for a shadow. Any other may be the first half
+    /// of a Service that an API server makes just now (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3);
+    /// otherwise its repair loop removes it.
+    fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
+        let object = self.index.own_object(candidate, address)?;
+        let is_kept = object.created.is_some_and(|created| created > self.now);
+        let is_ours = is_kept || candidate.has_shadow(&object.parent.1);
+        is_ours.then(|| self.compiler.free(candidate, address, &object.parent.1))
     }
 
     fn held_by_itself(&self, candidate: &Move, service: &ServiceRecord) -> Seen {
@@ -274,7 +280,7 @@ impl<'a> Watch<'a> {
         if let Some(shadow) = self.shadow_given_up(candidate) {
             return Some(Settled::Shadow(shadow));
         }
-        let mut edits = self.freed(candidate, candidate.old_address);
+        let mut edits = Vec::from_iter(self.freed(candidate, candidate.old_address));
         let left = found.and_then(|service| {
             self.let_go(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
         });
@@ -328,7 +334,8 @@ impl<'a> Watch<'a> {
         }
         let new = candidate.new_address;
         let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
-        let mut edits = if is_taken { Vec::new() } else { self.freed(candidate, new) };
+        let freed = if is_taken { None } else { self.freed(candidate, new) };
+        let mut edits = Vec::from_iter(freed);
         // By now the RangeAllocation has the new range, and a bit for every address that was planned.
         if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
             edits.extend(self.compiler.free_bit(new));

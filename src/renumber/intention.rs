@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hold::Hold;
 use crate::ip::{Family, ServiceCidr};
-use crate::operation::StepId;
+use crate::operation::{State, StepId};
 use crate::survey::{Era, Ours};
 use crate::wire::Text;
 use crate::wire::objects::Encoding;
@@ -257,6 +257,11 @@ impl Move {
     /// Returns the id of one of its steps, by the step's name: `flip`, `retire`, ...
     pub fn step(&self, name: &str) -> StepId {
         StepId(format!("{name}/{}", self.id()))
+    }
+
+    /// Whether the Service has moved, and not moved back; `state` tells the state of a step.
+    pub fn has_moved(&self, state: impl Fn(&StepId) -> Option<State>) -> bool {
+        state(&self.step("flip")).is_some_and(State::is_in_force)
     }
 }
 

@@ -109,7 +109,7 @@ impl Planner<'_> {
         let (Some(service), false) = (found, is_over) else { return Ok(None) };
         let Some(address) = service.address(self.work.family) else { return Ok(None) };
         let mut draft = Draft::of(candidate);
-        if self.is_in_force(&candidate.step("flip")) {
+        if candidate.has_moved(self.state) {
             if address == candidate.new_address {
                 lists_after(candidate, service, &mut draft);
                 self.hold_after(candidate, service, &mut draft);

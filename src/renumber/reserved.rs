@@ -37,7 +37,7 @@ pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) ->
     for (batch, range) in work.batches().into_iter().enumerate() {
         if work.era == Era::Bitmap && was(&bits_step(batch)) {
             let moves = work.moves.get(range).unwrap_or_default();
-            all.extend(moves.iter().filter(|candidate| !was(&candidate.step("flip"))));
+            all.extend(moves.iter().filter(|candidate| !candidate.has_moved(&state)));
         }
     }
     all

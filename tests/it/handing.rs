@@ -231,7 +231,8 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
     store.delete(&Layout::default().service(&gone.namespace, &gone.name)).await;
     freed(&bench, &store, &[gone]).await;
     let mut journal = bench.journal(&store).await;
-    let given_up = given_up(&bench.plan.work, &bits(&store).await, |step| journal.state(step));
+    let given_up =
+        given_up(&bench.plan.work, &bits(&store).await, |step| journal.state(step), Constant.now());
     for (steps, mend) in given_up {
         let steps = (steps.as_slice(), State::UndoDone);
         let settled = operation::settle(&store, &mut journal, steps, &mend, &[], &Constant).await;

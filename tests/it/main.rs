@@ -28,6 +28,7 @@ mod cli_tiers;
 mod codegen;
 mod findings;
 mod gates;
+mod gone;
 mod guarding;
 mod handing;
 mod harness;

@@ -95,7 +95,7 @@ impl Session {
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
         let work = &ongoing.plan.work;
         let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
-        let is_moved = ongoing.journal.state(&moved.step("flip")).is_some_and(State::is_in_force);
+        let is_moved = moved.has_moved(|step| ongoing.journal.state(step));
         let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_going();
         let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid)
             || (!is_moved && survey.services.iter().any(is_its));
@@ -148,7 +148,12 @@ impl Session {
         let store = self.store.as_ref();
         for _ in 0..MOST_LOOKS {
             let survey = Survey::read(store, &args.etcd.layout(), None).await?;
-            let mends = guard::deserted(&ongoing.plan.work, &survey, |step| ongoing.journal.state(step));
+            let mends = guard::deserted(
+                &ongoing.plan.work,
+                &survey,
+                |step| ongoing.journal.state(step),
+                SystemAmbient.now(),
+            );
             if mends.is_empty() {
                 return self.end_deletions(context, &ongoing.plan.work, &survey).await;
             }
@@ -215,10 +220,10 @@ impl Session {
     ) -> Result<usize, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
-        let state = |step: &_| ongoing.journal.state(step);
+        let (state, now) = (|step: &_| ongoing.journal.state(step), SystemAmbient.now());
         let gone = match to {
-            State::Done => guard::strays(&ongoing.plan.work, &survey, state),
-            _ => guard::given_up(&ongoing.plan.work, &survey, state),
+            State::Done => guard::strays(&ongoing.plan.work, &survey, state, now),
+            _ => guard::given_up(&ongoing.plan.work, &survey, state, now),
         };
         for (steps, mend) in &gone {
             let (guards, steps) = ([lock.guard()], (steps.as_slice(), to));

@@ -8,12 +8,16 @@ use crate::renumber::intention::{Move, Renumbering};
 use crate::survey::{Layout, ServiceRecord, Survey};
 
 /// Returns what removes shadows, one a Service, of Services that are gone, are being deleted, or have other addresses, before
-/// they moved; and then what lets go of the Service itself.
-pub fn deserted(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Vec<Mend> {
+/// they moved; and then what lets go of the Service itself. `now` is in seconds since 1970.
+pub fn deserted(
+    work: &Renumbering,
+    survey: &Survey,
+    state: impl Fn(&StepId) -> Option<State>,
+    now: i64,
+) -> Vec<Mend> {
     let layout = Layout::new(&work.prefix);
-    let guard = Watch::of(work, &layout, survey);
-    let is_moved = |candidate: &&Move| state(&candidate.step("flip")).is_some_and(State::is_in_force);
-    let moves = work.moves.iter().filter(|candidate| !is_moved(candidate));
+    let guard = Watch::of(work, &layout, survey, now);
+    let moves = work.moves.iter().filter(|candidate| !candidate.has_moved(&state));
     moves.filter_map(|it| guard.deserted(it, is_to_move).or_else(|| guard.unpinned(it))).collect()
 }
 

@@ -10,13 +10,15 @@ use crate::survey::{Era, Layout, Survey};
 
 /// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
 /// is done in their place. Shadows go first, one at a time and without steps: it is to be looked again afterwards.
+/// `now` is in seconds since 1970.
 pub fn given_up(
     work: &Renumbering,
     survey: &Survey,
     state: impl Fn(&StepId) -> Option<State>,
+    now: i64,
 ) -> Vec<(Vec<StepId>, Mend)> {
     let layout = Layout::new(&work.prefix);
-    let watch = Watch::of(work, &layout, survey);
+    let watch = Watch::of(work, &layout, survey, now);
     let gone: Vec<(&Move, Settled)> =
         work.moves.iter().filter_map(|m| watch.given_up(m).map(|mend| (m, mend))).collect();
     if gone.is_empty() {
@@ -75,7 +77,7 @@ impl Watch<'_> {
         }
         // Its bit was set with those of all Services that were still to move back.
         let old = candidate.old_address;
-        let is_kept = self.index.own_object(candidate, old).is_some();
+        let is_kept = self.freed(candidate, old).is_some();
         if self.compiler.work.era == Era::DualWrite
             && is_kept
             && !found.is_some_and(|service| service.addresses.contains(&old))
