@@ -47,6 +47,11 @@ impl<'a> Index<'a> {
         self.object(address).filter(|object| is_own(candidate, object))
     }
 
+    /// Whether a Service has the address.
+    pub(super) fn is_listed(&self, address: IpAddr) -> bool {
+        self.owners.contains_key(&address)
+    }
+
     /// A Service that has the address, and is neither the planned one, by its name, nor a shadow of it.
     pub(super) fn other_owner(&self, candidate: &Move, address: IpAddr) -> Option<&'a ServiceRecord> {
         let is_other = |service: &&&ServiceRecord| {

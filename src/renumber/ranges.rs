@@ -9,6 +9,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::guard::is_the_planned;
+use super::index::Index;
+use super::intention::Renumbering;
 use super::target;
 use crate::ip::{Item, Items, ServiceCidr};
 use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
@@ -163,6 +166,22 @@ pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord
         }
     }
     bits
+}
+
+/// The addresses of an operation, each with whether it needs its bit when the RangeAllocation gets the new range, or `back` the
+/// old one: those of Services that are about to have them do, but none that is merely kept.
+pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<(IpAddr, bool)> {
+    let index = Index::of(survey);
+    let of_services = work.moves.iter().map(|candidate| {
+        let address = if back { candidate.old_address } else { candidate.new_address };
+        // A Service that was deleted, or has another address or none, needs nothing that is kept for it.
+        let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
+        (address, planned.is_some() || index.is_listed(address))
+    });
+    // A shadow that has its address by now leaves the IPAddress of its temporary one behind, for a moment or, skipped, for long.
+    let shadows = work.moves.iter().filter_map(|candidate| candidate.shadow.as_ref());
+    let temporary = shadows.flat_map(|it| it.temporary).map(|address| (address, index.is_listed(address)));
+    of_services.chain(temporary).collect()
 }
 
 /// Plans the rewrite of a RangeAllocation: `to` another range, or for its own.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netsurgeon::operation::{Claim, Journal, Listed, OperationError, Plan, Report};
-use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite};
+use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite, wanted_meanwhile};
 use netsurgeon::renumber::rewriting::Rewriting;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
@@ -14,7 +14,7 @@ use netsurgeon::wire::FieldEdit;
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::objects::{Encoding, NewIpAddress};
 
-use crate::harness::{Constant, OPERATION, entries};
+use crate::harness::{Bench, Constant, OPERATION, entries};
 use crate::saboteur::{Fault, Saboteur};
 
 const BITMAP: &str = "/registry/ranges/serviceips";
@@ -242,5 +242,33 @@ async fn a_rewrite_without_the_lock_writes_nothing() {
         let error = drifted.begin(&store, guards).await.expect_err("the lock is lost");
         assert!(matches!(error, OperationError::LockLost { .. }), "{at}: {error}");
         assert_eq!(drifted.bitmap(&store).await == drifted.before, at <= 3, "{at}");
+    }
+}
+
+/// A shadow that has the address of its Service leaves the IPAddress of its temporary one behind: that needs no bit.
+#[tokio::test]
+async fn a_temporary_address_has_a_bit_only_while_a_shadow_has_it() {
+    let bench = Bench::of("dualwrite", "10.200.0.0/16").await;
+    let work = &bench.plan.work;
+    let shadow = work.moves.iter().find_map(|candidate| candidate.shadow.as_deref()).expect("a shadow");
+    let until = work.batches().iter().position(|batch| {
+        let mut moves = work.moves[batch.clone()].iter();
+        moves.any(|candidate| candidate.shadow.as_deref() == Some(shadow))
+    });
+    for temporary in shadow.temporary {
+        let mut seen = Vec::new();
+        for at in 1..400 {
+            let store = bench.fresh().await;
+            store.arm(Fault::Stop(at));
+            let is_there = bench.run(&store, work.flip_stage(until.expect("a batch"))).await.is_ok();
+            let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
+            seen.push(wanted_meanwhile(work, &survey, false).contains(&(temporary, true)));
+            if is_there {
+                break;
+            }
+        }
+        assert!(seen.len() > 10, "{seen:?}");
+        seen.dedup();
+        assert_eq!(seen, [false, true, false]);
     }
 }

@@ -11,6 +11,7 @@ use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::relay::Relay;
+use super::rig::report::Target;
 use super::serving::{DEADLINE, Serving};
 
 /// Services that shadows hold; the first batch has eight others.
@@ -244,4 +245,29 @@ async fn what_cannot_be_deleted_again_does_not_stop_a_rollback() {
     serving.assert_let_go(&["a-door"]).await;
     serving.wait_for_one_range().await;
     serving.assert_clean();
+}
+
+/// A load balancer's controller keeps it, too, so it answers until that lets it go: it moves all the same, and then goes.
+#[tokio::test]
+async fn what_another_controller_keeps_moves_all_the_same() {
+    let serving = Serving::with_doors(Era::Objects).await;
+    let api = &serving.cluster.api;
+    let both = json!({"metadata": {"finalizers": [FINALIZER, "example.com/balancer"]}});
+    api.merge(&path("a-door"), &both).await;
+    serving.delete_and_ask("a-door", "10.96.2.1").await;
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation resume {operation} --lock-ttl 2 --take-over")).expect(6);
+    let kept = api.get(&path("a-door")).await;
+    assert_eq!(kept["metadata"]["finalizers"], json!(["example.com/balancer"]), "{kept}");
+    let moved = kept["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+    assert!(moved.starts_with("10.200."), "{kept}");
+    for address in [moved.as_str(), "10.96.2.1"] {
+        assert!(serving.client.ask(Target::tcp(address, 80)).is_ok(), "{address} answers");
+    }
+    api.merge(&path("a-door"), &json!({"metadata": {"finalizers": null}})).await;
+    serving.assert_let_go(&["a-door"]).await;
+    serving.netsurgeon("renumber guard --once").expect(0);
+    for address in [moved.as_str(), "10.96.2.1"] {
+        serving.ask_for(address).await.expect("it is free");
+    }
 }

@@ -2,15 +2,13 @@
 //! dual write all of it, once the API servers have another range, because there it follows nobody's flag.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use super::LiveWorld;
 use crate::ip::{Item, Items};
 use crate::operation::{External, Fault, KeyChange, KeyEdit, Swap};
-use crate::renumber::guard::is_the_planned;
 use crate::renumber::index::Index;
 use crate::renumber::intention::Move;
-use crate::renumber::ranges::wanted;
+use crate::renumber::ranges::{wanted, wanted_meanwhile};
 use crate::renumber::steps::Compiler;
 use crate::survey::{Layout, Survey};
 use crate::wire::bitmap::Bitmap;
@@ -61,8 +59,7 @@ impl LiveWorld<'_> {
     }
 
     /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those that
-    /// Services and the allocator's objects ask for, and those of Services that are about to have them: that are
-    /// moved later, or have yet to be moved back.
+    /// Services and the allocator's objects ask for, but for those of the addresses of the operation.
     pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Swap, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be rewritten: {text}"));
         let change = self.work.bitmap.as_ref().ok_or_else(|| failed("none was planned".to_string()))?;
@@ -75,24 +72,9 @@ impl LiveWorld<'_> {
         let items =
             Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
         let mut bits = wanted(&items, &survey, Some(found).filter(|found| found.range == range));
-        let index = Index::of(&survey);
-        let listed: HashSet<IpAddr> =
-            survey.services.iter().flat_map(|service| service.addresses.iter().copied()).collect();
-        for candidate in &self.work.moves {
-            let address = if back { candidate.old_address } else { candidate.new_address };
-            // What is kept for a Service that was deleted, or has another address or none, is no Service's.
-            let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
-            let is_there = planned.is_some() || listed.contains(&address);
+        for (address, is_wanted) in wanted_meanwhile(self.work, &survey, back) {
             if let Some(bit) = items.bit(Item::Address(address)) {
-                bits.set(bit, is_there);
-            }
-        }
-        // A shadow that has its address by now leaves the IPAddress of its temporary one behind, for a moment or, skipped, for long.
-        for temporary in
-            self.work.moves.iter().filter_map(|it| it.shadow.as_ref()).flat_map(|it| it.temporary)
-        {
-            if let Some(bit) = items.bit(Item::Address(temporary)) {
-                bits.set(bit, listed.contains(&temporary));
+                bits.set(bit, is_wanted);
             }
         }
         let (text, bytes) = (|text: &str| Value::Text(text.to_string()), Value::Bytes);
