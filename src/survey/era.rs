@@ -4,11 +4,13 @@
 //! etcd, their effect can (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server
 //! does not decide it: gates can be switched, and `--emulated-version` shifts them.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::records::{AddressRecord, BitmapRecord, Manager};
+use super::records::{AddressRecord, BitmapRecord, Manager, ServiceRecord};
 use crate::wire::bitmap::Bitmap;
 
 /// Where the truth of allocation lies.
@@ -45,7 +47,12 @@ pub struct EraEvidence {
 }
 
 /// Tells the era from what is stored.
-pub fn detect(addresses: &[AddressRecord], cidr_count: usize, bitmaps: &[BitmapRecord]) -> EraEvidence {
+pub fn detect(
+    services: &[ServiceRecord],
+    addresses: &[AddressRecord],
+    cidr_count: usize,
+    bitmaps: &[BitmapRecord],
+) -> EraEvidence {
     let bitmap = bitmaps.iter().find(|bitmap| bitmap.name == "serviceips");
     let evidence = |era, because: &str, bitmap_is_leftover| EraEvidence {
         era,
@@ -59,31 +66,93 @@ pub fn detect(addresses: &[AddressRecord], cidr_count: usize, bitmaps: &[BitmapR
         None => {
             evidence(Era::Objects, "there are IPAddress objects and no RangeAllocation `serviceips`", false)
         }
-        Some(bitmap) => match newest_is_marked(addresses, bitmap) {
-            Some(false) => evidence(
-                Era::Objects,
-                "the newest IPAddress has no bit in the RangeAllocation, which so is a leftover",
-                true,
-            ),
-            _ => evidence(
-                Era::DualWrite,
-                "there are IPAddress objects, and the RangeAllocation has a bit for the newest of them",
-                false,
-            ),
-        },
+        Some(bitmap) if is_left_behind(services, addresses, bitmap) => evidence(
+            Era::Objects,
+            "a Service got an address after the last change of the RangeAllocation, which has no bit for it: that is a leftover",
+            true,
+        ),
+        Some(_) => evidence(
+            Era::DualWrite,
+            "there are IPAddress objects, and the RangeAllocation follows them",
+            false,
+        ),
     }
 }
 
-/// Under dual write every allocation sets its bit before it makes its IPAddress, so the newest one tells
-/// whether the bitmap is still being written. `None` where no IPAddress lies in the bitmap's range.
-fn newest_is_marked(addresses: &[AddressRecord], bitmap: &BitmapRecord) -> Option<bool> {
-    let range = bitmap.cidr()?;
-    let capacity = u64::try_from(range.bitmap_capacity()).ok()?;
-    let bits = Bitmap::from_bytes(&bitmap.data, capacity).ok()?;
-    let newest = addresses
-        .iter()
-        .filter(|record| record.managed_by == Manager::Allocator)
-        .filter_map(|record| Some((record.create_revision, range.bit_of(record.address?)?)))
-        .max()?;
-    Some(bits.is_set(u64::try_from(newest.1).ok()?))
+/// Whether a Service has an address that was allocated without the bitmap, after the bitmap's last change.
+///
+/// Under dual write an API server sets the bit, then creates the IPAddress, then the Service (`AllocateService`,
+/// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3), and every allocation or release changes the bitmap. A bit that
+/// is missing is not enough: of a Service that is being deleted the bit goes before the IPAddress, and both after the Service.
+fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitmap: &BitmapRecord) -> bool {
+    let Some(range) = bitmap.cidr() else { return false };
+    let bits = u64::try_from(range.bitmap_capacity()).ok();
+    let Some(bits) = bits.and_then(|capacity| Bitmap::from_bytes(&bitmap.data, capacity).ok()) else {
+        return false;
+    };
+    let listed: HashSet<&IpAddr> = services.iter().flat_map(|service| &service.addresses).collect();
+    let is_marked = |bit: u128| u64::try_from(bit).is_ok_and(|bit| bits.is_set(bit));
+    let newer = addresses.iter().filter(|record| {
+        record.managed_by == Manager::Allocator && record.create_revision > bitmap.mod_revision
+    });
+    let mut without_bit = newer
+        .filter_map(|record| record.address)
+        .filter(|address| range.bit_of(*address).is_some_and(|bit| !is_marked(bit)));
+    without_bit.any(|address| listed.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Key, Revision};
+    use crate::wire::StoredService;
+
+    const BITMAP_CHANGED: Revision = Revision(100);
+
+    fn address(text: &str, revision: i64) -> AddressRecord {
+        AddressRecord {
+            key: Key::from(format!("/registry/ipaddresses/{text}")),
+            create_revision: Revision(revision),
+            mod_revision: Revision(revision),
+            name: text.into(),
+            address: text.parse().ok(),
+            parent: ("default".into(), "web".into()),
+            managed_by: Manager::Allocator,
+            created: None,
+        }
+    }
+
+    /// Service `web` has the address; the bitmap has a bit for 10.96.0.9 alone.
+    fn told(listed: &str, addresses: &[AddressRecord]) -> Era {
+        let mut service = ServiceRecord::of(
+            Key::from("/registry/services/specs/default/web"),
+            Revision(1),
+            StoredService::default(),
+        );
+        service.addresses = vec![listed.parse().unwrap()];
+        let mut bits = Bitmap::empty((1 << 16) - 2);
+        bits.set(8, true);
+        let bitmap = BitmapRecord {
+            key: Key::from("/registry/ranges/serviceips"),
+            name: "serviceips".to_string(),
+            mod_revision: BITMAP_CHANGED,
+            range: "10.96.0.0/16".to_string(),
+            data: bits.to_bytes(),
+        };
+        detect(&[service], addresses, 1, &[bitmap]).era
+    }
+
+    #[test]
+    fn a_bitmap_that_an_allocation_has_passed_by_is_a_leftover() {
+        let [old, new] = [99, 101].map(|revision| [address("10.96.0.9", 5), address("10.96.0.77", revision)]);
+        assert_eq!(told("10.96.0.77", &new), Era::Objects);
+        // Allocated before its last change: somebody has cleared the bit since, so it is still written.
+        assert_eq!(told("10.96.0.77", &old), Era::DualWrite);
+        // An API server that stands still while it deletes a Service has freed the bit and not the IPAddress.
+        assert_eq!(told("10.96.0.9", &new), Era::DualWrite);
+        assert_eq!(told("10.96.0.9", &old), Era::DualWrite);
+        // It has a bit, or is of another range.
+        assert_eq!(told("10.96.0.9", &[address("10.96.0.9", 101)]), Era::DualWrite);
+        assert_eq!(told("10.200.0.9", &[address("10.200.0.9", 101)]), Era::DualWrite);
+    }
 }

@@ -186,7 +186,7 @@ impl Reader {
     fn finish(mut self, revision: Revision) -> Survey {
         self.api_backends.sort_unstable();
         self.api_backends.dedup();
-        let era = era::detect(&self.addresses, self.service_cidrs.len(), &self.bitmaps);
+        let era = era::detect(&self.services, &self.addresses, self.service_cidrs.len(), &self.bitmaps);
         Survey {
             revision,
             layout: self.layout,

@@ -1,6 +1,8 @@
 //! Each storage era keeps Service addresses where netsurgeon believes it does, survives a restart of the API
 //! server, and works on either etcd. If one of these fails, the rig or that belief is wrong.
 
+use netsurgeon::store::etcd::{EtcdOptions as StoreOptions, EtcdStore};
+use netsurgeon::survey::{Era as Told, Layout, Survey};
 use serde_json::json;
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
@@ -74,6 +76,37 @@ async fn dual_stack_in_the_bitmap_era() {
     let ranges = cluster.etcd.keys("/registry/ranges/").await;
     let expected = ["secondaryserviceips", "serviceips", "servicenodeports"];
     assert_eq!(ranges, expected.map(|name| format!("/registry/ranges/{name}")));
+}
+
+async fn told(cluster: &Cluster) -> (Told, bool) {
+    let store = EtcdStore::connect(StoreOptions::new([cluster.etcd.endpoint()])).await.expect("etcd answers");
+    let era = Survey::read(&store, &Layout::default(), None).await.expect("a survey").era;
+    println!("{era:?}");
+    (era.era, era.bitmap_is_leftover)
+}
+
+/// A cluster that is upgraded from 1.33 keeps its bitmap. The first address that is allocated afterwards tells. An IPAddress of
+/// no Service does not: of a Service that is being deleted the bit goes first.
+#[tokio::test]
+async fn a_bitmap_is_left_behind_by_an_upgrade() {
+    let mut cluster = Cluster::start(ClusterOptions::new(Era::DualWrite)).await;
+    let ports = json!({"ports": [{"port": 80}]});
+    cluster.api.create_service("default", "before", ports.clone()).await;
+    let parent = json!({"group": "", "resource": "services", "namespace": "default", "name": "gone"});
+    let going = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "spec": {"parentRef": parent},
+        "metadata": {"name": "10.96.77.7", "labels": {
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io", "ipaddress.kubernetes.io/ip-family": "IPv4",
+        }},
+    });
+    cluster.api.create(&going).await;
+    assert_eq!(told(&cluster).await, (Told::DualWrite, false));
+
+    cluster.stop_api_servers();
+    cluster.api_servers[0].options.flags.clear();
+    cluster.start_api_servers().await;
+    cluster.api.create_service("default", "after", ports).await;
+    assert_eq!(told(&cluster).await, (Told::Objects, true));
 }
 
 /// Starts a dual-stack cluster and creates a Service at .5 and ::5.

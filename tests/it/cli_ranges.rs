@@ -26,7 +26,7 @@ fn show_names_every_range_and_its_source() {
     ");
     assert_snapshot!(overview("dualwrite"), @r"
     Store: snapshot testdata/dualwrite.snapshot.db, revision N
-    Era:   dual-write (there are IPAddress objects, and the RangeAllocation has a bit for the newest of them)
+    Era:   dual-write (there are IPAddress objects, and the RangeAllocation follows them)
 
     RANGE          CAPACITY   USED   FREE    STATIC BAND   SOURCE
     10.96.0.0/16   65534      25     65509   4 of 256      ServiceCIDR kubernetes, RangeAllocation serviceips

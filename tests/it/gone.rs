@@ -169,7 +169,7 @@ async fn an_address_that_an_api_server_allocates_just_now_is_not_freed() {
                 match way {
                     "guarded" => assert_eq!(watched(&bench, &store).await.mends, []),
                     "retired" => {
-                        assert!(settle_strays(&bench, &store, &guard).await.contains(&one.subject()))
+                        assert!(settle_strays(&bench, &store, &guard).await.contains(&one.subject()));
                     }
                     _ => assert_eq!(settle_given_up(&bench, &store, &guard).await, 1),
                 }

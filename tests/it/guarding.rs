@@ -2,23 +2,19 @@
 //! first, and never while somebody carries the operation out.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
-use netsurgeon::ip::{Family, Item, Items};
-use netsurgeon::operation::{self, Ambient as _, Mend, Mended, State, Work as _, mend};
-use netsurgeon::renumber::dates::kept;
-use netsurgeon::renumber::guard::{Watched, given_up, strays, watch};
+use netsurgeon::operation::{self, Ambient as _, Mend, Mended, State, mend};
+use netsurgeon::renumber::guard::{Watched, watch};
 use netsurgeon::renumber::verify::verify;
 use netsurgeon::renumber::{Hold, Move};
-use netsurgeon::store::{Action, Change, Expected, Guard, Key, ReadStore as _, Transaction, WriteStore as _};
-use netsurgeon::survey::{Era, Layout, Survey};
-use netsurgeon::wire::bitmap::Bitmap;
+use netsurgeon::store::{Action, Change, Expected, Key, ReadStore as _, Transaction, WriteStore as _};
+use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::field::{FieldKind, Segment};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, Constant, keys};
-use crate::saboteur::{Fault, Saboteur};
+use crate::saboteur::Saboteur;
 
 pub async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");

@@ -236,6 +236,11 @@ impl Cluster {
         self.workspace.write(&format!("{namespace}-{name}.conf"), text)
     }
 
+    /// Issues a certificate of the cluster's authority to a common name, for these names and addresses.
+    pub fn issue(&self, file: &str, common_name: &str, names: &[String]) -> Pair {
+        self.credentials.authority.issue(&self.workspace, file, common_name, None, names)
+    }
+
     /// Writes a file into [`Cluster::directory`].
     pub fn write(&self, name: &str, content: &str) -> PathBuf {
         self.workspace.write(name, content)

@@ -65,7 +65,11 @@ fn compare(
     if survey.era.era == Era::DualWrite && !configured.contains(range) {
         findings.push(
             Finding::error("bitmap-range-differs", subject)
-                .says("its range is that of no ServiceCIDR: every static allocation fails".to_string())
+                .says(
+                    "its range is that of no ServiceCIDR: every static allocation fails, where API servers write it (gate \
+                     `DisableAllocatorDualWrite` off, as up to 1.33 by default)"
+                        .to_string(),
+                )
                 .values(range, family.join(" or ")),
         );
     }
