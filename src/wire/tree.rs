@@ -1,6 +1,7 @@
 //! Any stored object as a tree that people can read: names where the fields are known, numbers where not.
 //!
-//! Secret data, and copies of it in annotations, are replaced by their size before they reach the tree.
+//! Secret data, and all annotations of Secrets, in which tools keep copies of it, are replaced by their size before they reach
+//! the tree.
 
 use serde_json::{Map, Value as Json};
 
@@ -8,9 +9,6 @@ use super::envelope::Envelope;
 use super::protobuf::{self, Content};
 use super::schema::{self, FieldType, Fields};
 use super::{WireError, cbor, json};
-
-/// The annotation in which `kubectl apply` keeps a copy of the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Nesting beyond this is shown as bytes: Kubernetes objects are a dozen levels deep.
 const DEEPEST: usize = 40;
@@ -46,6 +44,7 @@ fn of_json(text: &str) -> Result<Json, WireError> {
 }
 
 fn message(bytes: &[u8], fields: Option<Fields>, depth: usize) -> Result<Json, WireError> {
+    let Some(depth) = depth.checked_sub(1) else { return Ok(json::encode_base64(bytes).into()) };
     let mut tree = Map::new();
     for field in protobuf::fields(bytes) {
         let field = field?;
@@ -84,9 +83,7 @@ fn known_field(content: &Content<'_>, kind: FieldType, depth: usize) -> Result<J
         (Content::Bytes(bytes), FieldType::Text) => String::from_utf8_lossy(bytes).into_owned().into(),
         (Content::Bytes(bytes), FieldType::Bytes) => json::encode_base64(bytes).into(),
         (Content::Bytes(bytes), FieldType::Message("Time")) => time(bytes)?,
-        (Content::Bytes(bytes), FieldType::Message(name)) => {
-            message(bytes, schema::message(name), depth.saturating_sub(1))?
-        }
+        (Content::Bytes(bytes), FieldType::Message(name)) => message(bytes, schema::message(name), depth)?,
         (Content::Bytes(bytes), FieldType::MapOfText | FieldType::MapOfBytes) => entry(bytes, kind)?,
         _ => guess(content, depth),
     })
@@ -128,10 +125,7 @@ fn guess(content: &Content<'_>, depth: usize) -> Json {
             {
                 return text.into();
             }
-            match message(bytes, None, depth.saturating_sub(1)) {
-                Ok(tree) if depth > 0 => tree,
-                _ => json::encode_base64(bytes).into(),
-            }
+            message(bytes, None, depth).unwrap_or_else(|_| json::encode_base64(bytes).into())
         }
     }
 }
@@ -141,19 +135,16 @@ fn redact(tree: &mut Json) {
     if tree.get("kind").and_then(Json::as_str) != Some("Secret") {
         return;
     }
-    for part in ["data", "stringData"] {
-        if let Some(Json::Object(entries)) = tree.get_mut(part) {
+    for part in ["/data", "/stringData", "/metadata/annotations"] {
+        if let Some(Json::Object(entries)) = tree.pointer_mut(part) {
             for (_, value) in entries.iter_mut() {
                 let size = value.as_str().map_or(0, |text| match part {
-                    "data" => json::decode_base64(text).map_or(0, |bytes| bytes.len()),
+                    "/data" => json::decode_base64(text).map_or(0, |bytes| bytes.len()),
                     _ => text.len(),
                 });
                 *value = format!("(redacted, {size} bytes)").into();
             }
         }
-    }
-    if let Some(copy) = tree.pointer_mut("/metadata/annotations").and_then(|a| a.get_mut(LAST_APPLIED)) {
-        *copy = "(redacted, it holds a copy of the Secret)".into();
     }
     // What `proto/` does not know of a Secret's own fields could hold data in a later version.
     if let Some(members) = tree.as_object_mut() {
@@ -183,10 +174,38 @@ mod tests {
         assert!(!shown.contains(&json::encode_base64(b"hunter2")), "{shown}");
         let text = concat!(
             r#"{"kind":"Secret","data":{"a":"aHVudGVyMg=="},"stringData":{"b":"hunter2"},"#,
-            r#""metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2"}}}"#
+            r#""metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2","#,
+            r#""kapp.k14s.io/original":"hunter2"}}}"#
         );
         let shown = of(text.as_bytes()).unwrap().to_string();
         assert!(!shown.contains("hunter2") && !shown.contains("aHVudGVyMg"), "{shown}");
+        assert!(shown.contains("kapp.k14s.io/original"), "{shown}");
+    }
+
+    /// Messages within messages, of a field that is known or not: as many as etcd takes, each with a tag and its length.
+    #[test]
+    fn endless_nesting_ends() {
+        for number in [1u8, 2, 7] {
+            let (mut headers, mut length) = (Vec::new(), 1usize);
+            while length < 1_500_000 {
+                let mut header = vec![number << 3 | 2];
+                let mut rest = length;
+                while rest >= 0x80 {
+                    header.push(0x80 | u8::try_from(rest & 0x7f).unwrap());
+                    rest >>= 7;
+                }
+                header.push(u8::try_from(rest).unwrap());
+                length += header.len();
+                headers.push(header);
+            }
+            headers.reverse();
+            let raw = [headers.concat(), vec![0]].concat();
+            for kind in ["Role", "Service", "CustomThing"] {
+                let meta = TypeMeta { api_version: "v1".into(), kind: kind.into() };
+                let shown = of(&wrap(&meta, &raw)).unwrap();
+                assert!(shown.to_string().len() > 100, "{kind}");
+            }
+        }
     }
 
     proptest! {
