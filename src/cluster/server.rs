@@ -78,6 +78,8 @@ impl ApiServerLease {
 /// Labels of those Leases (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
 const IDENTITY: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 const HOST: &str = "kubernetes.io/hostname";
+/// The name that the certificate of every API server carries.
+const NAME: &str = "kubernetes.default.svc";
 
 impl Cluster {
     /// Lists the Leases of API servers: each renews its own every 10 s and removes it when it ends in good order. That of one
@@ -90,9 +92,13 @@ impl Cluster {
     /// Lists the API servers that take requests now: the endpoints of the Service `default/kubernetes`, where
     /// each enters itself, and is taken out when it stops or is not heard of for 15 s
     /// (`pkg/controlplane/reconcilers/lease.go` and `instance.go`, v1.36.3).
+    ///
+    /// They all write the EndpointSlice of that name (`endpointsadapter.go`, there). Another one with its label may be
+    /// anybody's.
     pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
         let slices = self.slices("default", "kubernetes").await?;
-        let mut servers: Vec<ApiServer> = slices.iter().flat_map(of_slice).collect();
+        let mut servers: Vec<ApiServer> =
+            slices.iter().filter(|slice| is_theirs(slice)).flat_map(of_slice).collect();
         servers.sort_unstable();
         servers.dedup();
         if servers.is_empty() {
@@ -107,29 +113,12 @@ impl Cluster {
         Ok(servers)
     }
 
-    /// Returns a client of one API server, whose certificate is verified under the kubeconfig's server name,
-    /// or under its own address, or as the Service `default/kubernetes`: whichever it carries. Clients in the
-    /// cluster verify it in the last way (`GetAPIServerAltNames`, `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`,
-    /// v1.36.3).
+    /// Returns a client of one API server, whose certificate must carry `kubernetes.default.svc`, as clients in the cluster
+    /// verify it (`GetAPIServerAltNames`, `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3).
+    ///
+    /// Not the address, which whoever writes EndpointSlices chooses: each kubelet may have a certificate of the cluster's
+    /// authority for that of its node (`kubernetes.io/kubelet-serving`), and would be given the credentials.
     pub async fn dial(&self, server: ApiServer) -> Result<ApiServerClient, ClusterError> {
-        let own = self.connection.config();
-        let host = own.cluster_url.host().map(|host| host.trim_matches(['[', ']']).to_string());
-        let mut outcome = self.dial_as(server, own.tls_server_name.clone().or(host)).await;
-        // Without a name it is the address that the certificate must carry.
-        for name in [None, Some("kubernetes.default.svc"), Some("kubernetes")] {
-            if !matches!(outcome, Err(ClusterError::Untrusted { .. })) {
-                break;
-            }
-            outcome = self.dial_as(server, name.map(str::to_string)).await;
-        }
-        outcome
-    }
-
-    async fn dial_as(
-        &self,
-        server: ApiServer,
-        name: Option<String>,
-    ) -> Result<ApiServerClient, ClusterError> {
         let mut config = self.connection.config().clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_string();
         let url = format!("{scheme}://{server}/");
@@ -137,12 +126,16 @@ impl Cluster {
             what: format!("the API server's address `{url}`"),
             reason: format!("{error}"),
         })?;
-        config.tls_server_name = name;
+        config.tls_server_name = Some(NAME.to_string());
         let connection = Connection::new(config, self.connection.timeout())?;
         let client = ApiServerClient { server, connection: Arc::new(connection) };
         client.version().await?;
         Ok(client)
     }
+}
+
+fn is_theirs(slice: &Value) -> bool {
+    slice.pointer("/metadata/name").and_then(Value::as_str) == Some("kubernetes")
 }
 
 fn of_slice(slice: &Value) -> Vec<ApiServer> {

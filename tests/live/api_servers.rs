@@ -1,22 +1,35 @@
 //! The API servers one by one, where they advertise themselves: what each is, whether it is ready, what it has
 //! in its cache, and what it would take.
 
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use netsurgeon::cluster::{ApiServer, Cluster as Api, ClusterOptions as ApiOptions, ObjectRef};
+use netsurgeon::cluster::{ApiServer, Cluster as Api, ClusterError, ClusterOptions as ApiOptions, ObjectRef};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use super::rig::apiserver::ApiServer as Running;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::network::gateway;
+use super::rig::pki::Pair;
 use super::rig::process::wait_until;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Connects as the administrator.
 pub async fn admin(cluster: &Cluster) -> Api {
-    let kubeconfig = Some(cluster.kubeconfig().into());
+    connected(cluster.kubeconfig()).await
+}
+
+async fn connected(kubeconfig: &Path) -> Api {
+    let kubeconfig = Some(kubeconfig.into());
     let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(10) };
-    Api::connect(&options).await.expect("the administrator may connect")
+    Api::connect(&options).await.expect("that user may connect")
 }
 
 /// Starts a cluster with two API servers and waits until both have entered themselves.
@@ -108,4 +121,67 @@ async fn a_cache_catches_up_with_a_revision() {
     assert!(error.is_transient() && error.to_string().contains("192.0.2.11:6443"), "{error}");
     cluster.resume_api_server(1);
     other.ready().await.unwrap();
+}
+
+/// Something on the network that speaks TLS with a certificate, and notes what is said to it.
+struct Impostor {
+    server: ApiServer,
+    heard: Arc<Mutex<String>>,
+}
+
+impl Impostor {
+    async fn start(pair: &Pair) -> Self {
+        let chain = vec![CertificateDer::from_pem_file(&pair.certificate).unwrap()];
+        let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind((gateway(), 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = Arc::new(Mutex::new(String::new()));
+        let notes = heard.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                    notes.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+                }
+            }
+        });
+        Self { server: ApiServer { address: gateway().into(), port }, heard }
+    }
+
+    fn endpoint_slice(&self, name: &str) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "endpoints": [{"addresses": [self.server.address.to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": self.server.port, "protocol": "TCP"}],
+        })
+    }
+}
+
+/// Whoever may write EndpointSlices leads nobody's token astray: an EndpointSlice of their own is not believed, and at that of
+/// the API servers a certificate for their own address, as each kubelet may have one of the cluster's authority, is none.
+#[tokio::test]
+async fn no_token_is_given_to_an_impostor() {
+    let (cluster, _, servers) = two_servers(Era::Objects).await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sre", "namespace": "default"}});
+    cluster.api.create(&account).await;
+    cluster
+        .api
+        .create(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "sre"},
+            "subjects": [{"kind": "ServiceAccount", "name": "sre", "namespace": "default"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        }))
+        .await;
+    let api = connected(&cluster.kubeconfig_of_service_account("default", "sre").await).await;
+    let pair = cluster.issue("kubelet", "system:node:node-1", &[gateway().to_string(), "node-1".to_string()]);
+    let impostor = Impostor::start(&pair).await;
+    cluster.api.create(&impostor.endpoint_slice("kubernetes-x")).await;
+    assert_eq!(api.api_servers().await.unwrap(), servers);
+    let refused = api.dial(impostor.server).await.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, ClusterError::Untrusted { .. }), "{refused}");
+    assert_eq!(*impostor.heard.lock().unwrap(), "", "nothing was said to it");
 }
