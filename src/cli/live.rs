@@ -2,6 +2,7 @@
 //! resume` share. Connect to etcd and to the API, take the lock, go on where the journal says, and say how it
 //! ended.
 
+mod allocating;
 mod approving;
 mod carrying;
 mod confirming;

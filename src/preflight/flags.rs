@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Judged, first_few};
+use crate::survey::Era;
 
 /// The flags that are looked at.
 pub const LOOKED_AT: [&str; 4] =
@@ -88,6 +89,30 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     Judged::pass(format!("{} keep everything in one etcd, under `{prefix}`", servers.len()))
 }
 
+/// Returns how an API server with these gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3); `None` where
+/// they do not tell.
+pub fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
+    match (gates.get("MultiCIDRServiceAllocator")?, gates.get("DisableAllocatorDualWrite")) {
+        (false, _) => Some(Era::Bitmap),
+        (true, Some(true)) => Some(Era::Objects),
+        (true, Some(false)) => Some(Era::DualWrite),
+        (true, None) => None,
+    }
+}
+
+/// That of etcd must be the API servers', which all have the same.
+pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Option<Judged> {
+    let others = gates.iter().filter_map(|(at, own)| Some((at, era_of(own).filter(|era| *era != stored)?)));
+    let words: Vec<String> = others.map(|(at, era)| format!("{at} allocates as in the era {era}")).collect();
+    (!words.is_empty()).then(|| {
+        Judged::fail(
+            format!("etcd looks like the era {stored}, but {}", first_few(&words)),
+            "create a Service and delete it again, which shows in etcd; if that changes nothing, end the upgrade or the change of \
+             flags that is under way",
+        )
+    })
+}
+
 /// All must have the same feature gates, which each tells itself, and the same `--runtime-config`.
 pub fn alike(gates: &[(String, BTreeMap<String, bool>)], servers: &[ServerFlags]) -> Judged {
     let configs: BTreeSet<&str> =
@@ -145,6 +170,23 @@ mod tests {
         assert_eq!(judged(&[("etcd-prefix", "registry/")]), Verdict::Pass);
         assert_eq!(judged(&[("storage-media-type", "application/cbor")]), Verdict::Fail);
         assert_eq!(storage(&[server(&[])], 2, "/registry").verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn gates_tell_the_era() {
+        let gates = |multi: bool, alone: bool| {
+            BTreeMap::from([
+                ("MultiCIDRServiceAllocator".to_string(), multi),
+                ("DisableAllocatorDualWrite".to_string(), alone),
+            ])
+        };
+        let all = [gates(true, true), gates(true, false), gates(false, false), BTreeMap::new()];
+        let eras = [Some(Era::Objects), Some(Era::DualWrite), Some(Era::Bitmap), None];
+        assert_eq!(all.each_ref().map(era_of), eras);
+        let servers = [("a".to_string(), gates(true, true)), ("b".to_string(), gates(true, false))];
+        assert!(as_stored(&servers[..1], Era::Objects).is_none());
+        let judged = as_stored(&servers, Era::Objects).expect("b differs");
+        assert!(judged.verdict == Verdict::Fail && judged.seen.contains("b allocates"), "{judged:?}");
     }
 
     #[test]

@@ -26,14 +26,18 @@ use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
 use super::steps::{Compiler, is_past_no_return, no_return};
 use crate::ip::Family;
-use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
+use crate::operation::{KeyChange, KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Guard;
 use crate::survey::{Era, Finding, Layout, ServiceRecord, Survey};
-use crate::wire;
+use crate::wire::edit::Condition;
+use crate::wire::{Field, Value};
 
 /// The kinds of mends that [`watch`] asks for.
 pub const MENDS: &[&str] =
     &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
+
+/// By how many seconds an API server's clock may be ahead of this one at the most. What is kept is dated ahead by weeks.
+const CLOCKS_DIFFER: i64 = 60 * 60;
 
 /// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -198,9 +202,13 @@ impl<'a> Watch<'a> {
     /// otherwise its repair loop removes it.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
-        let is_kept = object.created.is_some_and(|created| created > self.now);
-        let is_ours = is_kept || candidate.has_shadow(&object.parent.1);
-        is_ours.then(|| self.compiler.free(candidate, address, &object.parent.1))
+        let ahead = self.now.saturating_add(CLOCKS_DIFFER);
+        let kept = object.created.filter(|created| *created > ahead);
+        let mut edit = self.compiler.free(candidate, address, &object.parent.1);
+        if let (Some(created), KeyChange::If { holds, .. }) = (kept, &mut edit.change) {
+            holds.push(Condition::Holds(Field::creation_timestamp(), Value::Time(created)));
+        }
+        (kept.is_some() || candidate.has_shadow(&object.parent.1)).then_some(edit)
     }
 
     fn held_by_itself(&self, candidate: &Move, service: &ServiceRecord) -> Seen {
@@ -221,11 +229,7 @@ impl<'a> Watch<'a> {
                     wrong(finding, format!("no longer answers at its old address `{old}`: {reason}"))
                 };
             }
-            edits.push(self.compiler.hold_again(
-                candidate,
-                &service.uid,
-                (wire::Value::texts(listed), policy),
-            ));
+            edits.push(self.compiler.hold_again(candidate, &service.uid, (Value::texts(listed), policy)));
             done.push(format!("holds `{old}` again"));
         }
         if edits.is_empty() && !holds_as_it_did(candidate, service) {
@@ -360,8 +364,14 @@ impl<'a> Watch<'a> {
         };
         let mut edits = edits.unwrap_or_default();
         // The shadow's own key at most: its temporary address has been freed.
-        if edits.len() <= 1 {
-            edits.extend(self.freed(candidate, candidate.old_address));
+        if edits.len() <= 1
+            && let Some(freed) = self.freed(candidate, candidate.old_address)
+        {
+            edits.push(freed);
+            // Its bit, as long as the RangeAllocation has the old range, or has it again.
+            if self.compiler.work.era == Era::DualWrite {
+                edits.extend(self.compiler.free_old_bit(candidate.old_address));
+            }
         }
         mend(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
     }

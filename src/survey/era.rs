@@ -91,14 +91,15 @@ fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitma
         return false;
     };
     let listed: HashSet<&IpAddr> = services.iter().flat_map(|service| &service.addresses).collect();
-    let is_marked = |bit: u128| u64::try_from(bit).is_ok_and(|bit| bits.is_set(bit));
+    // A bitmap has bits for the first 65,536 addresses of a greater range at most: the others have none.
+    let is_marked = |address: &IpAddr| {
+        range.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()).is_some_and(|bit| bits.is_set(bit))
+    };
     let newer = addresses.iter().filter(|record| {
         record.managed_by == Manager::Allocator && record.create_revision > bitmap.mod_revision
     });
-    let mut without_bit = newer
-        .filter_map(|record| record.address)
-        .filter(|address| range.bit_of(*address).is_some_and(|bit| !is_marked(bit)));
-    without_bit.any(|address| listed.contains(&address))
+    let mut addresses = newer.filter_map(|record| record.address).filter(|address| range.contains(*address));
+    addresses.any(|address| listed.contains(&address) && !is_marked(&address))
 }
 
 #[cfg(test)]

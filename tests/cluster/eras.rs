@@ -1,12 +1,16 @@
 //! Each storage era keeps Service addresses where netsurgeon believes it does, survives a restart of the API
 //! server, and works on either etcd. If one of these fails, the rig or that belief is wrong.
 
+use std::process::Command;
+use std::time::Duration;
+
 use netsurgeon::store::etcd::{EtcdOptions as StoreOptions, EtcdStore};
 use netsurgeon::survey::{Era as Told, Layout, Survey};
 use serde_json::json;
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::{EtcdOptions, EtcdVersion};
+use super::rig::process::wait_until;
 
 /// The bitmap of the primary Service CIDR.
 const BITMAP: &str = "/registry/ranges/serviceips";
@@ -89,7 +93,9 @@ async fn told(cluster: &Cluster) -> (Told, bool) {
 /// no Service does not: of a Service that is being deleted the bit goes first.
 #[tokio::test]
 async fn a_bitmap_is_left_behind_by_an_upgrade() {
-    let mut cluster = Cluster::start(ClusterOptions::new(Era::DualWrite)).await;
+    // With a node, so that the API server is where it says that it is.
+    let options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::DualWrite) };
+    let mut cluster = Cluster::start(options).await;
     let ports = json!({"ports": [{"port": 80}]});
     cluster.api.create_service("default", "before", ports.clone()).await;
     let parent = json!({"group": "", "resource": "services", "namespace": "default", "name": "gone"});
@@ -107,6 +113,40 @@ async fn a_bitmap_is_left_behind_by_an_upgrade() {
     cluster.start_api_servers().await;
     cluster.api.create_service("default", "after", ports).await;
     assert_eq!(told(&cluster).await, (Told::Objects, true));
+
+    // The upgrade is rolled back: until something is allocated, etcd shows what was.
+    cluster.stop_api_servers();
+    cluster.api_servers[0].options.flags = vec!["--emulated-version=1.33".to_owned()];
+    cluster.start_api_servers().await;
+    assert_eq!(told(&cluster).await, (Told::Objects, true));
+    wait_until("the API server has entered itself", Duration::from_mins(1), async || {
+        let slice =
+            cluster.api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await;
+        if slice["endpoints"][0].is_object() { Ok(()) } else { Err(slice.to_string()) }
+    })
+    .await;
+    let said = apply(&cluster);
+    assert!(said.contains("allocates addresses as in the era dual-write"), "{said}");
+    cluster.api.create_service("default", "again", json!({"ports": [{"port": 80}]})).await;
+    cluster.api.delete("/api/v1/namespaces/default/services/again").await;
+    assert_eq!(told(&cluster).await, (Told::DualWrite, false));
+    let said = apply(&cluster);
+    assert!(said.contains("--accept-gap") && !said.contains("allocates"), "another reason: {said}");
+}
+
+/// What `renumber apply` says that is not told to go on.
+fn apply(cluster: &Cluster) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
+        .args(["renumber", "apply", "--to", "10.200.0.0/16", "--hold", "shadow", "--no-snapshot"])
+        .args(["--etcd-endpoints", &cluster.etcd.endpoint(), "--kubeconfig"])
+        .arg(cluster.kubeconfig())
+        .env_clear()
+        .output()
+        .expect("netsurgeon runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    said
 }
 
 /// Starts a dual-stack cluster and creates a Service at .5 and ::5.

@@ -215,6 +215,7 @@ async fn decide(
         .hint("review the plan, and approve its digest"));
     }
     refuse_changed(&plan, &survey)?;
+    session.refuse_other_allocation(context, &plan.work, &survey).await?;
     args.live.confirm_only_planned(&plan.work)?;
     if let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) {
         return Err(Failure::refused(format!(

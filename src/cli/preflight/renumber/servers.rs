@@ -10,9 +10,9 @@ use crate::cli::controlplane::{API_SERVER, flags_in_pods, in_pods};
 use crate::cli::output::counted;
 use crate::cli::preflight::reading::{Read, unread, unread_by};
 use crate::cluster::{ClusterError, served};
-use crate::preflight::Judged;
 use crate::preflight::api;
 use crate::preflight::flags::{self, LOOKED_AT, ServerFlags};
+use crate::preflight::{Judged, Verdict};
 
 impl Looking {
     /// The ranges in the flags of API servers, as their Pods have them.
@@ -73,7 +73,12 @@ impl Looking {
             gates().await.map(|gates| (server.to_string(), gates))
         });
         let gates: Result<Vec<_>, ClusterError> = join_all(asked).await.into_iter().collect();
-        Ok(flags::alike(&gates.map_err(unread)?, self.server_flags().await?))
+        let gates = gates.map_err(unread)?;
+        let alike = flags::alike(&gates, self.server_flags().await?);
+        if alike.verdict != Verdict::Pass {
+            return Ok(alike);
+        }
+        Ok(flags::as_stored(&gates, self.survey().await?.era.era).unwrap_or(alike))
     }
 
     /// Each API server must serve a certificate with the first address of the new range, and of those in use.
