@@ -1,12 +1,14 @@
 //! How to reach the Kubernetes API: of the cluster, and of its mirror.
 
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
+use super::output::warn;
 use crate::cluster::{Cluster, ClusterOptions};
 
 /// Between two attempts to connect.
@@ -27,7 +29,7 @@ pub struct KubeArgs {
 impl KubeArgs {
     /// Connects.
     pub async fn connect(&self) -> Result<Cluster, Failure> {
-        Ok(Cluster::connect(&self.options()).await?)
+        Ok(warned(Cluster::connect(&self.options()).await?))
     }
 
     /// Connects; waits so long for an API server that does not answer, as one that is restarted.
@@ -36,7 +38,7 @@ impl KubeArgs {
         loop {
             match Cluster::connect(&self.options()).await {
                 Err(error) if error.is_transient() && begun.elapsed() < patience => sleep(PAUSE).await,
-                outcome => return Ok(outcome?),
+                outcome => return Ok(warned(outcome?)),
             }
         }
     }
@@ -45,6 +47,21 @@ impl KubeArgs {
         let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
         ClusterOptions { kubeconfig, context, ..ClusterOptions::default() }
     }
+}
+
+/// Warns, once, where nobody makes sure whom the credentials go to.
+fn warned(cluster: Cluster) -> Cluster {
+    static WARNED: Once = Once::new();
+    if cluster.is_unverified() {
+        WARNED.call_once(|| {
+            warn(&format!(
+                "the kubeconfig has `insecure-skip-tls-verify`: whoever is between this host and `{}` reads the credentials, and can \
+                 answer in its place; `certificate-authority` is safe",
+                cluster.server()
+            ));
+        });
+    }
+    cluster
 }
 
 /// How to reach the Kubernetes API of a mirror: another cluster, which is to serve what this one serves.

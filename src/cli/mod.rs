@@ -18,6 +18,7 @@ mod audit;
 mod certs;
 mod completions;
 mod controlplane;
+mod file;
 mod findings;
 mod gates;
 mod inspect;
@@ -43,6 +44,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 pub use failure::{Failure, Kind};
 pub use output::Output;
@@ -139,9 +141,18 @@ impl Outcome {
 
 /// Parses the arguments of this process, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
+    leave_no_core();
     failure::install_panic_hook();
     let outcome = std::panic::catch_unwind(|| run(std::env::args_os().collect()));
     outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
+}
+
+/// Whatever ends this process, the credentials and Secrets that it holds go with it: no core is dumped, neither into a file nor to a
+/// program (core(5)), and nobody but root reads its memory. Where that cannot be had, nothing else depends on it.
+fn leave_no_core() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, none);
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 fn run(arguments: Vec<OsString>) -> ExitCode {

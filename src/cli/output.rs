@@ -4,7 +4,7 @@
 //! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
 
 use std::io::{BufRead, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -73,8 +73,10 @@ impl Tone {
 pub struct Output {
     format: Format,
     colour: bool,
-    colour_talk: bool,
 }
+
+/// Whether stderr is coloured. Of the process, as stderr is: also where nothing else is to be printed something is to be said.
+static COLOURS_TALK: AtomicBool = AtomicBool::new(false);
 
 impl Output {
     /// Returns the output of this process.
@@ -85,7 +87,8 @@ impl Output {
             When::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };
         let colour = wanted(std::io::stdout().is_terminal());
-        Self { format, colour, colour_talk: wanted(std::io::stderr().is_terminal()) }
+        COLOURS_TALK.store(wanted(std::io::stderr().is_terminal()), Ordering::Relaxed);
+        Self { format, colour }
     }
 
     /// Returns the format asked for.
@@ -186,7 +189,7 @@ impl Output {
 
     /// Says on stderr what the user should know before going on.
     pub fn warn(&self, text: &str) {
-        self.say(Kind::Warning, text, &[]);
+        warn(text);
     }
 
     /// Says on stderr what is being done.
@@ -196,16 +199,7 @@ impl Output {
 
     /// Says something on stderr; a log for programs has the fields beside it.
     pub fn say(&self, kind: Kind, text: &str, fields: &[(&str, Value)]) {
-        if log::is_json() {
-            return talk(&log::line(kind, text, fields));
-        }
-        let tone = match kind {
-            Kind::Progress => return talk(text),
-            Kind::Error => Tone::Bad,
-            Kind::Warning => Tone::Careful,
-            Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
-        };
-        talk(&format!("{} {text}", paint(self.colour_talk, tone, &format!("{}:", kind.label()))));
+        say(kind, text, fields);
     }
 
     /// Says on stderr why the command failed, or where it paused. A reader that has gone is told nothing.
@@ -234,7 +228,7 @@ impl Output {
         }
         let answer = progress::aside(|| {
             let mut stderr = std::io::stderr().lock();
-            write!(stderr, "{} {question} [y/N] ", paint(self.colour_talk, Tone::Strong, "?"))?;
+            write!(stderr, "{} {question} [y/N] ", paint(colours_talk(), Tone::Strong, "?"))?;
             stderr.flush()?;
             let mut answer = String::new();
             std::io::stdin().lock().read_line(&mut answer)?;
@@ -245,6 +239,28 @@ impl Output {
             _ => Err(Failure::refused("the answer was no; nothing was changed")),
         }
     }
+}
+
+/// Says on stderr what the user should know before going on.
+pub fn warn(text: &str) {
+    say(Kind::Warning, text, &[]);
+}
+
+fn say(kind: Kind, text: &str, fields: &[(&str, Value)]) {
+    if log::is_json() {
+        return talk(&log::line(kind, text, fields));
+    }
+    let tone = match kind {
+        Kind::Progress => return talk(text),
+        Kind::Error => Tone::Bad,
+        Kind::Warning => Tone::Careful,
+        Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
+    };
+    talk(&format!("{} {text}", paint(colours_talk(), tone, &format!("{}:", kind.label()))));
+}
+
+fn colours_talk() -> bool {
+    COLOURS_TALK.load(Ordering::Relaxed)
 }
 
 /// Prints lines to stdout one after the other, for data that is shown while it is read.
@@ -334,24 +350,6 @@ pub fn speaks_utf8() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
     let mut set = set.filter(|value| !value.is_empty());
     set.next().is_some_and(|value| value.to_lowercase().replace('-', "").contains("utf8"))
-}
-
-/// Writes a file so that it appears whole or not at all.
-pub fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let written = std::fs::File::create(&temporary).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    });
-    written.map_err(|error| {
-        // What could not be written is not worth a second complaint.
-        let _ = std::fs::remove_file(&temporary);
-        Failure::refused(format!("cannot write `{}`: {error}", path.display()))
-            .hint("does its folder exist, and may you write to it?")
-    })
 }
 
 /// Whether a document says in which version it is written, as docs/json.md promises of each: its own, or that of

@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use super::api::{KubeArgs, MirrorKubeArgs};
 use super::failure::Failure;
-use super::output::{Output, Tone, table, write_file};
+use super::file::{Readers, write_file};
+use super::output::{Output, Tone, table};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
@@ -213,7 +214,7 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
     context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;
     if let Some(path) = &asked.junit {
         let suite = format!("netsurgeon preflight {of}");
-        write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes())?;
+        write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes(), Readers::All)?;
     }
     context.output.progress(&summary(&checks));
     let is_bad = any(&checks, Verdict::Fail)

@@ -20,7 +20,8 @@ pub use ending::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
 pub use evidence::EvidenceArgs;
 
 use super::failure::Failure;
-use super::output::{Output, Tone, counted, table, write_file};
+use super::file::{Readers, write_file};
+use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
 use super::tally::in_words;
 use super::target::TargetArgs;
@@ -98,7 +99,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
     let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
-        write_file(path, &text)?;
+        write_file(path, &text, Readers::Owner)?;
         context.output.note(&format!("the plan is in `{}`", path.display()));
     }
     context.output.data(&*plan, |output| Ok(describe(output, &plan)))?;

@@ -19,8 +19,8 @@ use self::history::History;
 use self::html::{Html, esc};
 use self::ranges::Allocation;
 use super::failure::Failure;
+use super::file::{Readers, write_file};
 use super::live::{is_leased, open_operation};
-use super::output::write_file;
 use super::situation::Situation;
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
@@ -93,7 +93,7 @@ pub async fn run(context: &Context, args: &ReportArgs) -> Result<Outcome, Failur
 impl ReportArgs {
     /// Writes a page to the file that was asked for.
     pub(super) fn write(&self, context: &Context, page: &str) -> Result<Outcome, Failure> {
-        write_file(&self.html, page.as_bytes())?;
+        write_file(&self.html, page.as_bytes(), Readers::All)?;
         context.output.progress(&format!("the page is in `{}`", self.html.display()));
         Ok(Outcome::Done)
     }

@@ -87,6 +87,11 @@ impl Cluster {
         self.connection.server()
     }
 
+    /// Whether the kubeconfig says that certificates are not verified (`insecure-skip-tls-verify`).
+    pub fn is_unverified(&self) -> bool {
+        self.connection.config().accept_invalid_certs
+    }
+
     /// Returns the authorities that the kubeconfig trusts, as DER; none if it trusts those of this machine.
     pub fn authorities(&self) -> Result<Vec<Vec<u8>>, ClusterError> {
         let config = self.connection.config();

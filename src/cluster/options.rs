@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::ClusterError;
 use super::connection::chain;
@@ -105,7 +105,10 @@ impl ClusterOptions {
             Source::File(path) => Kubeconfig::read_from(path),
             Source::Environment => Kubeconfig::read(),
         };
-        let kubeconfig = kubeconfig.map_err(|error| unusable(&error))?;
+        let kubeconfig = kubeconfig.map_err(|error| ClusterError::Configuration {
+            what: source.to_string(),
+            reason: without_text(&error),
+        })?;
         let proxied = names_a_proxy(&kubeconfig, self.context.as_deref());
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
@@ -117,6 +120,13 @@ impl ClusterOptions {
         }
         Ok(config)
     }
+}
+
+/// Why a kubeconfig cannot be read, without the text around the place, which may be a token or a key.
+fn without_text(error: &KubeconfigError) -> String {
+    let KubeconfigError::Parse(parse) = error else { return chain(error) };
+    let at = parse.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+    format!("it is no kubeconfig: something else is written{}", at.unwrap_or_default())
 }
 
 /// Whether the kubeconfig itself says that the cluster is behind a proxy.
@@ -172,6 +182,24 @@ clusters: [{name: one, cluster: {server: 'https://a'}},
         assert_eq!((one.cluster_url.to_string().as_str(), one.proxy_url), ("https://a/", None));
         let two = config(KUBECONFIG, Some("two")).await.unwrap();
         assert_eq!(two.proxy_url.unwrap().to_string(), "socks5://c:1080/");
+    }
+
+    /// The parser shows the lines around the place where it failed.
+    #[tokio::test]
+    async fn no_error_tells_a_token() {
+        let user = "users: [{name: one, user: {token: 'horse-battery'}}]\n";
+        for text in [
+            format!("{user}clusters: 7\n"),
+            format!("{user}clusters: [{{name: one, cluster: {{server: [1]}}}}]\n"),
+            format!("{KUBECONFIG}{user}  broken\n: x"),
+            "users: [{name: one, user: {token: [horse-battery]}}]".to_string(),
+            "users: [{name: one, user: horse-battery}]".to_string(),
+            "horse-battery".to_string(),
+        ] {
+            let error = config(&text, None).await.unwrap_err();
+            assert!(!error.to_string().contains("horse"), "{error}");
+            assert!(error.to_string().contains("kubeconfig"), "{error}");
+        }
     }
 
     #[tokio::test]

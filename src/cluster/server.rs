@@ -105,20 +105,31 @@ impl Cluster {
             return Err(ClusterError::NotReady {
                 server: self.server().to_string(),
                 reason:
-                    "the EndpointSlices of `default/kubernetes` have no endpoint, where every API server \
-                         enters itself a moment after it starts"
+                    "EndpointSlice `kubernetes` in namespace `default` has no endpoint, where every API server enters itself a \
+                     moment after it starts (unless it has `--endpoint-reconciler-type=none`)"
                         .to_string(),
             });
         }
         Ok(servers)
     }
 
-    /// Returns a client of one API server, whose certificate must carry `kubernetes.default.svc`, as clients in the cluster
-    /// verify it (`GetAPIServerAltNames`, `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3).
+    /// Returns a client of one API server, whose certificate must carry `kubernetes.default.svc` (`GetAPIServerAltNames`,
+    /// `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3), or the name by which the kubeconfig knows the API.
     ///
     /// Not the address, which whoever writes EndpointSlices chooses: each kubelet may have a certificate of the cluster's
     /// authority for that of its node (`kubernetes.io/kubelet-serving`), and would be given the credentials.
     pub async fn dial(&self, server: ApiServer) -> Result<ApiServerClient, ClusterError> {
+        let own = self.connection.config();
+        let host =
+            own.cluster_url.host().filter(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_err());
+        let known = own.tls_server_name.as_deref().or(host);
+        match (self.dial_as(server, NAME).await, known) {
+            (Err(ClusterError::Untrusted { .. }), Some(name)) => self.dial_as(server, name).await,
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn dial_as(&self, server: ApiServer, name: &str) -> Result<ApiServerClient, ClusterError> {
         let mut config = self.connection.config().clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_string();
         let url = format!("{scheme}://{server}/");
@@ -126,10 +137,18 @@ impl Cluster {
             what: format!("the API server's address `{url}`"),
             reason: format!("{error}"),
         })?;
-        config.tls_server_name = Some(NAME.to_string());
+        config.tls_server_name = Some(name.to_string());
         let connection = Connection::new(config, self.connection.timeout())?;
         let client = ApiServerClient { server, connection: Arc::new(connection) };
-        client.version().await?;
+        client.version().await.map_err(|error| match error {
+            ClusterError::Untrusted { server, reason } => ClusterError::Untrusted {
+                server,
+                reason: format!(
+                    "{reason}; it must carry `{NAME}`, or what `tls-server-name` in the kubeconfig says"
+                ),
+            },
+            other => other,
+        })?;
         Ok(client)
     }
 }

@@ -135,15 +135,21 @@ fn redact(tree: &mut Json) {
     if tree.get("kind").and_then(Json::as_str) != Some("Secret") {
         return;
     }
-    for part in ["/data", "/stringData", "/metadata/annotations"] {
-        if let Some(Json::Object(entries)) = tree.pointer_mut(part) {
-            for (_, value) in entries.iter_mut() {
-                let size = value.as_str().map_or(0, |text| match part {
-                    "/data" => json::decode_base64(text).map_or(0, |bytes| bytes.len()),
-                    _ => text.len(),
-                });
-                *value = format!("(redacted, {size} bytes)").into();
+    for part in ["/data", "/stringData", "/metadata", "/metadata/annotations"] {
+        match tree.pointer_mut(part) {
+            Some(Json::Object(_)) if part == "/metadata" => {}
+            Some(Json::Object(entries)) => {
+                for (_, value) in entries.iter_mut() {
+                    let size = value.as_str().map_or(0, |text| match part {
+                        "/data" => json::decode_base64(text).map_or(0, |bytes| bytes.len()),
+                        _ => text.len(),
+                    });
+                    *value = format!("(redacted, {size} bytes)").into();
+                }
             }
+            // Something that no API server writes, as a field that is there twice.
+            Some(other) => *other = "(redacted)".into(),
+            None => {}
         }
     }
     // What `proto/` does not know of a Secret's own fields could hold data in a later version.
@@ -180,6 +186,15 @@ mod tests {
         let shown = of(text.as_bytes()).unwrap().to_string();
         assert!(!shown.contains("hunter2") && !shown.contains("aHVudGVyMg"), "{shown}");
         assert!(shown.contains("kapp.k14s.io/original"), "{shown}");
+        let (mut raw, mut annotated, mut entry) = (Vec::new(), Vec::new(), Vec::new());
+        put_bytes(&mut entry, 1, b"copy");
+        put_bytes(&mut entry, 2, b"hunter2");
+        put_bytes(&mut annotated, 12, &entry);
+        for _ in 0..2 {
+            put_bytes(&mut raw, 1, &annotated);
+        }
+        let shown = of(&wrap(&meta, &raw)).unwrap().to_string();
+        assert!(shown.contains("(redacted)") && !shown.contains("hunter2"), "{shown}");
     }
 
     /// Messages within messages, of a field that is known or not: as many as etcd takes, each with a tag and its length.

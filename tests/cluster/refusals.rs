@@ -82,3 +82,22 @@ async fn encrypted_services_are_refused_by_provider_and_key() {
     let ours = cluster.etcd.keys("/netsurgeon/").await;
     assert_eq!(ours, Vec::<String>::new(), "nothing was written");
 }
+
+/// Nobody makes sure whom the credentials go to: that is warned of once, by every command that sends them.
+#[tokio::test]
+async fn a_kubeconfig_that_skips_verification_is_warned_of() {
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let own = std::fs::read_to_string(cluster.kubeconfig()).expect("a kubeconfig");
+    let authority = own.find("certificate-authority:").expect("it has an authority");
+    let end = authority + own[authority..].find('}').expect("the cluster ends");
+    let insecure = format!("{}insecure-skip-tls-verify: true{}", &own[..authority], &own[end..]);
+    let insecure = cluster.write("insecure.conf", &insecure);
+    for words in ["lock status", "controlplane show --no-host"] {
+        for (kubeconfig, warnings) in [(insecure.as_path(), 1), (cluster.kubeconfig(), 0)] {
+            let kubeconfig = kubeconfig.to_str().expect("a path");
+            let words: Vec<&str> = words.split(' ').chain(["--kubeconfig", kubeconfig]).collect();
+            let (_, err) = netsurgeon(&words, &[]);
+            assert_eq!(err.matches("insecure-skip-tls-verify").count(), warnings, "{err}");
+        }
+    }
+}

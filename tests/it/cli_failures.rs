@@ -1,5 +1,8 @@
 //! What netsurgeon says when something is wrong: with what was typed, or with the file.
 
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
 use insta::assert_snapshot;
 
 use crate::program::{run, run_in, tell, told};
@@ -324,4 +327,26 @@ fn preflight_blames_a_bad_kubeconfig_once() {
     assert_eq!(out.lines().filter(|line| line.contains("/nowhere.conf")).count(), 1, "{out}");
     assert!(out.matches("not run: depends on `api`").count() > 10, "{out}");
     assert!(!out.contains("unknown zones:"), "no paragraph for what depends on it: {out}");
+}
+
+/// What it holds of a cluster goes with it, however it ends.
+#[test]
+fn it_leaves_no_core() {
+    let etcd = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", etcd.local_addr().expect("an address"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
+        .args(["ranges", "check", "--etcd-endpoints", &endpoint])
+        .env_clear()
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary");
+    // It waits for an answer now.
+    let _silent = etcd.accept().expect("a connection");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).expect("its limits");
+    child.kill().expect("it runs");
+    child.wait().expect("an end");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    assert_eq!(core.split_whitespace().nth(5), Some("0"), "{core}");
 }

@@ -13,11 +13,11 @@ use self::difference::Difference;
 use self::files::{FileArgs, Loaded};
 use super::now;
 use crate::certs::{
-    Changes, Name, PrivateKey, belongs, is_trusted, is_valid_for, reissue, request, request_to_pem,
-    with_first,
+    Certificate, Changes, Name, PrivateKey, belongs, is_trusted, is_valid_for, reissue, request,
+    request_to_pem, with_first,
 };
 use crate::cli::failure::Failure;
-use crate::cli::output::write_file;
+use crate::cli::file::{Readers, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
@@ -146,9 +146,20 @@ fn ask_for_it(
         files::write_key(&beside, &key)?;
         back = format!("`{} --cert-in SIGNED --key-in {}`", args.files.command(), beside.display());
     }
-    write_file(file, request_to_pem(&csr).as_bytes())?;
+    write_file(file, request_to_pem(&csr).as_bytes(), Readers::All)?;
     context.output.progress(&format!("wrote {}; when it is signed: {back}", file.display()));
     Ok(Outcome::Done)
+}
+
+/// What is signed again is taken from the certificate that is there: it must be the authority's own, at a time when it was valid.
+fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
+    let own = &loaded.certificate;
+    let then = now().min(own.not_after).max(own.not_before);
+    is_trusted(&own.der, &[], std::slice::from_ref(&authority.der), then).map_err(|error| {
+        let (file, by) = (loaded.files.certificate.display(), loaded.files.authority.display());
+        Failure::refused(format!("`{file}` was not signed by `{by}`, so its names are not signed again: {error}"))
+            .hint("have it issued anew by what issued it first (`kubeadm init phase certs apiserver`), or put the old one back")
+    })
 }
 
 /// Replaces the files; returns those that keep the old content.
@@ -201,6 +212,7 @@ impl ReissueArgs {
         let serial = rand::random();
         let made =
             reissue(&loaded.certificate, changes, &authority, new_key.as_ref(), serial).map_err(cannot)?;
+        refuse_forged(loaded, &authority.certificate)?;
         let authorities = [authority.certificate.der.clone()];
         let mut judged = is_trusted(&made, &[], &authorities, now);
         for name in &changes.add {

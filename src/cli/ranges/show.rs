@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::node_ports::NodePorts;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Tone, speaks_utf8, table, write_file};
+use crate::cli::file::{Readers, write_file};
+use crate::cli::output::{Output, Tone, speaks_utf8, table};
 use crate::cli::picture::{self, Charset, Picture, Subject};
 use crate::cli::source::SourceArgs;
 use crate::cli::{Context, Outcome};
@@ -161,7 +162,7 @@ fn pictures(shown: &Shown) -> Vec<Picture> {
 fn write_svg(path: &Path, shown: &Shown, pictures: &[Picture]) -> Result<(), Failure> {
     let subtitle = format!("{}, revision {}, era {}", shown.store, shown.revision, shown.era);
     let drawing = picture::svg("Service ranges", &subtitle, pictures);
-    write_file(path, drawing.as_bytes())
+    write_file(path, drawing.as_bytes(), Readers::All)
 }
 
 fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) -> String {
