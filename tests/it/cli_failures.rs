@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
 
@@ -341,8 +342,17 @@ fn it_leaves_no_core() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary");
-    // It waits for an answer now.
-    let _silent = etcd.accept().expect("a connection");
+    etcd.set_nonblocking(true).expect("a socket");
+    let begun = Instant::now();
+    // Once it has connected it waits for an answer.
+    let _silent = loop {
+        match etcd.accept() {
+            Ok(connection) => break connection,
+            Err(error) => assert!(begun.elapsed() < Duration::from_mins(1), "nobody connects: {error}"),
+        }
+        assert_eq!(child.try_wait().expect("a child"), None, "it has not ended");
+        std::thread::yield_now();
+    };
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).expect("its limits");
     child.kill().expect("it runs");
     child.wait().expect("an end");
