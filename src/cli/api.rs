@@ -49,7 +49,7 @@ impl KubeArgs {
     }
 }
 
-/// Warns, once, where nobody makes sure whom the credentials go to.
+/// Warns once if the kubeconfig does not verify the API server's certificate.
 fn warned(cluster: Cluster) -> Cluster {
     static WARNED: Once = Once::new();
     if cluster.is_unverified() {

@@ -1,4 +1,4 @@
-//! Files that commands write where the user says: each appears whole or not at all, whoever else may write in its folder.
+//! Files that commands write at a path that the user names. Another user of the folder cannot redirect the write.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Error, Write as _};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use super::failure::Failure;
 
-/// Who may read it: the owner alone, or whoever the umask lets.
+/// Who may read the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// What others could make use of, as a plan, which names every Service.
+    /// The owner alone: a plan names every Service.
     Owner,
-    /// What is to be handed on.
+    /// Everybody whom the umask allows.
     All,
 }
 
@@ -25,8 +25,8 @@ impl Readers {
     }
 }
 
-/// Writes a file in the place of one that is there. Through a new one, whose name nobody knows before it exists: neither that nor
-/// the file's own name leads elsewhere, as a symbolic link that somebody else has put there would.
+/// Writes a new file with a random name, then renames it to `path`: the file appears whole or not at all. A symbolic link at
+/// `path` is replaced, not followed. Refuses a path that exists and is no regular file.
 pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), Failure> {
     // A device is no file that can be replaced.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
@@ -35,7 +35,7 @@ pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), F
     }
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let new = folder.join(format!(".netsurgeon-{:016x}", rand::random::<u64>()));
-    written(&new, content, readers.mode()).and_then(|()| fs::rename(&new, path)).map_err(|error| {
+    create_file(&new, content, readers).and_then(|()| fs::rename(&new, path)).map_err(|error| {
         // What could not be written is not worth a second complaint.
         let _ = fs::remove_file(&new);
         Failure::refused(format!("cannot write `{}`: {error}", path.display()))
@@ -43,8 +43,9 @@ pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), F
     })
 }
 
-fn written(new: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(new)?;
+/// Writes a file that is not there yet.
+pub fn create_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), Error> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(readers.mode()).open(path)?;
     file.write_all(content)?;
     file.sync_all()
 }

@@ -91,7 +91,7 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
 
 /// Returns how an API server with these gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3); `None` where
 /// they do not tell.
-pub fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
+fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     match (gates.get("MultiCIDRServiceAllocator")?, gates.get("DisableAllocatorDualWrite")) {
         (false, _) => Some(Era::Bitmap),
         (true, Some(true)) => Some(Era::Objects),
@@ -100,15 +100,16 @@ pub fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     }
 }
 
-/// That of etcd must be the API servers', which all have the same.
+/// Fails if API servers allocate in another way than etcd shows (`stored`).
 pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Option<Judged> {
     let others = gates.iter().filter_map(|(at, own)| Some((at, era_of(own).filter(|era| *era != stored)?)));
-    let words: Vec<String> = others.map(|(at, era)| format!("{at} allocates as in the era {era}")).collect();
+    let words: Vec<String> =
+        others.map(|(at, era)| format!("API server {at} allocates addresses as in the era {era}")).collect();
     (!words.is_empty()).then(|| {
         Judged::fail(
             format!("etcd looks like the era {stored}, but {}", first_few(&words)),
-            "create a Service and delete it again, which shows in etcd; if that changes nothing, end the upgrade or the change of \
-             flags that is under way",
+            "create a Service and delete it again: etcd then shows how they allocate; if that changes nothing, compare the range of \
+             RangeAllocation `serviceips` (`netsurgeon ranges show`) with the API servers' `--service-cluster-ip-range`",
         )
     })
 }

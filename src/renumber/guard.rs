@@ -26,11 +26,10 @@ use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
 use super::steps::{Compiler, is_past_no_return, no_return};
 use crate::ip::Family;
-use crate::operation::{KeyChange, KeyEdit, Mend, State, StepId, Swap};
+use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
 use crate::store::Guard;
 use crate::survey::{Era, Finding, Layout, ServiceRecord, Survey};
-use crate::wire::edit::Condition;
-use crate::wire::{Field, Value};
+use crate::wire::Value;
 
 /// The kinds of mends that [`watch`] asks for.
 pub const MENDS: &[&str] =
@@ -204,11 +203,19 @@ impl<'a> Watch<'a> {
         let object = self.index.own_object(candidate, address)?;
         let ahead = self.now.saturating_add(CLOCKS_DIFFER);
         let kept = object.created.filter(|created| *created > ahead);
-        let mut edit = self.compiler.free(candidate, address, &object.parent.1);
-        if let (Some(created), KeyChange::If { holds, .. }) = (kept, &mut edit.change) {
-            holds.push(Condition::Holds(Field::creation_timestamp(), Value::Time(created)));
+        let parent = &object.parent.1;
+        (kept.is_some() || candidate.has_shadow(parent))
+            .then(|| self.compiler.free(candidate, address, parent, kept))
+    }
+
+    /// The same for the old address, and its bit as long as the RangeAllocation has the old range, or has it again.
+    fn old_freed(&self, candidate: &Move) -> Vec<KeyEdit> {
+        let old = candidate.old_address;
+        let mut edits = Vec::from_iter(self.freed(candidate, old));
+        if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
+            edits.extend(self.compiler.free_old_bit(old));
         }
-        (kept.is_some() || candidate.has_shadow(&object.parent.1)).then_some(edit)
+        edits
     }
 
     fn held_by_itself(&self, candidate: &Move, service: &ServiceRecord) -> Seen {
@@ -364,14 +371,8 @@ impl<'a> Watch<'a> {
         };
         let mut edits = edits.unwrap_or_default();
         // The shadow's own key at most: its temporary address has been freed.
-        if edits.len() <= 1
-            && let Some(freed) = self.freed(candidate, candidate.old_address)
-        {
-            edits.push(freed);
-            // Its bit, as long as the RangeAllocation has the old range, or has it again.
-            if self.compiler.work.era == Era::DualWrite {
-                edits.extend(self.compiler.free_old_bit(candidate.old_address));
-            }
+        if edits.len() <= 1 {
+            edits.extend(self.old_freed(candidate));
         }
         mend(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
     }

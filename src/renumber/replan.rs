@@ -181,7 +181,7 @@ impl Planner<'_> {
     /// What removes one of its IPAddresses.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
-        Some(self.compiler.free(candidate, address, &object.parent.1))
+        Some(self.compiler.free(candidate, address, &object.parent.1, None))
     }
 
     /// The address that it is to get is another Service's by now: it gets the next free one.

@@ -90,7 +90,6 @@ fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitma
     let Some(bits) = bits.and_then(|capacity| Bitmap::from_bytes(&bitmap.data, capacity).ok()) else {
         return false;
     };
-    let listed: HashSet<&IpAddr> = services.iter().flat_map(|service| &service.addresses).collect();
     // A bitmap has bits for the first 65,536 addresses of a greater range at most: the others have none.
     let is_marked = |address: &IpAddr| {
         range.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()).is_some_and(|bit| bits.is_set(bit))
@@ -98,8 +97,10 @@ fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitma
     let newer = addresses.iter().filter(|record| {
         record.managed_by == Manager::Allocator && record.create_revision > bitmap.mod_revision
     });
-    let mut addresses = newer.filter_map(|record| record.address).filter(|address| range.contains(*address));
-    addresses.any(|address| listed.contains(&address) && !is_marked(&address))
+    let addresses = newer.filter_map(|record| record.address);
+    let passed_by: HashSet<IpAddr> =
+        addresses.filter(|address| range.contains(*address) && !is_marked(address)).collect();
+    services.iter().flat_map(|service| &service.addresses).any(|address| passed_by.contains(address))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Whether the API servers allocate addresses as etcd shows: a plan of the objects era leaves a RangeAllocation as it is, and one
-//! that they still go by would have the wrong range from then on.
+//! Whether the API servers allocate addresses as etcd shows. A plan of the objects era does not change the RangeAllocation: if
+//! API servers still use it, it keeps the old range.
 
 use super::Session;
 use crate::cli::Context;
 use crate::cli::failure::Failure;
-use crate::preflight::flags::era_of;
+use crate::preflight::flags::as_stored;
 use crate::renumber::Renumbering;
 use crate::survey::{Era, Survey};
 
@@ -21,28 +21,18 @@ impl Session {
         if work.era != Era::Objects || !is_there {
             return Ok(());
         }
+        let mut all = Vec::new();
         for server in cluster.api_servers().await? {
-            let asked = async { cluster.dial(server).await?.feature_gates().await };
-            match asked.await.map(|gates| era_of(&gates)) {
-                Ok(Some(era)) if era != work.era => {
-                    let text = format!(
-                        "API server {server} allocates addresses as in the era {era}, by its feature gates, but etcd looks like the era \
-                         {}: {}",
-                        work.era, survey.era.because
-                    );
-                    return Err(Failure::refused(text)
-                        .hint("create a Service and delete it again, which shows in etcd; then plan anew")
-                        .hint(
-                            "if that changes nothing: is the range of RangeAllocation `serviceips` (`netsurgeon ranges show`) that of \
-                             the API servers' `--service-cluster-ip-range`?",
-                        ));
-                }
-                Ok(_) => {}
+            let gates = async { cluster.dial(server).await?.feature_gates().await };
+            match gates.await {
+                Ok(gates) => all.push((server.to_string(), gates)),
                 Err(error) => context.output.warn(&format!(
                     "RangeAllocation `serviceips` looks left over, and whether API server {server} goes by it is not known: {error}"
                 )),
             }
         }
-        Ok(())
+        as_stored(&all, work.era).map_or(Ok(()), |judged| {
+            Err(Failure::refused(format!("{}; {}", judged.seen, survey.era.because)).hint(judged.todo))
+        })
     }
 }

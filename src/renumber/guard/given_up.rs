@@ -69,20 +69,11 @@ impl Watch<'_> {
         if let Some(shadow) = self.shadow_given_up(candidate) {
             return Some(Settled::Shadow(shadow));
         }
-        let (mut edits, new) = (Vec::new(), candidate.new_address);
-        for address in [candidate.old_address, new] {
-            if !found.is_some_and(|service| service.addresses.contains(&address)) {
-                edits.extend(self.freed(candidate, address));
-            }
-        }
-        // Its bit was set with those of all Services that were still to move back.
-        let old = candidate.old_address;
-        let is_kept = self.freed(candidate, old).is_some();
-        if self.compiler.work.era == Era::DualWrite
-            && is_kept
-            && !found.is_some_and(|service| service.addresses.contains(&old))
-        {
-            edits.extend(self.compiler.free_old_bit(old));
+        let new = candidate.new_address;
+        let has = |address| found.is_some_and(|service| service.addresses.contains(&address));
+        let mut edits = if has(candidate.old_address) { Vec::new() } else { self.old_freed(candidate) };
+        if !has(new) {
+            edits.extend(self.freed(candidate, new));
         }
         edits.extend(found.and_then(|service| self.let_go(candidate, service)));
         let says = format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address);
@@ -116,7 +107,7 @@ impl Watch<'_> {
             edits.extend(found.map(|found| self.compiler.drop_shadow(candidate, name, &found.addresses)));
             let object = self.index.object(temporary);
             let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
-            edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name)));
+            edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name, None)));
             // An API server frees a bit with the Service that it deletes, which is not how this one goes.
             if self.compiler.work.era != Era::Objects
                 && (is_its || found.is_some_and(|found| found.addresses.contains(&temporary)))

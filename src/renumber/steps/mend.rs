@@ -124,9 +124,18 @@ impl Compiler<'_> {
         edit
     }
 
-    /// Gives up an address, the old or the new one, while it is still for this Service or shadow.
-    pub(in crate::renumber) fn free(&self, candidate: &Move, address: IpAddr, parent: &str) -> KeyEdit {
-        discard(self.layout.ip_address(address), owned_as(candidate, parent))
+    /// Gives up an address, the old or the new one, while it is still for this Service or shadow; `created`: while it still has
+    /// that creation time, in seconds since 1970.
+    pub(in crate::renumber) fn free(
+        &self,
+        candidate: &Move,
+        address: IpAddr,
+        parent: &str,
+        created: Option<i64>,
+    ) -> KeyEdit {
+        let mut holds = owned_as(candidate, parent);
+        holds.extend(created.map(|at| Condition::Holds(Field::creation_timestamp(), Value::Time(at))));
+        discard(self.layout.ip_address(address), holds)
     }
 
     /// Removes a shadow, in etcd, that has these addresses.

@@ -1,7 +1,5 @@
 //! The files of a certificate: found, read, checked, and how those are called that keep what was in them.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +8,7 @@ use time::OffsetDateTime;
 use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
 use crate::cli::failure::Failure;
+use crate::cli::file::{Readers, create_file};
 
 /// Which files.
 #[derive(Debug, Clone, Args)]
@@ -153,10 +152,6 @@ pub(super) fn key(file: &Path) -> Result<(String, PrivateKey), Failure> {
 /// Writes a new key that only its owner may read.
 pub(super) fn write_key(file: &Path, key: &PrivateKey) -> Result<(), Failure> {
     let text = key.to_pem().map_err(|error| Failure::refused(error.to_string()))?;
-    let mut options = std::fs::OpenOptions::new();
-    let written = options.write(true).create_new(true).mode(0o600).open(file).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))
+    create_file(file, text.as_bytes(), Readers::Owner)
+        .map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))
 }
