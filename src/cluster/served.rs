@@ -1,4 +1,5 @@
-//! What a server presents as its certificate, whoever signed it: looked at, and nothing more.
+//! What a server presents as its certificate, whoever signed that: looked at, and nothing more. It must have the certificate's
+//! key: a certificate alone is public.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,12 +29,13 @@ pub async fn served(at: &str, name: Option<&str>) -> Result<Vec<Vec<u8>>, String
 }
 
 async fn handshake(address: SocketAddr, name: Option<&str>) -> Result<Vec<Vec<u8>>, String> {
-    let provider = Arc::new(crypto::ring::default_provider());
+    let provider = Arc::new(crypto::aws_lc_rs::default_provider());
+    let looking = Looking(provider.signature_verification_algorithms);
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Looking))
+        .with_custom_certificate_verifier(Arc::new(looking))
         .with_no_client_auth();
     let server = match name {
         Some(name) => ServerName::try_from(name.to_string()).map_err(|error| error.to_string())?,
@@ -46,8 +48,8 @@ async fn handshake(address: SocketAddr, name: Option<&str>) -> Result<Vec<Vec<u8
     Ok(certificates.iter().map(|one| one.to_vec()).collect())
 }
 
-/// Takes every certificate: whether it is any good is judged afterwards, by who knows what for.
-struct Looking;
+/// Takes every certificate that the server has the key of: whether it is any good is judged afterwards, by who knows what for.
+struct Looking(crypto::WebPkiSupportedAlgorithms);
 
 impl fmt::Debug for Looking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,35 +71,76 @@ impl ServerCertVerifier for Looking {
 
     fn verify_tls12_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
+        crypto::verify_tls12_signature(message, certificate, signature, &self.0)
     }
 
     fn verify_tls13_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
+        crypto::verify_tls13_signature(message, certificate, signature, &self.0)
     }
 
-    /// All that Go signs with (`crypto/tls`, 1.26), so that no server fails for the kind of its key.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::ECDSA_NISTP384_SHA384,
-            SignatureScheme::ECDSA_NISTP521_SHA512,
-            SignatureScheme::ED25519,
-            SignatureScheme::RSA_PSS_SHA256,
-            SignatureScheme::RSA_PSS_SHA384,
-            SignatureScheme::RSA_PSS_SHA512,
-            SignatureScheme::RSA_PKCS1_SHA256,
-            SignatureScheme::RSA_PKCS1_SHA384,
-            SignatureScheme::RSA_PKCS1_SHA512,
-        ]
+        self.0.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls_pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+    use tokio_rustls::rustls::sign::CertifiedKey as Signing;
+
+    use super::*;
+
+    /// Presents a certificate, and signs with a key that may be another one's.
+    #[derive(Debug)]
+    struct Presents(Arc<Signing>);
+
+    impl ResolvesServerCert for Presents {
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<Signing>> {
+            Some(self.0.clone())
+        }
+    }
+
+    async fn looked_at(
+        certificate: &CertifiedKey<rcgen::KeyPair>,
+        key: &rcgen::KeyPair,
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let provider = Arc::new(crypto::aws_lc_rs::default_provider());
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let key = provider.key_provider.load_private_key(key).unwrap();
+        let presents = Presents(Arc::new(Signing::new(vec![certificate.cert.der().clone()], key)));
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_cert_resolver(Arc::new(presents));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let serve = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            drop(TlsAcceptor::from(Arc::new(config)).accept(stream).await);
+        };
+        tokio::join!(served(&at, None), serve).0
+    }
+
+    /// A certificate is public: whoever has no key for it does not serve it.
+    #[tokio::test]
+    async fn a_replayed_certificate_is_not_served() {
+        let [own, other] =
+            [1, 2].map(|number| generate_simple_self_signed([format!("api-{number}")]).unwrap());
+        assert_eq!(looked_at(&own, &own.signing_key).await, Ok(vec![own.cert.der().to_vec()]));
+        let refused = looked_at(&own, &other.signing_key).await.unwrap_err();
+        assert!(refused.contains("BadSignature"), "{refused}");
     }
 }
