@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use super::rooted::Root;
 
 /// Files, and folders with everything below, from the root: the kubelet's, CNI's (the specification's default), static
 /// Pods (kubeadm, RKE2), units and drop-ins, resolvers, container runtimes, K3s and RKE2.
@@ -43,9 +44,11 @@ const PLACES: [&str; 30] = [
 ];
 /// Beside its folders `/etc/kubernetes` has kubeconfigs; `pki` is not looked at.
 const KUBERNETES: &str = "etc/kubernetes";
+/// What a process resolves names with, from its root.
+const RESOLVER: &str = "etc/resolv.conf";
 /// Nobody configures with more.
 const LARGEST: u64 = 16 * 1024 * 1024;
-/// Links that lead to links, and folders in folders.
+/// Folders in folders.
 const DEEPEST: usize = 16;
 
 /// Something that was read.
@@ -101,17 +104,9 @@ pub struct Looked {
 /// Reads everything, below `root`; of processes below its `/proc` or, where it has none, this machine's. Blocks.
 pub fn look(root: &Path, seen: &mut dyn FnMut(Item<'_>)) -> Looked {
     let mut looked = Looked::default();
-    for place in PLACES {
-        looked.below(root, &root.join(place), DEEPEST, seen);
-    }
-    let is_text = |path: &Path| {
-        path.extension()
-            .is_some_and(|extension| ["conf", "env", "yaml", "yml"].iter().any(|own| extension == *own))
-    };
-    for path in entries(&root.join(KUBERNETES)).unwrap_or_default() {
-        if is_text(&path) {
-            looked.file(root, &path, seen);
-        }
+    match Root::open(root) {
+        Ok(opened) => looked.files(&opened, seen),
+        Err(error) => looked.cannot(root, &error),
     }
     let own = root.join("proc");
     looked.processes(if own.join("1").exists() { &own } else { Path::new("/proc") }, seen);
@@ -128,47 +123,50 @@ impl Looked {
         }
     }
 
-    fn below(&mut self, root: &Path, path: &Path, depth: usize, seen: &mut dyn FnMut(Item<'_>)) {
-        let is_folder = fs::symlink_metadata(path).is_ok_and(|about| about.is_dir());
-        if !is_folder {
-            return self.file(root, path, seen);
+    fn files(&mut self, root: &Root, seen: &mut dyn FnMut(Item<'_>)) {
+        for place in PLACES {
+            self.below(root, Path::new(place), 0, seen);
         }
-        match entries(path) {
-            Ok(paths) if depth > 0 => {
-                for path in paths {
-                    self.below(root, &path, depth.saturating_sub(1), seen);
-                }
-            }
-            Ok(_) => {}
-            Err(error) => self.cannot(path, &error),
+        let is_text = |path: &Path| {
+            path.extension()
+                .is_some_and(|extension| ["conf", "env", "yaml", "yml"].iter().any(|own| extension == *own))
+        };
+        let names = root.names(Path::new(KUBERNETES), true).ok().flatten().unwrap_or_default();
+        for path in names.iter().map(|name| Path::new(KUBERNETES).join(name)).filter(|path| is_text(path)) {
+            self.file(root, &path, seen);
         }
     }
 
-    fn file(&mut self, root: &Path, path: &Path, seen: &mut dyn FnMut(Item<'_>)) {
+    /// Reads a file, or a folder with everything below. A place may be a link to a folder; a folder in it that is one is left out,
+    /// which may lead round and round.
+    fn below(&mut self, root: &Root, path: &Path, depth: usize, seen: &mut dyn FnMut(Item<'_>)) {
+        match root.names(path, depth == 0) {
+            Ok(Some(names)) if depth < DEEPEST => {
+                for name in names {
+                    self.below(root, &path.join(name), depth.saturating_add(1), seen);
+                }
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => self.file(root, path, seen),
+            Err(error) => self.cannot(&Path::new("/").join(path), &error),
+        }
+    }
+
+    fn file(&mut self, root: &Root, path: &Path, seen: &mut dyn FnMut(Item<'_>)) {
         match self.read_once(root, path) {
             Ok(Some(content)) => {
                 self.files = self.files.saturating_add(1);
-                let from_root = path.strip_prefix(root).unwrap_or(path);
-                seen(Item::File { path: &format!("/{}", from_root.display()), content: &content });
+                seen(Item::File { path: &format!("/{}", path.display()), content: &content });
             }
             Ok(None) => {}
-            Err(error) => self.cannot(path, &error),
+            Err(error) => self.cannot(&Path::new("/").join(path), &error),
         }
     }
 
     /// Reads a file that was not read yet, `None` for one that was, and for what is no file.
-    fn read_once(&mut self, root: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        let path = within(root, path)?;
-        let about = fs::symlink_metadata(&path)?;
-        if !about.is_file() || !self.known.insert((about.dev(), about.ino())) {
-            return Ok(None);
-        }
-        if about.len() > LARGEST {
-            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
-        }
-        let mut content = Vec::new();
-        File::open(&path)?.take(LARGEST).read_to_end(&mut content)?;
-        Ok(Some(content))
+    fn read_once(&mut self, root: &Root, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let opened = root.file(path)?.filter(|opened| self.known.insert(opened.identity));
+        opened.map(|opened| opened.read(LARGEST)).transpose()
     }
 
     fn processes(&mut self, proc: &Path, seen: &mut dyn FnMut(Item<'_>)) {
@@ -187,19 +185,20 @@ impl Looked {
             let process = Running { pid, name };
             self.environment(&folder.join("environ"), &process, seen);
             let root = folder.join("root");
-            match self.read_once(&root, &root.join("etc/resolv.conf")) {
+            let content = Root::open(&root).and_then(|root| self.read_once(&root, Path::new(RESOLVER)));
+            match content {
                 Ok(Some(content)) => seen(Item::Resolver { process: &process, content: &content }),
                 Ok(None) => {}
-                Err(error) => self.cannot(&root.join("etc/resolv.conf"), &error),
+                Err(error) => self.cannot(&root.join(RESOLVER), &error),
             }
         }
     }
 
     fn environment(&mut self, path: &Path, process: &Running, seen: &mut dyn FnMut(Item<'_>)) {
-        let content = match fs::read(path) {
-            Ok(content) => content,
-            Err(error) => return self.cannot(path, &error),
-        };
+        let mut content = Vec::new();
+        if let Err(error) = File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut content)) {
+            return self.cannot(path, &error);
+        }
         self.processes = self.processes.saturating_add(1);
         for variable in content.split(|byte| *byte == 0) {
             let mut parts = variable.splitn(2, |byte| *byte == b'=');
@@ -218,22 +217,10 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Follows links as whoever lives in `root` does: absolute ones begin there.
-fn within(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    let mut path = path.to_path_buf();
-    for _ in 0..DEEPEST {
-        let Ok(target) = fs::read_link(&path) else { return Ok(path) };
-        let folder = path.parent().unwrap_or(root);
-        path = match target.strip_prefix("/") {
-            Ok(absolute) => root.join(absolute),
-            Err(_) => folder.join(target),
-        };
-    }
-    Err(io::Error::other("links lead to links"))
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode};
+
     use super::*;
 
     #[test]
@@ -250,6 +237,15 @@ mod tests {
         put("run/real.conf", "resolver");
         std::os::unix::fs::symlink("/run/real.conf", root.path().join("etc/resolv.conf")).unwrap();
         std::os::unix::fs::symlink("resolv.conf", root.path().join("etc/environment")).unwrap();
+        // What leads out of the root, by itself or by its folder, and what has no other end.
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("config.yaml"), "outside").unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("etc/profile.d")).unwrap();
+        fs::create_dir_all(root.path().join("var/lib")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("var/lib/kubelet")).unwrap();
+        std::os::unix::fs::symlink("../../../../../../etc/passwd", root.path().join("etc/hosts")).unwrap();
+        let fifo = root.path().join("etc/dnsmasq.conf");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
         let mut files = Vec::new();
         let looked = look(root.path(), &mut |item| {
             if let Item::File { path, content } = item {

@@ -6,6 +6,7 @@ pub mod conntrack;
 pub mod process;
 pub mod replace;
 pub mod resolver;
+mod rooted;
 pub mod routes;
 
 /// Returns the name of this host (`uname`).
