@@ -7,6 +7,7 @@
 
 pub mod evidence;
 pub mod judgement;
+mod object;
 pub mod objects;
 pub mod places;
 pub mod pods;
@@ -15,10 +16,12 @@ pub mod scan;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use objects::{Audit, Expected, Unread};
+pub use object::KEPT;
+pub use objects::{Audit, Counted, Expected};
 pub use places::Place;
 pub use scan::{Form, Hit, Old};
 
@@ -98,7 +101,7 @@ pub struct Finding {
     pub place: &'static str,
     /// In what.
     #[serde(flatten)]
-    pub subject: Subject,
+    pub subject: Arc<Subject>,
     /// Where in it: a way of field names, or a variable.
     pub path: String,
     /// In which line of the text there, from 1, if it has several.
@@ -148,9 +151,4 @@ fn near(text: &[u8], at: usize) -> &[u8] {
     let back = before.iter().rev().take_while(|byte| **byte != b'\n').count();
     let on = after.iter().take(AFTER).take_while(|byte| **byte != b'\n').count();
     text.get(at.saturating_sub(back)..at.saturating_add(on)).unwrap_or_default()
-}
-
-/// Returns a name that somebody else chose without what a terminal would take for commands.
-pub fn plain(name: &str) -> String {
-    name.replace(char::is_control, "?")
 }

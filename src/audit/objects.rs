@@ -3,21 +3,20 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value as Json;
 
-use super::places::{self, Site};
 use super::pods::{self, Given};
 use super::scan::{Form, Hit, Old};
-use super::{Finding, Located, Place, Subject, lines, plain};
+use super::{Finding, Place, Subject, object};
 use crate::store::Record;
 use crate::survey::{Layout, Ours};
 use crate::wire::envelope::PROTOBUF_MAGIC;
-use crate::wire::texts::{self, Head, Way};
+use crate::wire::texts::Head;
 use crate::wire::{Envelope, Text, WireError};
 
-/// Of values that cannot be read so many keys are told.
+/// So many keys are told of what is counted.
 const KEYS_TOLD: usize = 5;
 
 /// What a renumbering that is under way makes of old addresses, so that it is nothing to find.
@@ -33,7 +32,7 @@ pub struct Expected {
 
 impl Expected {
     /// Whether an operation has created the object, keeps it, or changes it at its end.
-    fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
+    pub(super) fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
         let keeps = |kind: &str| match kind {
             "Service" => {
                 self.ours.services.contains(&(namespace.into(), name.into())) || is_sentinel(head, namespace)
@@ -47,7 +46,7 @@ impl Expected {
     }
 
     /// Whether a Service has the address that an operation moves it from, or holds it.
-    fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
+    pub(super) fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
         let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
         if path.starts_with("spec.externalIPs") {
             return self.held.contains(&(address, format!("{namespace}/{name}")));
@@ -63,13 +62,23 @@ fn is_sentinel(head: &Head, namespace: &str) -> bool {
     namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
 }
 
-/// Values that could not be read, for one reason.
+/// How many there are of something, and the first few that have it: keys, or what else they are called by.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Unread {
+pub struct Counted {
     /// How many.
     pub count: usize,
     /// The first few keys.
     pub keys: Vec<String>,
+}
+
+impl Counted {
+    /// Adds so many of one.
+    pub fn add(&mut self, key: String, count: usize) {
+        self.count = self.count.saturating_add(count);
+        if self.keys.len() < KEYS_TOLD {
+            self.keys.push(key);
+        }
+    }
 }
 
 /// A look through a cluster's objects.
@@ -86,19 +95,12 @@ pub struct Audit<'a> {
     /// Places that belong to an operation that has not ended: not findings.
     pub held: usize,
     /// What could not be read, by reason.
-    pub unread: BTreeMap<&'static str, Unread>,
+    pub unread: BTreeMap<&'static str, Counted>,
+    last_unread: Vec<u8>,
+    /// Places of objects that have many of one kind, past those that are findings.
+    pub not_listed: Counted,
     /// What was found, in the order of the keys.
     pub findings: Vec<Finding>,
-}
-
-/// Something found in an object, before it is known what the object is.
-struct Raw {
-    path: String,
-    hit: Hit,
-    line: Option<usize>,
-    text: Vec<u8>,
-    /// Where in the text, if it stands there as it is.
-    offset: Option<usize>,
 }
 
 impl<'a> Audit<'a> {
@@ -114,6 +116,8 @@ impl<'a> Audit<'a> {
             skipped: 0,
             held: 0,
             unread: BTreeMap::new(),
+            last_unread: Vec::new(),
+            not_listed: Counted::default(),
             findings: Vec::new(),
         }
     }
@@ -146,76 +150,21 @@ impl<'a> Audit<'a> {
             WireError::Encrypted { .. } => "encrypted",
             _ => "broken",
         };
-        let unread = self.unread.entry(reason).or_default();
-        let key = key.escape_ascii().to_string();
-        if unread.keys.contains(&key) {
-            return;
-        }
-        unread.count = unread.count.saturating_add(1);
-        if unread.keys.len() < KEYS_TOLD {
-            unread.keys.push(key);
+        // A Pod is looked at in two ways, one after the other.
+        if self.last_unread != key {
+            self.last_unread = key.to_vec();
+            self.unread.entry(reason).or_default().add(key.escape_ascii().to_string(), 1);
         }
     }
 
     fn look(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        let mut raw: Vec<Raw> = Vec::new();
-        // Where in the value, to know what was found in two ways.
-        let mut places = BTreeSet::new();
-        let start = record.value.as_ptr() as usize;
-        let mut seen = |way: &Way<'_>, text: &[u8]| {
-            if self.old.may_say(text) {
-                let place = (text.as_ptr() as usize).checked_sub(start).filter(|at| *at < record.value.len());
-                for found in read(self.old, way, text) {
-                    let offset = place.and_then(|place| place.checked_add(found.offset?));
-                    if offset.is_none_or(|offset| places.insert(offset)) {
-                        raw.push(found);
-                    }
-                }
-            }
-        };
-        let read = texts::each(record.value, &mut seen);
-        if !raw.is_empty() {
-            // Of one that is broken it may not even be known what it is.
-            let head = texts::head(record.value).unwrap_or_default();
-            self.judge(record, &head, raw);
+        let (found, read) = object::look(self.old, self.expected, &self.secrets, record);
+        self.held = self.held.saturating_add(found.held);
+        self.findings.extend(found.findings);
+        if found.not_listed > 0 {
+            self.not_listed.add(record.key.escape_ascii().to_string(), found.not_listed);
         }
         read
-    }
-
-    fn judge(&mut self, record: Record<'_>, head: &Head, raw: Vec<Raw>) {
-        let meta = &head.metadata;
-        let (namespace, name) =
-            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-        if self.expected.has_object(head, namespace, name) {
-            self.held = self.held.saturating_add(1);
-            return;
-        }
-        let is_secret = head.kind == "Secret"
-            || record.key.starts_with(self.secrets.first().map_or(b"/", |s| s.as_bytes()));
-        let is_json = !record.value.starts_with(PROTOBUF_MAGIC);
-        let subject = Subject::Object {
-            key: record.key.escape_ascii().to_string(),
-            kind: head.kind.clone(),
-            namespace: namespace.to_string(),
-            name: name.to_string(),
-        };
-        for Raw { path, hit, line, text, .. } in raw {
-            let (api_version, kind, form) = (head.api_version.as_str(), head.kind.as_str(), hit.form);
-            let is_custom = is_json && is_foreign(api_version);
-            let site = Site { api_version, kind, namespace, name, path: &path, form, text: &text, is_custom };
-            if kind == "Service" && self.expected.has_address(&hit, &path, namespace, name) {
-                self.held = self.held.saturating_add(1);
-                continue;
-            }
-            let place = places::of(&site);
-            let (found, path, line) =
-                if is_secret { (None, without_content(&path), None) } else { (Some(hit.found), path, line) };
-            let finding = finding(place, subject.clone(), (path, line), (form, found));
-            // Of a Secret one is enough to be told of a key.
-            if !is_secret || self.findings.last() != Some(&finding) {
-                self.findings.push(finding);
-            }
-        }
     }
 }
 
@@ -225,25 +174,10 @@ fn is_closed(value: &[u8]) -> bool {
     !value.starts_with(PROTOBUF_MAGIC) && first != Some(&b'{') || Envelope::of(value).is_err()
 }
 
-/// Whether a group is none of Kubernetes' own: custom resources.
-fn is_foreign(api_version: &str) -> bool {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let is_own = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
-    group.contains('.') && !is_own
-}
-
-/// Takes what is of a Secret's content out of a way: its keys and its annotations are told, and nothing within them.
-fn without_content(path: &str) -> String {
-    match path.split_once(']') {
-        Some((key, _)) => format!("{key}]"),
-        None => path.split('.').take(2).collect::<Vec<_>>().join("."),
-    }
-}
-
 /// Puts a finding together.
 pub fn finding(
     place: &'static Place,
-    subject: Subject,
+    subject: Arc<Subject>,
     (path, line): (String, Option<usize>),
     (form, found): (Form, Option<String>),
 ) -> Finding {
@@ -258,34 +192,6 @@ pub fn finding(
         meaning: Cow::Borrowed(place.meaning),
         todo: place.todo,
     }
-}
-
-/// Finds everything in one text; in JSON with the way through it.
-fn read(old: &Old, way: &Way<'_>, text: &[u8]) -> Vec<Raw> {
-    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    if matches!(first, Some(b'{' | b'['))
-        && let Ok(tree) = serde_json::from_slice::<Json>(text)
-    {
-        let mut within = Vec::new();
-        texts::texts(&tree, way, &mut |way, text| {
-            if old.may_say(text) {
-                within.extend(read_plain(old, way, text).into_iter().map(|raw| Raw { offset: None, ..raw }));
-            }
-        });
-        return within;
-    }
-    read_plain(old, way, text)
-}
-
-fn read_plain(old: &Old, way: &Way<'_>, text: &[u8]) -> Vec<Raw> {
-    let raw = |located: Located<'_>| Raw {
-        path: plain(&way.to_string()),
-        line: located.line,
-        text: located.near.to_vec(),
-        offset: Some(located.hit.start),
-        hit: located.hit,
-    };
-    lines(old, text).into_iter().map(raw).collect()
 }
 
 #[cfg(test)]

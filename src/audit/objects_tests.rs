@@ -3,7 +3,7 @@
 use super::*;
 use crate::store::Revision;
 
-fn audited(key: &str, value: &[u8]) -> (usize, Vec<Finding>, BTreeMap<&'static str, Unread>) {
+fn audited(key: &str, value: &[u8]) -> (usize, Vec<Finding>, BTreeMap<&'static str, Counted>) {
     let old = Old::new(vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()]);
     let expected = Expected {
         held: BTreeSet::from([("10.96.0.7".parse().unwrap(), "shop/cart".into())]),
@@ -122,11 +122,41 @@ fn what_cannot_be_read_is_counted() {
 fn a_text_full_of_addresses_takes_time_in_proportion() {
     let line =
         (0..40_000).map(|number| format!("10.96.{}.{}", number % 256, number / 256)).collect::<Vec<_>>();
+    let old = Old::new(vec!["10.96.0.0/16".parse().unwrap()]);
     for separator in [",", "\n"] {
-        let data = serde_json::json!({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": line.join(separator)}});
-        let (_, findings, _) = audited("/registry/configmaps/x/c", data.to_string().as_bytes());
-        assert_eq!(findings.len(), line.len());
+        let text = line.join(separator);
+        let found = super::super::lines(&old, text.as_bytes());
+        assert_eq!(found.len(), line.len());
         let last = if separator == "," { None } else { Some(line.len()) };
-        assert_eq!(findings.last().unwrap().line, last);
+        assert_eq!(found.last().unwrap().line, last);
     }
+}
+
+/// One tenant's object may say an address as often as it likes.
+#[test]
+fn of_one_object_ten_of_a_kind_are_listed_and_the_others_counted() {
+    let old = Old::new(vec!["10.96.0.0/16".parse().unwrap()]);
+    let expected = Expected::default();
+    let mut audit = Audit::new(&Layout::default(), &old, &expected);
+    let name = "n".repeat(100_000);
+    let value = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"many"}},"data":{{"{name}":"{}"}}}}"#,
+        "10.96.0.1 ".repeat(140_000)
+    );
+    let record = Record {
+        key: b"/registry/configmaps/x/many",
+        value: value.as_bytes(),
+        create_revision: Revision(1),
+        mod_revision: Revision(1),
+        version: 1,
+        lease: 0,
+    };
+    audit.take(record);
+    assert_eq!((audit.findings.len(), audit.not_listed.count), (10, 139_990));
+    assert_eq!(audit.not_listed.keys, ["/registry/configmaps/x/many"]);
+    assert!(
+        audit.findings.iter().all(|finding| finding.path.len() < 400),
+        "{}",
+        audit.findings[0].path.len()
+    );
 }

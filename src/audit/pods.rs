@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::objects::finding;
 use super::places;
@@ -62,12 +63,12 @@ fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Find
         return Vec::new();
     }
     let namespace = meta.namespace.unwrap_or_default();
-    let subject = Subject::Object {
+    let subject = Arc::new(Subject::Object {
         key: key.to_string(),
         kind: "Pod".into(),
         namespace: namespace.clone(),
         name: meta.name.unwrap_or_default(),
-    };
+    });
     let given_up: Vec<&Given> = given_up.iter().filter(|given| old.contains(given.address)).collect();
     let mut findings = Vec::new();
     let has_links = spec.enable_service_links != Some(false);
@@ -102,7 +103,7 @@ fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Find
 }
 
 /// Words which variables a container has of addresses that were given up.
-fn environment(subject: &Subject, path: String, told: &[&Given]) -> Option<Finding> {
+fn environment(subject: &Arc<Subject>, path: String, told: &[&Given]) -> Option<Finding> {
     let first = told.iter().find(|given| given.is_kubernetes).or_else(|| told.first())?;
     let mut names: Vec<String> = told.iter().map(|given| given.variable()).collect();
     names.sort_by_key(|name| name != "KUBERNETES_SERVICE_HOST");

@@ -16,7 +16,7 @@ use super::failure::Failure;
 use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
 use super::{Context, Outcome};
-use crate::audit::{Finding, Old, Severity};
+use crate::audit::{Counted, Finding, KEPT, Old, Severity};
 use crate::ip::ServiceCidr;
 
 /// As many findings of one kind of place as people want to read: before a move every Service has an address of the range.
@@ -134,6 +134,15 @@ fn meanings(findings: &[&Finding]) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// Says of how much there is more than is listed.
+fn say_not_listed(context: &Context, more: &Counted) {
+    let Some(first) = more.keys.first() else { return };
+    context.output.warn(&format!(
+        "{} not listed: {KEPT} of a kind are, in one object or file; the first that has more is `{first}`",
+        counted(more.count, "more place is", "more places are"),
+    ));
 }
 
 /// Words how many there are of each severity.

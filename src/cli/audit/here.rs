@@ -1,10 +1,12 @@
 //! The audit of this machine: its files, and what its processes were started with.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use super::{AuditArgs, counts, text};
+use super::{AuditArgs, counts, say_not_listed, text};
 use crate::audit::objects::finding;
-use crate::audit::{Finding, Old, Place, Subject, lines, places, plain};
+use crate::audit::{Counted, Finding, KEPT, Located, Old, Place, Subject, lines, places};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
@@ -20,7 +22,15 @@ struct Told<'a> {
     files: usize,
     processes: usize,
     unreadable: Vec<Unreadable<'a>>,
+    not_listed: &'a Counted,
     findings: &'a [Finding],
+}
+
+/// What was found, and of what more is not listed.
+#[derive(Default)]
+struct Found {
+    findings: Vec<Finding>,
+    not_listed: Counted,
 }
 
 /// What could not be read.
@@ -36,12 +46,12 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         return Err(Failure::refused(format!("`{}` is no folder", root.display())).hint("check `--root`"));
     }
     let looked = tokio::task::spawn_blocking(move || {
-        let mut findings = Vec::new();
-        let looked = look(&root, &mut |item| findings.extend(judge(&old, item)));
-        findings.sort_by_key(|finding: &Finding| finding.severity);
-        (looked, findings)
+        let mut found = Found::default();
+        let looked = look(&root, &mut |item| found.judge(&old, item));
+        found.findings.sort_by_key(|finding: &Finding| finding.severity);
+        (looked, found)
     });
-    let (looked, findings) =
+    let (looked, Found { findings, not_listed }) =
         looked.await.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
     let told = Told {
         version: 1,
@@ -50,9 +60,11 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         files: looked.files,
         processes: looked.processes,
         unreadable: looked.unreadable.iter().map(|(path, reason)| Unreadable { path, reason }).collect(),
+        not_listed: &not_listed,
         findings: &findings,
     };
     context.output.data(&told, |output| Ok(text(output, &findings)))?;
+    say_not_listed(context, &not_listed);
     say(context, &looked, &findings);
     let is_clean = findings.is_empty() && looked.unreadable.is_empty();
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
@@ -73,37 +85,43 @@ fn say(context: &Context, looked: &Looked, findings: &[Finding]) {
     ));
 }
 
-/// Returns what something says; of what stands around it nothing.
-fn judge(old: &Old, item: Item<'_>) -> Vec<Finding> {
-    let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: plain(&process.name) };
-    match item {
-        Item::File { path, content } => {
-            let subject = Subject::File { file: plain(path) };
-            found(old, content, &subject, "", |line| places::of_file(path, line))
-        }
-        Item::Resolver { process, content } => {
-            found(old, content, &by_pid(process), "/etc/resolv.conf", |_| places::of_sandbox())
-        }
-        Item::Variable { process, name, value } => {
-            let is_proxy = name.eq_ignore_ascii_case("no_proxy");
-            found(old, value, &by_pid(process), name, |_| places::of_process(is_proxy))
+impl Found {
+    /// Adds what something says; of what stands around it nothing.
+    fn judge(&mut self, old: &Old, item: Item<'_>) {
+        let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: process.name.clone() };
+        match item {
+            Item::File { path, content } => {
+                let subject = Subject::File { file: path.to_string() };
+                self.add(old, content, (subject, ""), |line| places::of_file(path, line));
+            }
+            Item::Resolver { process, content } => {
+                let within = (by_pid(process), "/etc/resolv.conf");
+                self.add(old, content, within, |_| places::of_sandbox());
+            }
+            Item::Variable { process, name, value } => {
+                let is_proxy = name.eq_ignore_ascii_case("no_proxy");
+                self.add(old, value, (by_pid(process), name), |_| places::of_process(is_proxy));
+            }
         }
     }
-}
 
-fn found(
-    old: &Old,
-    content: &[u8],
-    subject: &Subject,
-    path: &str,
-    place: impl Fn(&[u8]) -> &'static Place,
-) -> Vec<Finding> {
-    if !old.may_say(content) {
-        return Vec::new();
+    fn add(
+        &mut self,
+        old: &Old,
+        content: &[u8],
+        (subject, path): (Subject, &str),
+        place: impl Fn(&[u8]) -> &'static Place,
+    ) {
+        if !old.may_say(content) {
+            return;
+        }
+        let (subject, mut all) = (Arc::new(subject), lines(old, content));
+        let more = all.split_off(all.len().min(KEPT)).len();
+        if more > 0 {
+            self.not_listed.add(subject.to_string(), more);
+        }
+        self.findings.extend(all.into_iter().map(|Located { hit, line, near }| {
+            finding(place(near), subject.clone(), (path.to_string(), line), (hit.form, Some(hit.found)))
+        }));
     }
-    let hits = lines(old, content).into_iter().map(|located| {
-        let (place, at) = (place(located.near), (plain(path), located.line));
-        finding(place, subject.clone(), at, (located.hit.form, Some(located.hit.found)))
-    });
-    hits.collect()
 }

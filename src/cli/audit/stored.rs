@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::{AuditArgs, counts, moved, text};
-use crate::audit::{Audit, Expected, Finding, Old};
+use super::{AuditArgs, counts, moved, say_not_listed, text};
+use crate::audit::{Audit, Counted, Expected, Finding, Old};
 use crate::cli::failure::Failure;
 use crate::cli::log::Kind;
 use crate::cli::output::counted;
@@ -26,6 +26,7 @@ struct Told<'a> {
     held: usize,
     pods_looked_at: bool,
     unread: Vec<ToldUnread<'a>>,
+    not_listed: &'a Counted,
     findings: &'a [Finding],
 }
 
@@ -79,6 +80,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
         held: audit.held,
         pods_looked_at: expected.given_up.is_some(),
         unread: unread.collect(),
+        not_listed: &audit.not_listed,
         findings: &audit.findings,
     };
     context.output.data(&told, |output| Ok(text(output, told.findings)))?;
@@ -105,6 +107,7 @@ fn say(context: &Context, told: &Told<'_>) {
             "it was not looked at which Pods started before their Services moved: no journal of a renumbering is here",
         );
     }
+    say_not_listed(context, told.not_listed);
     if told.held > 0 {
         let held = counted(told.held, "place belongs", "places belong");
         context.output.note(&format!("{held} to an operation that has not ended, and are not listed"));

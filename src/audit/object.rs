@@ -1,0 +1,183 @@
+//! One stored object: what is found in it, and how much of that is kept. Whoever may store something may say an address in
+//! it a hundred thousand times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::objects::{Expected, finding};
+use super::places::{self, Site};
+use super::scan::Old;
+use super::{Finding, Located, Subject, lines};
+use crate::store::Record;
+use crate::wire::WireError;
+use crate::wire::envelope::PROTOBUF_MAGIC;
+use crate::wire::texts::{self, Head, Way};
+
+/// Of one kind of place so many findings are kept of one object, or file; how many more there are is counted.
+pub const KEPT: usize = 10;
+/// So much of a way is told: the names in it may be as long as an object.
+const LONGEST_WAY: usize = 300;
+
+/// What was found in one object.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) findings: Vec<Finding>,
+    /// Places like those of ten findings, which are not listed.
+    pub(super) not_listed: usize,
+    /// Places that belong to an operation that has not ended.
+    pub(super) held: usize,
+}
+
+/// Looks through an object; `secrets` are the prefixes of the keys of Secrets and ConfigMaps. Also of one that cannot be read to its
+/// end something may be found.
+pub(super) fn look(
+    old: &Old,
+    expected: &Expected,
+    secrets: &[String],
+    record: Record<'_>,
+) -> (Found, Result<(), WireError>) {
+    let mut object = Object {
+        old,
+        expected,
+        record,
+        is_secret: secrets.first().is_some_and(|prefix| record.key.starts_with(prefix.as_bytes())),
+        about: None,
+        places: BTreeSet::new(),
+        kept: BTreeMap::new(),
+        found: Found::default(),
+    };
+    let read = texts::each(record.value, &mut |way, text| object.text(way, text));
+    (object.found, read)
+}
+
+/// What an object says of itself, asked when something is found in it.
+struct About {
+    head: Head,
+    subject: Arc<Subject>,
+    is_ours: bool,
+}
+
+struct Object<'o> {
+    old: &'o Old,
+    expected: &'o Expected,
+    record: Record<'o>,
+    is_secret: bool,
+    about: Option<About>,
+    /// Where in the value something was found, to know what was found in two ways.
+    places: BTreeSet<usize>,
+    kept: BTreeMap<&'static str, usize>,
+    found: Found,
+}
+
+impl Object<'_> {
+    /// Looks through one text; through JSON by its members.
+    fn text(&mut self, way: &Way<'_>, text: &[u8]) {
+        if !self.old.may_say(text) {
+            return;
+        }
+        let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+        if matches!(first, Some(b'{' | b'['))
+            && let Ok(tree) = serde_json::from_slice::<Json>(text)
+        {
+            return texts::texts(&tree, way, &mut |way, text| self.plain(way, text, None));
+        }
+        let start = self.record.value.as_ptr() as usize;
+        let place = (text.as_ptr() as usize).checked_sub(start).filter(|at| *at < self.record.value.len());
+        self.plain(way, text, place);
+    }
+
+    /// Looks through one text that is at this place of the value, if it stands there as it is.
+    fn plain(&mut self, way: &Way<'_>, text: &[u8], place: Option<usize>) {
+        let mut path = None;
+        for located in lines(self.old, text) {
+            let at = place.and_then(|place| place.checked_add(located.hit.start));
+            if at.is_none_or(|at| self.places.insert(at)) {
+                let path = path.get_or_insert_with(|| shortened(way.to_string()));
+                self.judge(path, located);
+            }
+        }
+    }
+
+    fn judge(&mut self, path: &str, located: Located<'_>) {
+        if self.about.is_none() {
+            self.about = Some(self.ask());
+        }
+        let Some(About { head, subject, is_ours }) = &self.about else { return };
+        let (namespace, name) = named(head);
+        if *is_ours {
+            // All its places are one.
+            self.found.held = 1;
+            return;
+        }
+        if head.kind == "Service" && self.expected.has_address(&located.hit, path, namespace, name) {
+            self.found.held = self.found.held.saturating_add(1);
+            return;
+        }
+        let is_json = !self.record.value.starts_with(PROTOBUF_MAGIC);
+        let (api_version, kind, form) = (head.api_version.as_str(), head.kind.as_str(), located.hit.form);
+        let is_custom = is_json && is_foreign(api_version);
+        let site = Site { api_version, kind, namespace, name, path, form, text: located.near, is_custom };
+        let place = places::of(&site);
+        let (found, path, line) = if self.is_secret || head.kind == "Secret" {
+            (None, without_content(path), None)
+        } else {
+            (Some(located.hit.found), path.to_string(), located.line)
+        };
+        let finding = finding(place, subject.clone(), (path, line), (form, found));
+        // Of a Secret one is enough to be told of a key.
+        if finding.found.is_none() && self.found.findings.last() == Some(&finding) {
+            return;
+        }
+        let kept = self.kept.entry(place.code).or_default();
+        if *kept < KEPT {
+            *kept = kept.saturating_add(1);
+            self.found.findings.push(finding);
+        } else {
+            self.found.not_listed = self.found.not_listed.saturating_add(1);
+        }
+    }
+
+    /// Reads what it is. Of one that is broken it may not even be known.
+    fn ask(&self) -> About {
+        let head = texts::head(self.record.value).unwrap_or_default();
+        let (namespace, name) = named(&head);
+        let is_ours = self.expected.has_object(&head, namespace, name);
+        let subject = Subject::Object {
+            key: self.record.key.escape_ascii().to_string(),
+            kind: head.kind.clone(),
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+        };
+        About { subject: Arc::new(subject), is_ours, head }
+    }
+}
+
+fn named(head: &Head) -> (&str, &str) {
+    let meta = &head.metadata;
+    (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+/// Whether a group is none of Kubernetes' own: custom resources.
+fn is_foreign(api_version: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let is_own = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
+    group.contains('.') && !is_own
+}
+
+/// Takes what is of a Secret's content out of a way: its keys and its annotations are told, and nothing within them.
+fn without_content(path: &str) -> String {
+    match path.split_once(']') {
+        Some((key, _)) => format!("{key}]"),
+        None => path.split('.').take(2).collect::<Vec<_>>().join("."),
+    }
+}
+
+fn shortened(mut way: String) -> String {
+    if let Some((at, _)) = way.char_indices().nth(LONGEST_WAY) {
+        way.truncate(at);
+        way.push('…');
+    }
+    way
+}
