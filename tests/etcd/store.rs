@@ -364,3 +364,20 @@ async fn an_update_keeps_the_lease() {
         assert_eq!((after.lease, after.value.as_slice()), (before.lease, &b"2"[..]));
     }
 }
+
+/// A page of large values is asked for again with fewer keys: what a scan takes at once does not depend on what is stored.
+#[tokio::test]
+async fn a_page_that_is_too_large_is_asked_for_in_parts() {
+    let etcd = plain(EtcdVersion::Current).await;
+    let store = connect(options(&etcd)).await;
+    let large = "x".repeat(1_300_000);
+    for number in 0..40 {
+        let value = if (10..35).contains(&number) { large.as_str() } else { "small" };
+        let change = create(&format!("/large/{number:02}"), value);
+        store.commit(&transaction(vec![change])).await.expect("a commit");
+    }
+    let (_, found) = scan(&store, &[KeyRange::prefix("/large/")], None).await.expect("a scan");
+    let sizes: Vec<usize> = found.iter().map(|entry| entry.value.len()).collect();
+    let expected: Vec<usize> = (0..40).map(|n| if (10..35).contains(&n) { large.len() } else { 5 }).collect();
+    assert_eq!(sizes, expected);
+}

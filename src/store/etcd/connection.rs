@@ -302,9 +302,12 @@ impl Connection {
             Kind::Configuration | Kind::OtherCluster => {
                 StoreError::Configuration { what: format!("the connection to etcd at `{endpoints}`"), reason }
             }
-            Kind::Compacted | Kind::FutureRevision | Kind::Refused | Kind::NoSuchLease | Kind::Other => {
-                StoreError::Server { endpoints, reason }
-            }
+            Kind::Compacted
+            | Kind::FutureRevision
+            | Kind::Refused
+            | Kind::TooLarge
+            | Kind::NoSuchLease
+            | Kind::Other => StoreError::Server { endpoints, reason },
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Kind {
     FutureRevision,
     /// The request as such is refused; no retry helps.
     Refused,
+    /// The answer is larger than we take.
+    TooLarge,
     /// There is no such lease: it has ended.
     NoSuchLease,
     /// Anything else.
@@ -63,6 +65,8 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: request is too large", Kind::Refused, true),
     // gRPC's own words, of the server's limit for what it receives (`MaxRequestBytes` and 512 KiB).
     ("received message larger than max", Kind::Refused, true),
+    // tonic's words, of our own limit (`decode_chunk`, src/codec/decode.rs, 0.14). A write has been carried out all the same.
+    ("decoded message length too large", Kind::TooLarge, false),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
     ("etcdserver: requested lease not found", Kind::NoSuchLease, true),

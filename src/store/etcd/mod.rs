@@ -39,6 +39,9 @@ const FIRST_KEY: &[u8] = &[0];
 /// A page of large values exceeds gRPC's usual limit of 4 MiB for what a client accepts. etcd itself sends
 /// up to this much (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go, v3.6.16).
 const LARGEST_ANSWER: usize = i32::MAX as usize;
+/// A page that is larger is not taken: it is asked for again with fewer keys. What is stored is not ours, and 500 values of
+/// 1.5 MiB would take 750.
+const LARGEST_PAGE: usize = 16 << 20;
 /// Keys read in one transaction: below etcd's limit of 128 operations (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
 /// How long to ask for the oldest revision when a read came too late; it only words the error.
@@ -62,9 +65,18 @@ impl EtcdStore {
     }
 
     async fn get_range(&self, start: &[u8], options: GetOptions) -> Result<GetResponse, Failure> {
+        self.get_range_up_to(LARGEST_ANSWER, start, options).await
+    }
+
+    async fn get_range_up_to(
+        &self,
+        most: usize,
+        start: &[u8],
+        options: GetOptions,
+    ) -> Result<GetResponse, Failure> {
         let send = |client: Client| {
             let (start, options) = (start.to_vec(), options.clone());
-            let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
+            let mut requests = client.kv_client().max_decoding_message_size(most);
             async move { requests.get(start, Some(options)).await }
         };
         self.connection.request(Request::Read, send).await
@@ -139,14 +151,20 @@ impl EtcdStore {
             Some(end) => end.as_bytes(),
             None => FIRST_KEY,
         };
-        let mut at = at;
+        let (mut at, mut keys) = (at, self.page_size);
         loop {
-            let options = GetOptions::new().with_range(end).with_limit(self.page_size);
+            let options = GetOptions::new().with_range(end).with_limit(keys);
             let options = options.with_revision(at.unwrap_or_default().0);
-            let page = match self.get_range(&start, options).await {
+            let most = if keys == 1 { LARGEST_ANSWER } else { LARGEST_PAGE };
+            let page = match self.get_range_up_to(most, &start, options).await {
                 Ok(page) => page,
+                Err(failure) if failure.kind == Kind::TooLarge && keys > 1 => {
+                    keys = keys.saturating_div(4).max(1);
+                    continue;
+                }
                 Err(failure) => return Err(self.read_error(failure, at).await),
             };
+            keys = keys.saturating_mul(2).min(self.page_size);
             if at.is_none() {
                 at = Some(self.header_revision(page.header().map(ResponseHeader::revision))?);
             }
