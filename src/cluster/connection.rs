@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{Method, Request};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::Value;
@@ -19,6 +20,10 @@ use super::error::{About, excerpt, refusal};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 /// After so long a read is tried anew on a fresh connection, which a load balancer may give to another server.
 const READ_ATTEMPT: Duration = Duration::from_secs(10);
+/// More than this nobody answers with, in bytes: the metrics of an API server with many kinds are its longest answer.
+const LARGEST: usize = 64 << 20;
+/// A page of a list that is larger is asked for again with fewer objects.
+const LARGEST_PAGE: usize = 16 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -71,7 +76,11 @@ impl Verb {
     }
 
     fn is_read(self) -> bool {
-        matches!(self, Self::Get | Self::List | Self::ListMetadata)
+        self == Self::Get || self.is_list()
+    }
+
+    fn is_list(self) -> bool {
+        matches!(self, Self::List | Self::ListMetadata)
     }
 
     pub(super) fn word(self) -> &'static str {
@@ -111,6 +120,8 @@ enum FaultKind {
     Lost,
     TimedOut,
     Untrusted,
+    /// The answer goes on and on.
+    TooLarge,
     /// Credentials that could not be had, such as from a plugin.
     Credentials,
 }
@@ -126,6 +137,8 @@ pub(super) struct Connection {
     client: Client,
     config: Config,
     timeout: Duration,
+    /// The longest answer that is taken, in bytes.
+    most: usize,
     server: String,
 }
 
@@ -140,7 +153,12 @@ impl Connection {
             what: format!("what the kubeconfig says about `{server}`"),
             reason: chain(&error),
         })?;
-        Ok(Self { client, config, timeout, server })
+        Ok(Self { client, config, timeout, most: LARGEST, server })
+    }
+
+    /// Takes answers of at most so many bytes.
+    pub(super) fn up_to(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns the URL.
@@ -192,7 +210,7 @@ impl Connection {
                     let again = match fault.kind {
                         FaultKind::NotSent => true,
                         FaultKind::Lost | FaultKind::TimedOut => call.verb.is_read(),
-                        FaultKind::Untrusted | FaultKind::Credentials => false,
+                        FaultKind::Untrusted | FaultKind::TooLarge | FaultKind::Credentials => false,
                     };
                     (again, None, self.error(call, &fault))
                 }
@@ -232,12 +250,17 @@ impl Connection {
         let code = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
-        let body = response
-            .into_body()
-            .collect_bytes()
-            .await
-            .map_err(|error| Fault { kind: FaultKind::Lost, reason: chain(&error) })?;
-        Ok(Answer { code, body: body.to_vec(), retry_after })
+        let most = if call.verb.is_list() { LARGEST_PAGE.min(self.most) } else { self.most };
+        let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                return Fault {
+                    kind: FaultKind::TooLarge,
+                    reason: format!("more than {} MiB came", most >> 20),
+                };
+            }
+            Fault { kind: FaultKind::Lost, reason: chain(error.as_ref()) }
+        })?;
+        Ok(Answer { code, body: body.to_bytes().to_vec(), retry_after })
     }
 
     /// Words a request that got no answer.
@@ -247,6 +270,7 @@ impl Connection {
         match fault.kind {
             FaultKind::NotSent | FaultKind::Lost => ClusterError::Unreachable { server, seconds, reason },
             FaultKind::Untrusted => ClusterError::Untrusted { server, reason },
+            FaultKind::TooLarge => ClusterError::TooLarge { server, subject: call.subject.clone(), reason },
             FaultKind::Credentials => ClusterError::Configuration {
                 what: format!("the kubeconfig's credentials for `{server}`"),
                 reason,

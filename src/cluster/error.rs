@@ -143,6 +143,16 @@ pub enum ClusterError {
         /// What was found and expected.
         reason: String,
     },
+    /// An answer is longer than any that the API has.
+    #[error("the answer of `{server}` about {subject} is too long: {reason}")]
+    TooLarge {
+        /// The server's URL.
+        server: String,
+        /// What was asked.
+        subject: String,
+        /// How much came.
+        reason: String,
+    },
     /// A kind that this program does not know.
     #[error("the kind `{kind}` of `{api_version}` is none that netsurgeon works with")]
     UnknownKind {
@@ -192,7 +202,9 @@ impl ClusterError {
             Self::Conflict { .. } => "run the command again to work on what is there now",
             Self::TimedOut { .. } => "run the command again: it looks first at what has happened",
             Self::NotReady { .. } => "wait until `/readyz` of that API server answers `ok`, then resume",
-            Self::Server { .. } | Self::Answer { .. } => "the log of that API server says more",
+            Self::Server { .. } | Self::Answer { .. } | Self::TooLarge { .. } => {
+                "the log of that API server says more"
+            }
             Self::Invalid { .. }
             | Self::NotFound { .. }
             | Self::AlreadyExists { .. }

@@ -177,11 +177,18 @@ impl Cluster {
         let path = collection.path()?;
         let selector = labels.map(|labels| format!("&labelSelector={}", escaped(labels))).unwrap_or_default();
         let mut items = Vec::new();
-        let mut from = String::new();
+        let (mut from, mut objects) = (String::new(), PAGE_SIZE);
         loop {
-            let path = format!("{path}?limit={PAGE_SIZE}{selector}{from}");
+            let path = format!("{path}?limit={objects}{selector}{from}");
             let call = Call { verb, path, body: None, subject: collection.to_string() };
-            let mut page = self.connection.json(&call).await?;
+            let mut page = match self.connection.json(&call).await {
+                Err(ClusterError::TooLarge { .. }) if objects > 1 => {
+                    objects = objects.saturating_div(4).max(1);
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            objects = objects.saturating_mul(2).min(PAGE_SIZE);
             if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
                 match verb {
                     Verb::ListMetadata => items.extend(more.iter().map(discovery::bare)),

@@ -11,6 +11,9 @@ use super::connection::{Call, Connection, Verb};
 
 pub use super::resource::escaped;
 
+/// What is asked here answers a gate, with a number or a word; more than this much is not read.
+const LARGEST: usize = 1 << 20;
+
 /// A client of one URL.
 pub struct Probe {
     connection: Connection,
@@ -55,7 +58,7 @@ impl Probe {
             other => other,
         })?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_string();
-        Ok(Self { connection, path })
+        Ok(Self { connection: connection.up_to(LARGEST), path })
     }
 
     /// Asks once, and returns whatever answer comes within the time; else why there is none.
@@ -65,5 +68,28 @@ impl Probe {
         answer
             .map(|answer| Response { code: answer.code, body: answer.body })
             .map_err(|fault| fault.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_not_read_to_its_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let probe = Probe::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let flood = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n").await;
+            // Until nobody listens any more.
+            while stream.write_all(&[b'x'; 65536]).await.is_ok() {}
+        };
+        let (answer, ()) = tokio::join!(probe.get(Duration::from_mins(1)), flood);
+        assert_eq!(answer, Err("more than 1 MiB came".to_string()));
     }
 }
