@@ -3,11 +3,13 @@
 use std::fmt;
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
+use pkcs8::pkcs5::pbes2::Kdf;
 use rcgen::{KeyPair, PublicKeyData as _, RsaKeySize, SignatureAlgorithm, SigningKey as _};
 use rustls_pki_types::PrivateKeyDer;
 use x509_cert::der::asn1::{AnyRef, BitString, ObjectIdentifier, Uint};
 use x509_cert::der::{Decode, Encode, Result as DerResult, Tag};
 use x509_cert::spki::AlgorithmIdentifier;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::body::{constructed, context, pieces};
 use super::pem::{block, blocks};
@@ -16,6 +18,12 @@ use super::read::PublicKey;
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
 /// The named curve within `ECPrivateKey` (RFC 5915, section 3), which PKCS#8 has outside of it.
 const CURVE: Tag = context(0);
+/// A password that takes more rounds than this is not tried: RFC 8018, section 4.2, has it for the most critical keys.
+const MOST_ROUNDS: u32 = 10_000_000;
+/// The memory that scrypt may take, in bytes (128 · N · r; RFC 7914, section 2). OpenSSL's own parameters take 16 MiB.
+const MOST_MEMORY: u64 = 256 << 20;
+/// How often scrypt may be repeated (p); OpenSSL does it once.
+const MOST_REPEATS: u16 = 16;
 
 /// Why a private key is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +37,9 @@ pub enum KeyError {
     /// It cannot be decrypted.
     #[error("it cannot be decrypted: the password is wrong, or the encryption is none of PBES2 (RFC 8018)")]
     WrongPassword,
+    /// To try a password would take the machine.
+    #[error("to try its password takes more than 10,000,000 rounds of PBKDF2, or 256 MiB for scrypt")]
+    TooCostly,
     /// It is encrypted as OpenSSL did before version 1.0: weakly, and in a form of its own.
     #[error(
         "it is encrypted in OpenSSL's traditional form; `openssl pkcs8 -topk8` makes one of today's out of it"
@@ -78,6 +89,13 @@ pub struct PrivateKey {
     form: Form,
 }
 
+/// Nothing of it stays in memory; a copy of the cryptographic library's own is overwritten by that.
+impl Drop for PrivateKey {
+    fn drop(&mut self) {
+        self.pair.zeroize();
+    }
+}
+
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a private key")
@@ -94,11 +112,12 @@ impl PrivateKey {
         if block.text.contains("Proc-Type: 4,ENCRYPTED") {
             return Err(KeyError::Traditional);
         }
-        let mut der = block.der().map_err(KeyError::Unsupported)?;
+        let mut der = Zeroizing::new(block.der().map_err(KeyError::Unsupported)?);
         if block.label == ENCRYPTED {
             der = decrypt(&der, password.ok_or(KeyError::NeedsPassword)?)?;
         }
         let unsupported = |error: rcgen::Error| KeyError::Unsupported(error.to_string());
+        let der = der.as_slice();
         let key = match form {
             Form::Pkcs1 => PrivateKeyDer::Pkcs1(der.into()),
             Form::Sec1 => PrivateKeyDer::Sec1(der.into()),
@@ -126,15 +145,15 @@ impl PrivateKey {
     }
 
     /// Returns a key that was made here as PEM text, in the form that it was made for.
-    pub fn to_pem(&self) -> Result<String, KeyError> {
+    pub fn to_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         let pkcs8 = self.pair.serialized_der();
         let der = match self.form {
             Form::Pkcs8 => first_version(pkcs8),
             Form::Pkcs1 => inner(pkcs8).map(|(key, _)| key),
             Form::Sec1 => inner(pkcs8).and_then(|(key, algorithm)| with_curve(&key, &algorithm)),
         };
-        let der = der.map_err(|error| KeyError::Failed(error.to_string()))?;
-        Ok(block(self.form.label(), &der))
+        let der = Zeroizing::new(der.map_err(|error| KeyError::Failed(error.to_string()))?);
+        Ok(Zeroizing::new(block(self.form.label(), &der)))
     }
 
     /// Returns its public half, a `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
@@ -158,11 +177,26 @@ impl PrivateKey {
     }
 }
 
-fn decrypt(der: &[u8], password: &str) -> Result<Vec<u8>, KeyError> {
+fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let unsupported = |error: x509_cert::der::Error| KeyError::Unsupported(error.to_string());
     let info = EncryptedPrivateKeyInfoRef::from_der(der).map_err(unsupported)?;
+    if info.encryption_algorithm.pbes2().is_some_and(|scheme| is_too_costly(&scheme.kdf)) {
+        return Err(KeyError::TooCostly);
+    }
     let document = info.decrypt(password).map_err(|_| KeyError::WrongPassword)?;
-    Ok(document.as_bytes().to_vec())
+    Ok(Zeroizing::new(document.as_bytes().to_vec()))
+}
+
+/// Whether the file asks for more than a password is worth: its parameters are not ours.
+fn is_too_costly(derivation: &Kdf) -> bool {
+    match derivation {
+        Kdf::Pbkdf2(params) => params.iteration_count > MOST_ROUNDS,
+        Kdf::Scrypt(params) => {
+            let memory = params.cost_parameter.saturating_mul(128).saturating_mul(params.block_size.into());
+            memory > MOST_MEMORY || params.parallelization > MOST_REPEATS
+        }
+        _ => false,
+    }
 }
 
 /// Leaves out of a key of version 2 what version 1 (RFC 5208) has not: OpenSSL 3.0 reads no other.

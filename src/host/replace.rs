@@ -21,10 +21,13 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Gid, Uid, flock};
+use rustix::fs::{FlockOperation, Gid, OFlags, Uid, flock};
+use zeroize::Zeroizing;
 
 /// Where everything is kept that is on its way.
 const STAGE: &str = ".netsurgeon";
+/// Who is at work.
+const LOCK: &str = ".netsurgeon.lock";
 const NEW: &str = "new";
 const OLD: &str = "old";
 const NOW: &str = "now";
@@ -54,8 +57,8 @@ pub enum ReplaceError {
 pub struct Replacement {
     /// The file, which must be there.
     pub path: PathBuf,
-    /// Its new content.
-    pub content: Vec<u8>,
+    /// Its new content, which may be a key.
+    pub content: Zeroizing<Vec<u8>>,
 }
 
 impl fmt::Debug for Replacement {
@@ -93,7 +96,7 @@ enum Operation {
     /// A file with owner and permissions of another, whole and on the disk.
     File {
         path: PathBuf,
-        content: Vec<u8>,
+        content: Zeroizing<Vec<u8>>,
         like: PathBuf,
     },
     Link {
@@ -130,19 +133,14 @@ impl fmt::Display for Operation {
 pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
     let files = with_real_paths(files)?;
     let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
-    let lock =
-        File::open(&folder).map_err(|source| failed(format!("opening `{}`", folder.display()), source))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(ReplaceError::Busy(folder)),
-        taken => taken.map_err(|error| failed(format!("locking `{}`", folder.display()), error.into()))?,
-    }
+    let _turn = Turn::take(&folder)?;
     carry_out(&recovery(&folder, &files))?;
     let (operations, kept) = operations(&folder, &files, keep)?;
     let outcome = carry_out(&operations);
     if outcome.is_err() {
         // As far as that goes: what failed is what is to be told.
         let _ = carry_out(&recovery(&folder, &files));
-        let is_replaced = |file: &Replacement| fs::read(&file.path).is_ok_and(|now| now == file.content);
+        let is_replaced = |file: &Replacement| fs::read(&file.path).is_ok_and(|now| now == *file.content);
         if !files.iter().any(is_replaced) {
             for path in &kept {
                 let _ = fs::remove_file(path);
@@ -150,6 +148,43 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
         }
     }
     outcome.map(|()| kept)
+}
+
+/// Who replaces something in a folder, until it is dropped: whoever has locked a file there that nobody else can open. The folder itself
+/// can be locked by whoever may read it.
+struct Turn {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Turn {
+    fn take(folder: &Path) -> Result<Self, ReplaceError> {
+        let path = folder.join(LOCK);
+        let cannot = |error: io::Error| failed(format!("locking `{}`", path.display()), error);
+        loop {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+            let file = options.open(&path).map_err(cannot)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(ReplaceError::Busy(folder.to_path_buf())),
+                taken => taken.map_err(|error| cannot(error.into()))?,
+            }
+            // Whoever had it may have taken it away meanwhile, and another may have made a new one.
+            let is_there = fs::symlink_metadata(&path).is_ok_and(|there| {
+                file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+            });
+            if is_there {
+                return Ok(Self { path, _locked: file });
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 fn failed(operation: String, source: io::Error) -> ReplaceError {
@@ -210,7 +245,7 @@ fn operations(
         stage.join(generation).join(file.path.file_name().unwrap_or_default())
     };
     let like = |path: &Path| Operation::Folder { path: path.to_path_buf(), like: folder.to_path_buf() };
-    let write = |path: PathBuf, content: Vec<u8>, like: &Path| Operation::File {
+    let write = |path: PathBuf, content: Zeroizing<Vec<u8>>, like: &Path| Operation::File {
         path,
         content,
         like: like.to_path_buf(),
@@ -219,6 +254,7 @@ fn operations(
     let mut kept = Vec::new();
     for file in files {
         let old = fs::read(&file.path)
+            .map(Zeroizing::new)
             .map_err(|error| failed(format!("reading `{}`", file.path.display()), error))?;
         if let Some(path) = keep.map(|keep| keep.name_for(&file.path)) {
             all.push(write(path.clone(), old.clone(), &file.path));
@@ -310,7 +346,7 @@ mod tests {
     fn pair(folder: &Path, generation: &str) -> [Replacement; 2] {
         ["a.crt", "a.key"].map(|name| Replacement {
             path: folder.join(name),
-            content: format!("{name} {generation}").into_bytes(),
+            content: format!("{name} {generation}").into_bytes().into(),
         })
     }
 
@@ -392,7 +428,7 @@ mod tests {
         let link = elsewhere.path().join("server.crt");
         std::os::unix::fs::symlink(folder.path().join("a.crt"), &link).unwrap();
         let kept = replace(
-            &[Replacement { path: link.clone(), content: b"two".to_vec() }],
+            &[Replacement { path: link.clone(), content: b"two".to_vec().into() }],
             Some(Keep::Beside(".old")),
         )
         .unwrap();
@@ -400,13 +436,13 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.path().join("a.crt")).unwrap(), "two");
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
         let again = replace(
-            &[Replacement { path: link.clone(), content: b"three".to_vec() }],
+            &[Replacement { path: link.clone(), content: b"three".to_vec().into() }],
             Some(Keep::Beside(".old")),
         )
         .unwrap();
         assert_eq!(fs::read_to_string(&again[0]).unwrap(), "two", "what was kept is not overwritten");
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
-        let both = [Replacement { path: elsewhere.path().join("other.key"), content: Vec::new() }];
+        let both = [Replacement { path: elsewhere.path().join("other.key"), content: Zeroizing::default() }];
         fs::write(&both[0].path, "").unwrap();
         let apart = [both[0].clone(), pair(folder.path(), "two")[0].clone()];
         assert!(matches!(replace(&apart, None), Err(ReplaceError::Apart(..))));
@@ -415,9 +451,17 @@ mod tests {
     #[test]
     fn two_at_once_do_not_meet() {
         let folder = start("one");
-        let held = File::open(folder.path()).unwrap();
-        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // Whoever may read the folder may lock it, and holds nobody up.
+        let folder_itself = File::open(folder.path()).unwrap();
+        flock(&folder_itself, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let held = Turn::take(folder.path()).unwrap();
+        let mode = fs::metadata(folder.path().join(LOCK)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(replace(&pair(folder.path(), "two"), None), Err(ReplaceError::Busy(_))));
         assert_eq!(found(folder.path()), contents("one"));
+        drop(held);
+        replace(&pair(folder.path(), "two"), None).unwrap();
+        assert_eq!(found(folder.path()), contents("two"));
+        assert!(!folder.path().join(LOCK).exists());
     }
 }

@@ -63,7 +63,9 @@ impl Root {
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         match openat2(&self.folder, path, flags, Mode::empty(), within) {
             Err(Errno::NOSYS) if self.is_own => Ok(openat(&self.folder, path, flags, Mode::empty())?),
-            Err(Errno::NOSYS) => Err(io::Error::other("this kernel cannot keep links below a folder: Linux 5.6 can")),
+            Err(Errno::NOSYS) => {
+                Err(io::Error::other("this kernel cannot keep links below a folder: Linux 5.6 can"))
+            }
             outcome => Ok(outcome?),
         }
     }

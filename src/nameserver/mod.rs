@@ -58,6 +58,13 @@ pub struct Record {
     pub data: String,
 }
 
+impl Record {
+    /// Returns how many bytes of memory it takes, about.
+    fn size(&self) -> usize {
+        size_of::<Self>().saturating_add(self.name.len()).saturating_add(self.data.len())
+    }
+}
+
 /// What a name server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {

@@ -17,8 +17,11 @@ use super::{Answer, Key, Kind, NameserverError, Record};
 /// How long a server may take for one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How much a zone may have, in bytes on the wire: some two million records. Of a larger one names must be asked for one by one.
-const MOST: usize = 128 << 20;
+/// How much a zone may have, in bytes of memory: some half a million records. Of a larger one names must be asked for one by one.
+const MOST: usize = 64 << 20;
+
+/// How long a transfer may take as a whole.
+const TRANSFER: Duration = Duration::from_mins(2);
 
 type Result<T> = std::result::Result<T, NameserverError>;
 
@@ -34,8 +37,6 @@ struct Asked {
     stream: TcpStream,
     id: u16,
     verifier: Option<TSigVerifier>,
-    /// The bytes that came.
-    taken: usize,
 }
 
 impl Server {
@@ -73,15 +74,24 @@ impl Server {
 
     /// Returns every record of a zone (AXFR, RFC 5936), the SOA once.
     pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
+        let late = |_| NameserverError::Late { at: self.at, seconds: TRANSFER.as_secs() };
+        timeout(TRANSFER, self.transfer_whole(zone)).await.map_err(late)?
+    }
+
+    async fn transfer_whole(&self, zone: &str) -> Result<Vec<Record>> {
         let what = format!("a transfer of `{zone}`");
         let mut asked = self.send(message::question(name_of(zone)?, RecordType::AXFR, false), true).await?;
-        let mut records: Vec<Record> = Vec::new();
+        let (mut records, mut taken): (Vec<Record>, usize) = (Vec::new(), 0);
         loop {
             let part = self.receive(&mut asked).await?;
             if part.metadata.response_code != ResponseCode::NoError {
                 return Err(self.refused(&what, &part));
             }
             for record in part.answers.iter().map(message::record) {
+                taken = taken.saturating_add(record.size());
+                if taken > MOST {
+                    return Err(self.garbled("the zone takes more than 64 MiB"));
+                }
                 match records.first() {
                     None if record.kind != Kind::Soa => {
                         return Err(self.garbled("a transfer begins with the zone's SOA"));
@@ -155,7 +165,7 @@ impl Server {
             Ok(stream)
         };
         let stream = self.within(sent).await?;
-        Ok(Asked { stream, id, verifier, taken: 0 })
+        Ok(Asked { stream, id, verifier })
     }
 
     async fn receive(&self, asked: &mut Asked) -> Result<Message> {
@@ -166,10 +176,6 @@ impl Server {
             Ok(bytes)
         };
         let bytes = self.within(read).await?;
-        asked.taken = asked.taken.saturating_add(bytes.len());
-        if asked.taken > MOST {
-            return Err(self.garbled("it is larger than 128 MiB"));
-        }
         let message = Message::from_vec(&bytes).map_err(|error| self.garbled(&error.to_string()))?;
         if message.metadata.id != asked.id {
             return Err(self.garbled("it answers something else"));

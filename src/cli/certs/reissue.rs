@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use time::Duration;
+use zeroize::Zeroizing;
 
 use self::difference::Difference;
 use self::files::{FileArgs, Loaded};
@@ -91,7 +92,7 @@ pub(super) struct ReissueArgs {
 struct Prepared {
     certificate: Vec<u8>,
     /// The text of the key's file, where that changes.
-    key: Option<String>,
+    key: Option<Zeroizing<String>>,
 }
 
 /// Runs the command.
@@ -165,9 +166,13 @@ fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure
 /// Replaces the files; returns those that keep the old content.
 fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure> {
     let text = with_first(&loaded.text, &prepared.certificate);
-    let mut all = vec![Replacement { path: loaded.files.certificate.clone(), content: text.into_bytes() }];
+    let mut all =
+        vec![Replacement { path: loaded.files.certificate.clone(), content: text.into_bytes().into() }];
     if let Some(key) = prepared.key {
-        all.push(Replacement { path: loaded.files.key.clone(), content: key.into_bytes() });
+        all.push(Replacement {
+            path: loaded.files.key.clone(),
+            content: Zeroizing::new(key.as_bytes().to_vec()),
+        });
     }
     let suffix = file_suffix();
     replace(&all, Some(Keep::Beside(&suffix))).map_err(|error| {

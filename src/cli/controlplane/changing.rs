@@ -113,7 +113,7 @@ impl Changed {
         let suffix = file_suffix();
         let keep = folder.map_or(Keep::Beside(&suffix), |folder| Keep::In(folder, &suffix));
         for file in &mut self.files {
-            let new = Replacement { path: file.file.clone(), content: file.new.clone().into_bytes() };
+            let new = Replacement { path: file.file.clone(), content: file.new.clone().into_bytes().into() };
             let old = replace(&[new], Some(keep)).map_err(|error| Failure::refused(error.to_string()))?;
             file.kept = old.into_iter().next();
         }

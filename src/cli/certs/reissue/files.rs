@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
@@ -125,10 +126,11 @@ impl FileArgs {
     }
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
+fn read(file: &Path) -> Result<Zeroizing<String>, Failure> {
     let bytes =
         std::fs::read(file).map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = Zeroizing::new(bytes);
+    Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Reads the first certificate of a file; returns the whole text as well.
@@ -138,11 +140,11 @@ pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Fa
     let found = certificates(&text).map_err(|error| unreadable(error.to_string()))?;
     let first = found.into_iter().next();
     let first = first.ok_or_else(|| unreadable("there is no certificate in it".to_string()))?;
-    Ok((text, first))
+    Ok((text.to_string(), first))
 }
 
 /// Reads a private key that is not encrypted, as those of API servers are; returns the text as well.
-pub(super) fn key(file: &Path) -> Result<(String, PrivateKey), Failure> {
+pub(super) fn key(file: &Path) -> Result<(Zeroizing<String>, PrivateKey), Failure> {
     let text = read(file)?;
     let key = PrivateKey::from_pem(&text, None);
     let key = key.map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
