@@ -7,14 +7,14 @@
 mod text;
 mod writes;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use super::failure::Failure;
@@ -78,19 +78,25 @@ impl Drop for Metrics {
 }
 
 async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
-    let clients = Arc::new(Semaphore::new(MOST_CLIENTS));
+    let mut clients: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(permit) = clients.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
+        clients.retain(|client| !client.is_finished());
+        // Whoever is there for the longest has had time to ask: a probe does not wait for those that are slow.
+        if clients.len() >= MOST_CLIENTS
+            && let Some(oldest) = clients.pop_front()
+        {
+            oldest.abort();
+        }
         let (shown, writes) = (shown.clone(), writes.clone());
-        tokio::spawn(async move {
+        let client = tokio::spawn(async move {
             // A client that does not ask, or not listen, is let go.
             let _ = timeout(PATIENCE, answer(stream, &shown, &writes)).await;
-            drop(permit);
         });
+        clients.push_back(client.abort_handle());
     }
 }
 
@@ -167,6 +173,20 @@ mod tests {
         assert!(ask(&url, "GET /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 200"));
         assert!(ask(&url, "POST /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
         assert!(ask(&url, "POST /metrics HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
+    }
+
+    /// Clients that connect and say nothing keep nobody else from being answered, however many they are.
+    #[tokio::test]
+    async fn clients_that_are_slow_hold_nobody_up() {
+        let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..MOST_CLIENTS.saturating_mul(4) {
+            silent.push(TcpStream::connect(metrics.address).await.unwrap());
+        }
+        assert!(ask(&metrics.url(), "GET /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+        // The first ones were let go without an answer, long before their time.
+        let mut first = silent.remove(0);
+        assert_eq!(first.read(&mut [0; 8]).await.unwrap_or_default(), 0);
     }
 
     struct Hung;

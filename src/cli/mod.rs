@@ -28,6 +28,7 @@ mod live;
 mod lock;
 mod log;
 mod metrics;
+mod neutral;
 mod operation;
 mod picture;
 mod preflight;

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::failure::{Failure, Kind as FailureKind};
 use super::log::{self, Kind};
+use super::neutral::{Neutral, neutral, neutral_line};
 use super::progress;
 
 /// JSON is written a few bytes at a time, and printed in blocks of this size: that of a pipe.
@@ -122,7 +123,7 @@ impl Output {
     /// Prints a value as JSON, indented.
     pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         debug_assert!(has_version(value), "a document without its version");
-        let mut stdout = BufWriter::with_capacity(JSON_BLOCK, std::io::stdout().lock());
+        let mut stdout = Neutral(BufWriter::with_capacity(JSON_BLOCK, std::io::stdout().lock()));
         serde_json::to_writer_pretty(&mut stdout, value).map_err(|error| {
             if error.is_io() {
                 Failure::from(std::io::Error::from(error))
@@ -152,23 +153,19 @@ impl Output {
 
     /// Shows a screen in place of what is on it (ECMA-48, 8.3.21 and 8.3.39).
     pub fn redraw(&self, text: &str) -> Result<(), Failure> {
-        self.text(&format!("\u{1b}[H\u{1b}[2J{text}"))
+        std::io::stdout().lock().write_all(b"\x1b[H\x1b[2J")?;
+        self.text(text)
     }
 
-    /// Prints a value as YAML.
+    /// Prints a value as YAML. Programs get it as it is: unlike JSON it has no escapes outside of quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
-        self.text(&text)
+        if std::io::stdout().is_terminal() { self.text(&text) } else { print(&text) }
     }
 
     /// Prints text to stdout; any but the empty text ends with a newline.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        if !text.is_empty() && !text.ends_with('\n') {
-            stdout.write_all(b"\n")?;
-        }
-        Ok(stdout.flush()?)
+        print(&neutral(text, self.colour))
     }
 
     /// Prints bytes to stdout as they are. Fails on a terminal, which would take them for commands.
@@ -226,6 +223,7 @@ impl Output {
             return Err(Failure::refused(format!("there is no terminal to ask on: {question}"))
                 .hint("read the plan above, then give `--yes`"));
         }
+        let question = neutral_line(question, false);
         let answer = progress::aside(|| {
             let mut stderr = std::io::stderr().lock();
             write!(stderr, "{} {question} [y/N] ", paint(colours_talk(), Tone::Strong, "?"))?;
@@ -256,6 +254,8 @@ fn say(kind: Kind, text: &str, fields: &[(&str, Value)]) {
         Kind::Warning => Tone::Careful,
         Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
     };
+    // A line of somebody else's words does not begin as one of ours does.
+    let text = text.replace('\n', "\n  ");
     talk(&format!("{} {text}", paint(colours_talk(), tone, &format!("{}:", kind.label()))));
 }
 
@@ -274,12 +274,12 @@ impl Lines {
 
     /// Prints one line.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
-        Ok(writeln!(self.0, "{text}")?)
+        Ok(writeln!(self.0, "{}", neutral(text, false))?)
     }
 
     /// Prints without ending the line.
     pub fn part(&mut self, text: &str) -> Result<(), Failure> {
-        Ok(write!(self.0, "{text}")?)
+        Ok(write!(self.0, "{}", neutral(text, false))?)
     }
 
     /// Prints what is still held back.
@@ -298,7 +298,8 @@ impl Default for Lines {
 ///
 /// Cells are not broken, so that a line can be searched for.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let rows: Vec<[String; N]> = rows.into_iter().collect();
+    let cells = |row: [String; N]| row.map(|cell| neutral_line(&cell, true).into_owned());
+    let rows: Vec<[String; N]> = rows.into_iter().map(cells).collect();
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.to_vec());
@@ -393,7 +394,8 @@ impl Write for Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        let _ = progress::aside(|| std::io::stderr().lock().write_all(&self.0));
+        let text = String::from_utf8_lossy(&self.0);
+        let _ = progress::aside(|| std::io::stderr().lock().write_all(neutral(&text, false).as_bytes()));
     }
 }
 
@@ -405,12 +407,23 @@ pub(super) fn is_watched() -> bool {
 /// Says something without colour, and without regard to what else is on the screen: for a program that ends.
 pub(super) fn plain(kind: Kind, text: &str) {
     let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", neutral(&line, false));
 }
 
 /// Writes a line to stderr. Where that fails there is nobody left to tell.
 pub(super) fn talk(text: &str) {
+    let text = neutral(text, colours_talk());
     let _ = progress::aside(|| writeln!(std::io::stderr().lock(), "{text}"));
+}
+
+/// Prints to stdout, and ends the last line.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        stdout.write_all(b"\n")?;
+    }
+    Ok(stdout.flush()?)
 }
 
 fn paint(colour: bool, tone: Tone, text: &str) -> String {

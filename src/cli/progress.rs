@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::log::{self, Kind};
+use super::neutral::neutral_line;
 use super::output::{self, Output};
 use super::tally::{Goal, SharedTally, Tally, in_words, titled};
 use crate::operation::{Event, Observer};
@@ -74,7 +75,7 @@ impl Observer for Spinner {
         let Some(Shown(bar)) = &self.0 else { return };
         match event {
             Event::StageStarted { stage, back, .. } => {
-                bar.set_message(titled(&stage.title, back));
+                bar.set_message(neutral_line(&titled(&stage.title, back), false).into_owned());
             }
             Event::StepDone { .. } => bar.inc(1),
             _ => {}
@@ -103,7 +104,7 @@ impl<'a> Countdown<'a> {
             self.bar = Shown::new(None, || ProgressStyle::with_template("{spinner} {wide_msg}").ok());
         }
         if let Some(Shown(bar)) = &self.bar {
-            bar.set_message(line);
+            bar.set_message(neutral_line(&line, false).into_owned());
             self.said = Some(left);
         } else if self.said.is_none_or(|said| said.saturating_sub(left) >= COUNT) {
             let fields = [("seconds_left", left.as_secs().into())];
@@ -191,7 +192,7 @@ fn style(shared: &SharedTally) -> Option<ProgressStyle> {
         let _ = line.write_str(&lock(&figures).words(Instant::now()));
     };
     let stage = move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
-        let _ = line.write_str(&stage_line(&lock(&stage), Instant::now()));
+        let _ = line.write_str(&neutral_line(&stage_line(&lock(&stage), Instant::now()), false));
     };
     Some(style.with_key("figures", figures).with_key("stage", stage))
 }

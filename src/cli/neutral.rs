@@ -1,0 +1,109 @@
+//! What others have written, made harmless for a terminal: names, messages and addresses come from the cluster, where any tenant may
+//! choose them, and a terminal takes some characters for commands, or shows a line in another order than it is in.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// The sequences by which this program colours, and no others (ECMA-48, 8.3.117).
+const COLOURS: [&str; 6] =
+    ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[1;31m"];
+
+/// Returns a text in which everything that a terminal would act upon is written as JSON writes it (`\u001b`, RFC 8259, section
+/// 7), so that a JSON text says the same as before. Line ends and tabs stay, and our own colours where there are any.
+pub(super) fn neutral(text: &str, has_colours: bool) -> Cow<'_, str> {
+    let is_plain = |byte: u8| matches!(byte, b'\n' | b'\t' | b' '..=b'~');
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let (mut made, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(next) = rest.chars().next() {
+        let colour = COLOURS.iter().find(|colour| has_colours && rest.starts_with(**colour));
+        let length = colour.map_or(next.len_utf8(), |colour| colour.len());
+        match colour {
+            Some(colour) => made.push_str(colour),
+            None if is_harmful(next) => escape(&mut made, next),
+            None => made.push(next),
+        }
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    Cow::Owned(made)
+}
+
+/// The same for what stands in one line, or in one cell of a table: there a line end would begin another.
+pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
+    match neutral(text, has_colours) {
+        text if text.contains(['\n', '\t']) => Cow::Owned(text.replace('\n', "\\n").replace('\t', "\\t")),
+        text => text,
+    }
+}
+
+/// Control characters; what decides in which direction text runs (Unicode Standard Annex 9, table 4); what ends a line elsewhere; what
+/// is not seen: zero-width characters and tags.
+fn is_harmful(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
+        '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
+        other => other.is_control(),
+    }
+}
+
+fn escape(text: &mut String, character: char) {
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        let _ = write!(text, "\\u{unit:04x}");
+    }
+}
+
+/// Writes JSON through [`neutral`].
+pub(super) struct Neutral<W>(pub(super) W);
+
+impl<W: Write> Write for Neutral<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(neutral(text, false).as_bytes())?,
+            Err(_) => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_acts_upon_is_left() {
+        let cases = [
+            ("plain, één naam\n\tnext", "plain, één naam\n\tnext"),
+            ("\u{1b}]0;title\u{7}", "\\u001b]0;title\\u0007"),
+            ("\u{1b}[2Jgone\r", "\\u001b[2Jgone\\u000d"),
+            ("\u{9b}31m", "\\u009b31m"),
+            ("a\u{202e}txt.exe", "a\\u202etxt.exe"),
+            ("x\u{2066}y\u{2069}\u{200b}", "x\\u2066y\\u2069\\u200b"),
+            ("\u{e0041}", "\\udb40\\udc41"),
+            ("\u{1b}[1;31mred\u{1b}[0m", "\\u001b[1;31mred\\u001b[0m"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(neutral(text, false), expected);
+        }
+        let ours = "\u{1b}[1;31mred\u{1b}[0m";
+        assert_eq!(neutral(ours, true), ours);
+        assert_eq!(neutral("\u{1b}[8mhidden\u{1b}[0m", true), "\\u001b[8mhidden\u{1b}[0m");
+        assert_eq!(neutral_line("a\nerror: b", true), "a\\nerror: b");
+    }
+
+    #[test]
+    fn json_says_the_same_as_before() {
+        let value = serde_json::json!({"a": "\u{1b}[2J\u{9b}\u{202e}\u{e0041}\n", "é\u{7f}": 1});
+        let mut made = Vec::new();
+        serde_json::to_writer_pretty(Neutral(&mut made), &value).unwrap();
+        let text = String::from_utf8(made).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        assert!(!text.chars().any(is_harmful), "{text}");
+    }
+}
