@@ -46,14 +46,16 @@ CHECK_FUZZ := cargo check --locked --manifest-path tests/fuzz/Cargo.toml --targe
 FUZZ := RUSTC_BOOTSTRAP=1 cargo fuzz
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_targets/%.rs,%,$(wildcard tests/fuzz/fuzz_targets/*.rs))
 SOAK_SECONDS ?= 60
+# What a target has found lately, which the next run begins with. It is not a part of the repository.
+CORPUS := $(abspath $(or $(NETSURGEON_CORPUS),$(HOME)/.cache/netsurgeon/corpus))
 
 soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far more cases
 	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 	$(FUZZ) build --fuzz-dir tests/fuzz --sanitizer none
 	for target in $(FUZZ_TARGETS); do \
-		echo "soak: $$target"; \
-		$(FUZZ) run --fuzz-dir tests/fuzz --sanitizer none $$target -- \
-			-max_total_time=$(SOAK_SECONDS) -max_len=16384 -verbosity=0 -print_final_stats=1 || exit 1; \
+		echo "soak: $$target"; mkdir -p $(CORPUS)/$$target; \
+		$(FUZZ) run --fuzz-dir tests/fuzz --sanitizer none $$target $(CORPUS)/$$target -- \
+			-max_total_time=$(SOAK_SECONDS) -max_len=2097152 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 	NETSURGEON_SOAK=1 PROPTEST_CASES=4000 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 

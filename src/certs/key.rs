@@ -237,3 +237,41 @@ fn identifier(algorithm: &SignatureAlgorithm) -> DerResult<Vec<u8>> {
     let parameters = (*algorithm == rcgen::PKCS_RSA_SHA256).then_some(AnyRef::NULL);
     AlgorithmIdentifier { oid: ObjectIdentifier::new_unwrap(number), parameters }.to_der()
 }
+
+#[cfg(test)]
+mod tests {
+    use pkcs8::EncryptedPrivateKeyInfoOwned;
+    use pkcs8::pkcs5::pbes2::{EncryptionScheme, Parameters, Pbkdf2Params, ScryptParams};
+    use x509_cert::der::asn1::OctetString;
+
+    use super::*;
+
+    fn encrypted(kdf: Kdf) -> String {
+        let parameters = Parameters { kdf, encryption: EncryptionScheme::Aes256Cbc { iv: [7; 16] } };
+        let info = EncryptedPrivateKeyInfoOwned {
+            encryption_algorithm: parameters.into(),
+            encrypted_data: OctetString::new(vec![1; 64]).unwrap(),
+        };
+        block(ENCRYPTED, &info.to_der().unwrap())
+    }
+
+    #[test]
+    fn a_file_does_not_say_how_much_is_spent_on_it() {
+        let scrypt = |cost_parameter, parallelization| ScryptParams {
+            salt: (&[1; 8][..]).try_into().unwrap(),
+            cost_parameter,
+            block_size: 8,
+            parallelization,
+            key_length: None,
+        };
+        let rounds = |count| Kdf::from(Pbkdf2Params::hmac_sha256(count, &[1; 8]).unwrap());
+        for costly in [rounds(10_000_001), scrypt(1 << 24, 1).into(), scrypt(1 << 14, 1000).into()] {
+            let read = PrivateKey::from_pem(&encrypted(costly), Some("x"));
+            assert!(matches!(read, Err(KeyError::TooCostly)), "{read:?}");
+        }
+        for usual in [rounds(2048), scrypt(1 << 14, 1).into()] {
+            let read = PrivateKey::from_pem(&encrypted(usual), Some("x"));
+            assert!(matches!(read, Err(KeyError::WrongPassword)), "{read:?}");
+        }
+    }
+}

@@ -22,6 +22,12 @@ fn text_of(name: &Name) -> String {
     canonical(&name.to_ascii()).replace("\\*", "*")
 }
 
+/// Reads the records of an answer as it came over the wire (RFC 1035, section 4.1), with nothing of what a [`super::Server`] looks at
+/// besides; `None` if it is no message. It is for tests.
+pub fn answers(bytes: &[u8]) -> Option<Vec<Record>> {
+    Some(Message::from_vec(bytes).ok()?.answers.iter().map(record).collect())
+}
+
 /// A question; `recursive`: to a resolver, which is to look further.
 pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message {
     let mut message = Message::query();

@@ -10,6 +10,7 @@ use std::fmt;
 
 pub use error::NameserverError;
 pub use key::Key;
+pub use message::answers;
 pub use server::Server;
 
 /// Which records are asked for (RFC 1035, section 3.2.2; RFC 3596).

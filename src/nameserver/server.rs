@@ -206,3 +206,41 @@ impl Server {
         NameserverError::Garbled { at: self.at, reason: reason.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that is not ours may send records for ever.
+    #[tokio::test]
+    async fn a_zone_without_end_is_not_kept() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server::new(listener.local_addr().unwrap(), None);
+        let flood = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = vec![0; stream.read_u16().await.unwrap().into()];
+            stream.read_exact(&mut asked).await.unwrap();
+            let id = Message::from_vec(&asked).unwrap().metadata.id;
+            let zone = name_of("example.com").unwrap();
+            let soa = rr::rdata::SOA::new(zone.clone(), zone.clone(), 1, 1, 1, 1, 1);
+            let first = rr::Record::from_rdata(zone, 60, RData::SOA(soa));
+            let long = name_of(&format!("{}.example.com", ["x"; 60].join("."))).unwrap();
+            let more = rr::Record::from_rdata(long, 60, RData::A(A::new(192, 0, 2, 1)));
+            let framed = |records: Vec<rr::Record>| {
+                let mut message = Message::response(id, hickory_proto::op::OpCode::Query);
+                message.answers = records;
+                let bytes = message.to_vec().unwrap();
+                [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes.as_slice()].concat()
+            };
+            stream.write_all(&framed(vec![first])).await.unwrap();
+            let part = framed(vec![more; 1000]);
+            // Until nobody listens any more.
+            while stream.write_all(&part).await.is_ok() {}
+        };
+        let (outcome, ()) = tokio::join!(server.transfer("example.com"), flood);
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("the zone takes more than 64 MiB"), "{error}");
+    }
+}

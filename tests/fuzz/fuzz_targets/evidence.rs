@@ -1,0 +1,13 @@
+//! What nodes publish of who uses old addresses: anybody who may write a ConfigMap there may write anything.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use netsurgeon::audit::evidence::documents;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for document in documents(text).unwrap_or_default() {
+        std::hint::black_box(document.seconds());
+    }
+});
