@@ -160,7 +160,8 @@ impl Output {
     /// Prints a value as YAML. Programs get it as it is: unlike JSON it has no escapes outside of quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
-        if std::io::stdout().is_terminal() { self.text(&text) } else { print(&text) }
+        let is_for_people = self.format == Format::Table || std::io::stdout().is_terminal();
+        if is_for_people { self.text(&text) } else { print(&text) }
     }
 
     /// Prints text to stdout; any but the empty text ends with a newline.

@@ -48,6 +48,7 @@ mod runbook;
 mod sentinel;
 mod serving;
 mod storm;
+mod tenant;
 mod tiers;
 mod trouble;
 mod unrouted;

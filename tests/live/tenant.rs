@@ -1,0 +1,200 @@
+//! A tenant who wants harm: with the role `edit` in a namespace, and with every right in `default` short of Secrets, it forges
+//! what netsurgeon works with, and stores what is too much of everything, while a renumbering runs.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::rig::api::Api;
+use super::rig::cluster::Era;
+use super::rig::proxy::ProxyMode;
+use super::serving::{NEW_RANGE, Run, Serving, lines_of, run};
+
+/// What clears a screen, turns text round, and makes a line of its own.
+const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{202e}\nerror: all is lost\u{7}";
+/// Whole megabytes that it stores.
+const LARGE: usize = 40;
+
+/// In how many KiB of memory each command has to do.
+const MEMORY: u64 = 200 * 1024;
+/// The longest ConfigMap, and the longest of any object, of which etcd takes 1.5 MiB.
+const LARGEST_MAP: usize = 1_040_000;
+const LARGEST: usize = 1_400_000;
+
+/// The tenant: a namespace of its own, and all of `default` but Secrets.
+async fn tenant(serving: &Serving) -> Api {
+    let cluster = &serving.cluster;
+    cluster.api.create_namespace("tenant").await;
+    let group = "rbac.authorization.k8s.io";
+    let own = json!({"apiGroup": group, "kind": "User", "name": "mallory"});
+    // `edit` is aggregated by a controller that the rig has not; these are its rights over what matters here.
+    let core = [
+        "services",
+        "configmaps",
+        "endpoints",
+        "events",
+        "pods",
+        "persistentvolumeclaims",
+        "serviceaccounts",
+    ];
+    let rules = json!([
+        {"apiGroups": [""], "resources": core, "verbs": ["*"]},
+        {"apiGroups": ["apps", "batch", "networking.k8s.io", "discovery.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+    ]);
+    for namespace in ["tenant", "default"] {
+        let meta = json!({"name": "mallory", "namespace": namespace});
+        let role =
+            json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": meta, "rules": rules});
+        cluster.api.create(&role).await;
+        let role = json!({"apiGroup": group, "kind": "Role", "name": "mallory"});
+        cluster
+            .api
+            .create(&json!({
+                "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": [own],
+            }))
+            .await;
+    }
+    cluster.api_as(0, "mallory", None).await
+}
+
+fn service(namespace: &str, name: &str, labels: &Value, address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": labels,
+            "annotations": {"netsurgeon.io/stands-in-for": "web", "netsurgeon.io/operation": "mine", "note": HOSTILE},
+        },
+        "spec": {"ports": [{"port": 80}], "selector": {"app": "mallory"}, "clusterIP": address},
+    })
+}
+
+/// Forges each thing by which netsurgeon knows its own.
+async fn forge(mallory: &Api) {
+    let ours = |part: &str| json!({"app.kubernetes.io/managed-by": "netsurgeon", "netsurgeon.io/part": part});
+    for (namespace, name, part, address) in [
+        // A sentinel of a barrier, a shadow's, and one that has the address that a Service is about to get.
+        ("tenant", "netsurgeon-sentinel", "barrier", ""),
+        ("default", "web-netsurgeon-hold", "shadow", "10.96.9.9"),
+        ("default", "netsurgeon-barrier", "barrier", ""),
+        ("tenant", "squatter", "shadow", "10.96.200.5"),
+    ] {
+        mallory.create(&service(namespace, name, &ours(part), address)).await;
+    }
+    let slice = |name: &str, of: &str| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": of}},
+            "endpoints": [{"addresses": ["192.0.2.66"], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+        })
+    };
+    mallory.create(&slice("kubernetes-forged", "kubernetes")).await;
+    for (name, key) in [
+        ("evidence-node-1", "evidence.json"),
+        ("netsurgeon-lock", "lock"),
+        ("netsurgeon-journal", "intention"),
+    ] {
+        let data =
+            json!({key: "{\"version\":1,\"node\":\"node-1\",\"old\":[],\"used\":[],\"complete\":true}"});
+        let config = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": name, "namespace": "tenant", "labels": ours("evidence")},
+        });
+        mallory.create(&config).await;
+    }
+    for path in ["/api/v1/namespaces/default/secrets", "/api/v1/namespaces/kube-system/services"] {
+        let list = mallory.request(http::Method::GET, path, "application/json", None).await;
+        assert!(list.is_err(), "the tenant may not read {path}");
+    }
+}
+
+/// Stores old addresses again and again, and what a terminal would act upon.
+async fn flood(mallory: &Api, maps: usize) {
+    let old = "10.96.0.1 ".repeat(LARGEST_MAP / 10);
+    for number in 0..maps {
+        let (name, text) =
+            (format!("flood-{number:05}"), if number < LARGE { old.as_str() } else { "10.96.0.1" });
+        mallory
+            .create(&json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": text},
+                "metadata": {"name": name, "namespace": "tenant", "annotations": {"note": HOSTILE}},
+            }))
+            .await;
+    }
+    let args = [HOSTILE, "10.96.0.1", &"10.96.0.1 ".repeat(LARGEST / 10)];
+    let template = json!({
+        "metadata": {"labels": {"app": "hostile"}},
+        "spec": {"containers": [{"name": "a", "image": "a", "args": args, "env": [{"name": "A", "value": HOSTILE}]}]},
+    });
+    mallory
+        .create(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hostile", "namespace": "tenant"},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "hostile"}}, "template": template},
+        }))
+        .await;
+}
+
+/// Runs the program under `time`, which tells its memory last.
+fn measured(serving: &Serving, words: &str) -> (Run, u64) {
+    let command = serving.command(words);
+    let mut timed = Command::new("/usr/bin/time");
+    timed.env_clear().current_dir("/").args(["-f", "%M"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        timed.env(name, value.unwrap_or_default());
+    }
+    let mut run = run(words, timed);
+    let at = run.err.trim_end().rfind('\n').map_or(0, |at| at + 1);
+    let memory = run.err.split_off(at).trim().parse().expect("a number of KiB");
+    (run, memory)
+}
+
+fn assert_harmless(text: &str) {
+    let is_harmful =
+        |c: char| (c.is_control() && c != '\n' && c != '\t') || ('\u{202a}'..='\u{202e}').contains(&c);
+    assert!(!text.contains(is_harmful), "{text:?}");
+    assert!(!text.lines().any(|line| line.starts_with("error: all is lost")), "{text}");
+}
+
+#[tokio::test]
+async fn a_tenant_hijacks_nothing_and_stops_nothing() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let mallory = tenant(&serving).await;
+    let probe = serving.probe(&Serving::targets()).await;
+    let mut applying = serving.start_netsurgeon(&serving.apply_words());
+    serving.wait_for_records(&mut applying, "flip", 1).await;
+    forge(&mallory).await;
+    assert_eq!(applying.end().await, 6, "{:?}", lines_of(&applying.err));
+    assert_harmless(&lines_of(&applying.err).join("\n"));
+
+    let maps = if std::env::var_os("NETSURGEON_SOAK").is_some() { 10_000 } else { 300 };
+    flood(&mallory, maps).await;
+    serving.restart_with(NEW_RANGE).await;
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    assert_eq!(serving.cluster_ip("web").await, "10.200.0.5");
+    serving.assert_unbroken(&probe.stop(), &Serving::targets());
+    // What is the tenant's own is as the tenant made it: moved with all others, or left.
+    let squatter = serving.cluster.api.get("/api/v1/namespaces/tenant/services/squatter").await;
+    assert_eq!(squatter["spec"]["clusterIP"], "10.200.200.5", "it moved as every Service does");
+
+    for words in [
+        "audit --old 10.96.0.0/16",
+        "audit --old 10.96.0.0/16 -o json",
+        "ranges check",
+        "renumber status",
+        "inspect get /registry/configmaps/tenant/flood-00000",
+        "inspect list /registry/configmaps/tenant/",
+        "preflight renumber --to 10.210.0.0/16",
+    ] {
+        let (run, memory) = measured(&serving, words);
+        assert!(memory < MEMORY, "`{words}` took {memory} KiB");
+        assert_harmless(&run.out);
+        assert_harmless(&run.err);
+        assert!([0, 1, 3].contains(&run.code), "`{words}` ended with {}", run.code);
+        if words.starts_with("audit") {
+            assert!(run.code == 3 && run.err.contains("more places are not listed"), "{}", run.err);
+        }
+    }
+    serving.retire();
+    serving.wait_for_one_range().await;
+}
