@@ -16,7 +16,7 @@ GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: help demo test soak lint bench fmt rig fixtures prerequisites-build prerequisites-rig
+.PHONY: help demo test soak lint bench notices fmt rig fixtures prerequisites-build prerequisites-rig
 .DELETE_ON_ERROR:
 
 help: ## list these words
@@ -59,10 +59,20 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 	done
 	NETSURGEON_SOAK=1 PROPTEST_CASES=4000 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 
-lint: prerequisites-build ## format and lints only
+lint: prerequisites-build ## format, lints, and what is known of the dependencies
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(CHECK_FUZZ)
+	cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
+	cargo deny --locked check $(DENY)
+
+# Advisories are fetched from a repository of their own; where that is out of reach: DENY="bans licenses sources".
+DENY ?= advisories bans licenses sources
+
+notices: prerequisites-build ## the licences of what is in the binary, to be passed on with it
+	cargo about --version >/dev/null 2>&1 || cargo install cargo-about --locked
+	mkdir -p target
+	cargo about --locked generate --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 
 bench: rig ## time and memory of plan and rehearse on large clusters; BENCH=--json for programs
 	cargo build --release --locked

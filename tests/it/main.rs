@@ -45,6 +45,7 @@ mod report;
 mod returning;
 mod rewriting;
 mod saboteur;
+mod security;
 mod situation;
 mod store_contract;
 mod tiers;
