@@ -70,7 +70,7 @@ lint: prerequisites-build ## format, lints, and what is known of the dependencie
 DENY ?= advisories bans licenses sources
 
 notices: prerequisites-build ## the licences of what is in the binary, to be passed on with it
-	cargo about --version >/dev/null 2>&1 || cargo install cargo-about --locked
+	cargo about --version >/dev/null 2>&1 || cargo install cargo-about --locked --features cli
 	mkdir -p target
 	cargo about --locked generate --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 

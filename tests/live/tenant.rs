@@ -198,3 +198,51 @@ async fn a_tenant_hijacks_nothing_and_stops_nothing() {
     serving.retire();
     serving.wait_for_one_range().await;
 }
+
+/// A Service with so many ports that etcd just takes it.
+fn heavy(name: &str) -> Value {
+    let ports: Vec<Value> =
+        (1..=PORTS).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "tenant"},
+        "spec": {"ports": ports},
+    })
+}
+
+/// What is stored of one Service, its managed fields included, is then 1.4 MiB.
+const PORTS: usize = 10_800;
+
+#[tokio::test]
+#[ignore = "minutes; `make soak`: a shadow, below, is what makes more of it"]
+async fn a_service_as_large_as_etcd_takes_stops_nothing() {
+    large_services_move("external-ip").await;
+}
+
+#[tokio::test]
+async fn a_shadow_of_a_service_as_large_as_etcd_takes_stops_nothing() {
+    large_services_move("shadow").await;
+}
+
+async fn large_services_move(hold: &str) {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let mallory = tenant(&serving).await;
+    mallory.create(&heavy("early")).await;
+    let stored =
+        serving.cluster.etcd.get("/registry/services/specs/tenant/early").await.expect("it is stored");
+    println!("{} bytes are stored", stored.len());
+    let mut applying = serving.start_netsurgeon(&format!("{} --hold {hold}", serving.apply_words()));
+    serving.wait_for_records(&mut applying, "flip", 1).await;
+    mallory.create(&heavy("late")).await;
+    mallory.create(&heavy("later")).await;
+    assert_eq!(applying.end().await, 6, "{:?}", lines_of(&applying.err));
+    serving.restart_with(NEW_RANGE).await;
+    let operation = serving.journals().remove(0);
+    serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+    serving.restart_with("10.96.0.0/16").await;
+    serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    // One that was born in the new range, as any may be once that is open, keeps it open.
+    for name in ["early", "late", "later"] {
+        mallory.delete(&format!("/api/v1/namespaces/tenant/services/{name}")).await;
+    }
+    serving.wait_for_one_range().await;
+}
