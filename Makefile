@@ -72,7 +72,7 @@ DENY ?= advisories bans licenses sources
 notices: prerequisites-build ## the licences of what is in the binary, to be passed on with it
 	cargo about --version >/dev/null 2>&1 || cargo install cargo-about --locked --features cli
 	mkdir -p target
-	cargo about --locked generate --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
+	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 
 bench: rig ## time and memory of plan and rehearse on large clusters; BENCH=--json for programs
 	cargo build --release --locked
