@@ -91,7 +91,7 @@ fn text(output: &Output, findings: &[Finding]) -> String {
         let (shown, left_out) = first_of_each_place(&those);
         parts.push(table(["PLACE", "IN", "WHERE", "FOUND"], shown.into_iter().map(row)));
         if !left_out.is_empty() {
-            parts.push(format!("not shown: {}; `-o json` has all", left_out.join(", ")));
+            parts.push(format!("not shown: {}; `-o json` has these as well", left_out.join(", ")));
         }
         parts.push(meanings(&those));
     }

@@ -169,6 +169,11 @@ impl Output {
         print(&neutral(text, self.colour))
     }
 
+    /// Prints a text as one line, whatever is in it.
+    pub fn line(&self, text: &str) -> Result<(), Failure> {
+        print(&neutral_line(text, self.colour))
+    }
+
     /// Prints bytes to stdout as they are. Fails on a terminal, which would take them for commands.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
@@ -264,7 +269,7 @@ fn colours_talk() -> bool {
     COLOURS_TALK.load(Ordering::Relaxed)
 }
 
-/// Prints lines to stdout one after the other, for data that is shown while it is read.
+/// Prints lines to stdout one after the other, for data that is shown while it is read, without colours.
 pub struct Lines(std::io::BufWriter<std::io::Stdout>);
 
 impl Lines {

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::failure::Failure;
-use crate::cli::output::{Lines, Output, Tone};
+use crate::cli::output::{Output, Tone};
 use crate::operation::{Ambient, SystemAmbient};
 
 /// A line of what it says.
@@ -60,11 +60,10 @@ impl<'a> Voice<'a> {
     pub fn say(&self, event: &str, about: (&str, &str), message: &str) -> Result<(), Failure> {
         let (subject, code) = about;
         let at = SystemAmbient.now();
-        let mut lines = Lines::new();
         if self.output.is_structured() {
             let line = Line { version: 1, at, operation: &self.operation, event, subject, code, message };
             // Plain data always serialises.
-            lines.line(&serde_json::to_string(&line).unwrap_or_default())?;
+            self.output.line(&serde_json::to_string(&line).unwrap_or_default())
         } else {
             let time = OffsetDateTime::from_unix_timestamp(at).ok();
             let time = time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default();
@@ -76,8 +75,7 @@ impl<'a> Voice<'a> {
             let event = self.output.paint(tone, event);
             let words: Vec<&str> =
                 [event.as_str(), code, subject, message].into_iter().filter(|w| !w.is_empty()).collect();
-            lines.line(&format!("{time}  {}", words.join("  ")))?;
+            self.output.line(&format!("{time}  {}", words.join("  ")))
         }
-        lines.finish()
     }
 }
