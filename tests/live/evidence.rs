@@ -5,9 +5,11 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
+use http::Method;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
+use super::rig::api::Api;
 use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
@@ -27,7 +29,7 @@ async fn deploy(serving: &Serving, file: &str, edit: impl Fn(String) -> String) 
     }
 }
 
-/// Waits until the controllers have made a Pod for each node, and returns the nodes' names with the Pods' specs.
+/// Waits until the controllers have made a Pod for each node, and returns the nodes' names with the Pods.
 async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let count = serving.cluster.nodes.len();
@@ -41,22 +43,22 @@ async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
         let affinity = &pod["spec"]["affinity"];
         let field = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0";
         if let Some(node) = affinity.pointer(field).and_then(Value::as_str) {
-            return (node.to_string(), pod["spec"].clone());
+            return (node.to_string(), pod.clone());
         }
         // A Job's go where no other is.
         let apart = &affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
         let name = "app.kubernetes.io/name";
         assert_eq!(apart["labelSelector"]["matchLabels"][name], pod["metadata"]["labels"][name]);
         assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
-        (format!("node-{}", index + 1), pod["spec"].clone())
+        (format!("node-{}", index + 1), pod.clone())
     };
     found.iter().enumerate().map(at).collect()
 }
 
 /// Runs the container of a Pod on its node, with another argument.
-async fn start(serving: &Serving, node: &str, spec: &Value, other: &str) -> Watched {
+async fn start(serving: &Serving, node: &str, pod: &Value, other: &str) -> Watched {
     let index: usize = node.trim_start_matches("node-").parse().expect("a node of the rig's");
-    let container = &spec["containers"][0];
+    let container = &pod["spec"]["containers"][0];
     let mut command = Command::new("nsenter");
     let network = serving.cluster.nodes[index - 1].namespace().path();
     command.env_clear().args([&format!("--net={network}"), "--"]).arg(env!("CARGO_BIN_EXE_netsurgeon"));
@@ -68,8 +70,7 @@ async fn start(serving: &Serving, node: &str, spec: &Value, other: &str) -> Watc
         container["env"].as_array().expect("an environment").iter().find(|one| one["name"] == "NODE_NAME");
     assert_eq!(from.expect("a variable")["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
     command.env("NODE_NAME", node);
-    let account = spec["serviceAccountName"].as_str().expect("a service account");
-    command.env("KUBECONFIG", serving.cluster.kubeconfig_of_service_account(NAMESPACE, account).await);
+    command.env("KUBECONFIG", serving.cluster.kubeconfig_of_pod(pod, node).await);
     Watched::start(command)
 }
 
@@ -123,8 +124,9 @@ async fn who_used_an_old_address_for_an_instant_is_named() {
     roles::install(&serving).await;
     deploy(&serving, "evidence.yaml", |text| text).await;
     let mut running = Vec::new();
-    for (node, spec) in pods(&serving, "DaemonSet").await {
-        running.push(start(&serving, &node, &spec, "--publish-every=1").await);
+    let of_nodes = pods(&serving, "DaemonSet").await;
+    for (node, pod) in &of_nodes {
+        running.push(start(&serving, node, pod, "--publish-every=1").await);
     }
     // A connection that is reset as soon as it is there leaves nothing in the kernel's table after a few seconds.
     let client = serving.client.namespace().clone();
@@ -145,9 +147,62 @@ async fn who_used_an_old_address_for_an_instant_is_named() {
     assert!(refused.err.contains(&named), "{}", refused.err);
     drop(running);
 
+    a_node_writes_its_own_evidence_only(&serving, &of_nodes[0].1).await;
     nothing_is_heard_where_nothing_is_told(&serving);
     nobody_uses_one_any_more(&serving, &retire).await;
     serving.assert_clean();
+}
+
+/// The policy of the manifest refuses the evidence of another node, and evidence by anybody else who may write ConfigMaps there.
+async fn a_node_writes_its_own_evidence_only(serving: &Serving, pod: &Value) {
+    let cluster = &serving.cluster;
+    let text = |path: &str| pod.pointer(path).and_then(Value::as_str).expect("a Pod has it");
+    let file = cluster.directory().join(format!("{NAMESPACE}-{}.conf", text("/metadata/name")));
+    let node = cluster.api_by(&file).await;
+    let without_node = cluster.api_as_service_account(NAMESPACE, text("/spec/serviceAccountName")).await;
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "edith", "namespace": NAMESPACE},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "edith"}],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:aggregate-to-edit"},
+    });
+    cluster.api.create(&binding).await;
+    let editor = cluster.api_as(0, "edith", None).await;
+
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let marked = json!({"netsurgeon.io/part": "evidence"});
+    let map = |name: &str, labels: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}});
+    let create = async |api: &Api, name: &str, labels: &Value| {
+        api.request(Method::POST, &path, "application/json", Some(&map(name, labels))).await.map(drop)
+    };
+    let patch = async |api: &Api, name: &str| {
+        let change = json!({"metadata": {"annotations": {"changed": "yes"}}});
+        let path = format!("{path}/{name}");
+        api.request(Method::PATCH, &path, "application/merge-patch+json", Some(&change)).await.map(drop)
+    };
+    // Roles and policies are in force a moment after they are created.
+    wait_until("the binding is in force", DEADLINE, async || {
+        create(&editor, "notes", &json!({})).await.map_err(|error| error.to_string())
+    })
+    .await;
+    let refusals = [
+        (patch(&node, "node-2").await, "the token of Node node-1 does not write the evidence of Node node-2"),
+        (create(&node, "node-3", &marked).await, "the token of Node node-1 does not write the evidence of"),
+        (
+            create(&node, "node-3", &json!({})).await,
+            "the token of Node node-1 does not write the evidence of",
+        ),
+        (patch(&without_node, "node-1").await, "the token of no Node does not write the evidence of"),
+        (create(&editor, "node-3", &marked).await, "evidence is written by the Pods of the ServiceAccount"),
+        (patch(&editor, "node-2").await, "evidence is written by the Pods of the ServiceAccount"),
+    ];
+    for (outcome, reason) in refusals {
+        let error = outcome.expect_err(reason).to_string();
+        assert!(error.contains("ValidatingAdmissionPolicy") && error.contains(reason), "{error}");
+    }
+    patch(&node, "node-1").await.expect("its own");
+    patch(&editor, "notes").await.expect("no evidence");
+    patch(&cluster.api, "node-2").await.expect("the administrator can delete the policy");
 }
 
 /// A kernel that is told to tell nothing is no witness.
@@ -174,8 +229,8 @@ async fn nobody_uses_one_any_more(serving: &Serving, retire: &str) {
     };
     deploy(serving, "evidence-job.yaml", of_two).await;
     let mut running = Vec::new();
-    for (node, spec) in pods(serving, "Job").await {
-        running.push(start(serving, &node, &spec, &format!("--for={LISTENED}")).await);
+    for (node, pod) in pods(serving, "Job").await {
+        running.push(start(serving, &node, &pod, &format!("--for={LISTENED}")).await);
     }
     for pod in &mut running {
         assert_eq!(pod.end().await, 0);

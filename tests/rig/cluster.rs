@@ -224,7 +224,11 @@ impl Cluster {
 
     /// Returns the API as it is to a service account, which is there.
     pub async fn api_as_service_account(&self, namespace: &str, name: &str) -> Api {
-        let file = self.kubeconfig_of_service_account(namespace, name).await;
+        self.api_by(&self.kubeconfig_of_service_account(namespace, name).await).await
+    }
+
+    /// Returns the API as a kubeconfig file has it.
+    pub async fn api_by(&self, file: &Path) -> Api {
         let text = std::fs::read_to_string(file).expect("a kubeconfig");
         Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
     }
@@ -232,6 +236,31 @@ impl Cluster {
     /// Writes a kubeconfig file for the first API server with a token of a service account, which is there.
     pub async fn kubeconfig_of_service_account(&self, namespace: &str, name: &str) -> PathBuf {
         let user = format!("token: '{}'", self.service_account_token(namespace, name).await);
+        let text = kubeconfig(&self.api_servers[0].url(), &self.credentials, &user);
+        self.workspace.write(&format!("{namespace}-{name}.conf"), text)
+    }
+
+    /// Binds a Pod to a node, as a scheduler does, and writes a kubeconfig file with a token of its service account that is bound to
+    /// it, as the node's kubelet asks for one (`pkg/kubelet/kubelet_volumes.go` and `token_manager.go`, v1.36.3).
+    pub async fn kubeconfig_of_pod(&self, pod: &serde_json::Value, node: &str) -> PathBuf {
+        let text = |path: &str| pod.pointer(path).and_then(serde_json::Value::as_str).expect("a Pod has it");
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let bound = self.api.request(http::Method::POST, &path, "application/json", Some(&binding)).await;
+        bound.expect("a Pod without a node");
+        let account = text("/spec/serviceAccountName");
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": text("/metadata/uid")});
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound},
+        });
+        let made = self.api.request(http::Method::POST, &path, "application/json", Some(&request)).await;
+        let user =
+            format!("token: '{}'", made.expect("a token")["status"]["token"].as_str().expect("a token"));
         let text = kubeconfig(&self.api_servers[0].url(), &self.credentials, &user);
         self.workspace.write(&format!("{namespace}-{name}.conf"), text)
     }
