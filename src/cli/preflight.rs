@@ -4,6 +4,7 @@ mod cni;
 mod dns;
 mod hardening;
 mod mirror;
+mod permissions;
 mod reading;
 mod renumber;
 mod webhooks;

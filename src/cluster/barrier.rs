@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::connection::{Call, Verb};
-use super::error::{excerpt, message};
+use super::error::{excerpt, is_forbidden, node_proxy_refusal};
 use super::health::{NoAnswer, ask};
 use super::resource::segment;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
@@ -382,7 +382,11 @@ impl Asking {
             if self.reach != Reach::Direct {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
-                    Err(reason) => seen.push(format!("through the API server: {reason}")),
+                    Err(failure) => {
+                        // No detour is left: a node that did not answer before may answer now.
+                        direct |= failure.silent && self.reach == Reach::Auto;
+                        seen.push(format!("through the API server: {}", failure.reason));
+                    }
                 }
             }
             if begun.elapsed().saturating_add(pause) >= deadline {
@@ -418,9 +422,11 @@ impl Asking {
         Err(last)
     }
 
-    async fn through_api_server(&self) -> Result<(), String> {
+    /// Silent is one that the user is not allowed to ask so.
+    async fn through_api_server(&self) -> Result<(), NoAnswer> {
         let _permit = self.questions.acquire().await;
-        let node = segment(&self.node.name).map_err(|error| error.to_string())?;
+        let failed = |reason| NoAnswer { silent: false, reason };
+        let node = segment(&self.node.name).map_err(|error| failed(error.to_string()))?;
         let call = Call {
             verb: Verb::Get,
             path: format!("/api/v1/nodes/{node}:{}/proxy/healthz", self.sentinel.port),
@@ -428,11 +434,11 @@ impl Asking {
             subject: format!("Node `{node}`"),
         };
         let answer = self.cluster.connection.once(&call, QUESTION).await;
-        let answer = answer.map_err(|fault| fault.to_string())?;
+        let answer = answer.map_err(|fault| failed(fault.to_string()))?;
         if self.sentinel.is_named_in(&String::from_utf8_lossy(&answer.body)) {
             return Ok(());
         }
-        Err(format!("status {}: {}", answer.code, message(&answer.body)))
+        Err(NoAnswer { silent: is_forbidden(&answer), reason: node_proxy_refusal(&answer) })
     }
 }
 

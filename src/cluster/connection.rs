@@ -11,6 +11,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ClusterError;
@@ -103,6 +105,8 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     /// When the server asks to be asked again.
     pub(super) retry_after: Option<Duration>,
+    /// The server's time (`Date`, RFC 9110, section 6.6.1), in whole seconds.
+    pub(super) date: Option<OffsetDateTime>,
 }
 
 /// Why nothing came back.
@@ -250,6 +254,8 @@ impl Connection {
         let code = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        let date = response.headers().get("Date").and_then(|value| value.to_str().ok());
+        let date = date.and_then(|text| OffsetDateTime::parse(text, &Rfc2822).ok());
         let most = if call.verb.is_list() { LARGEST_PAGE.min(self.most) } else { self.most };
         let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
@@ -260,7 +266,7 @@ impl Connection {
             }
             Fault { kind: FaultKind::Lost, reason: chain(error.as_ref()) }
         })?;
-        Ok(Answer { code, body: body.to_bytes().to_vec(), retry_after })
+        Ok(Answer { code, body: body.to_bytes().to_vec(), retry_after, date })
     }
 
     /// Words a request that got no answer.

@@ -283,6 +283,26 @@ pub(super) fn message(body: &[u8]) -> String {
     }
 }
 
+/// Whether RBAC, or another authorizer, has refused a request. A kubelet that refuses one that was passed on to it writes plain
+/// text (`InstallAuthFilter`, `pkg/kubelet/server/server.go`, v1.36.3), not a Status.
+pub(super) fn is_forbidden(answer: &Answer) -> bool {
+    answer.code == 403 && message(&answer.body).contains(" cannot ")
+}
+
+/// Words an answer of the API server's node proxy that is no success.
+///
+/// The API server checks `get` of `nodes/proxy` for every path below it (`pkg/endpoints/request/requestinfo.go`, apiserver
+/// v0.36.3: the subresource is the segment after the name). The finer `nodes/configz` and `nodes/healthz` of KEP-2862 are checked
+/// by kubelets alone, of a request that reaches them directly (`pkg/kubelet/server/auth.go`, v1.36.3): here they change nothing.
+pub(super) fn node_proxy_refusal(answer: &Answer) -> String {
+    if is_forbidden(answer) {
+        return "the user is not allowed to `get nodes/proxy`, which the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml \
+                permits"
+            .to_string();
+    }
+    format!("status {}: {}", answer.code, message(&answer.body))
+}
+
 /// The beginning of a text that may be a whole page.
 pub(super) fn excerpt(body: &[u8]) -> String {
     const LONGEST: usize = 300;
@@ -304,7 +324,7 @@ mod tests {
     fn refused(code: u16, reason: &str, message: &str) -> ClusterError {
         let body = json!({"kind": "Status", "reason": reason, "message": message}).to_string();
         let about = About { server: "https://a:6443", verb: "create", subject: "Service `shop/web`" };
-        refusal(about, &Answer { code, body: body.into_bytes(), retry_after: None })
+        refusal(about, &Answer { code, body: body.into_bytes(), retry_after: None, date: None })
     }
 
     #[test]
@@ -339,10 +359,29 @@ mod tests {
     }
 
     #[test]
+    fn a_node_proxy_that_rbac_refuses_names_the_role() {
+        let of =
+            |code, body: &str| Answer { code, body: body.as_bytes().to_vec(), retry_after: None, date: None };
+        let message = r#"nodes "a" is forbidden: User "eve" cannot get resource "nodes/proxy" in API group "" at the cluster scope"#;
+        let refused = of(403, &json!({"kind": "Status", "message": message}).to_string());
+        assert!(is_forbidden(&refused));
+        assert!(node_proxy_refusal(&refused).contains("`netsurgeon-nodes`"));
+        // The API server may, and its own client certificate may not, as the kubelet says.
+        let by_kubelet = of(
+            403,
+            "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[configz proxy])",
+        );
+        assert!(!is_forbidden(&by_kubelet));
+        assert!(node_proxy_refusal(&by_kubelet).starts_with("status 403: Forbidden"));
+        assert_eq!(node_proxy_refusal(&of(503, "no")), "status 503: no");
+    }
+
+    #[test]
     fn an_answer_that_is_no_status_is_shown_in_short() {
         let page = format!("<html>\n {}", "x".repeat(1000));
         let about = About { server: "https://a:6443", verb: "get", subject: "Node `n`" };
-        let error = refusal(about, &Answer { code: 502, body: page.into_bytes(), retry_after: None });
+        let error =
+            refusal(about, &Answer { code: 502, body: page.into_bytes(), retry_after: None, date: None });
         let text = error.to_string();
         assert!(text.contains("502") && text.contains("<html> xxx") && text.len() < 500, "{text}");
     }

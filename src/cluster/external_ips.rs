@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep};
 use super::barrier::{Barrier, BarrierError, Reach, Sentinel, SilentNode, sentinel};
 use super::connection::{Call, Verb};
 use super::endpoints::slice_of_nodes;
+use super::error::{is_forbidden, node_proxy_refusal};
 use super::health::ask;
 use super::resource::segment;
 use super::{Cluster, ClusterError, Node};
@@ -210,6 +211,7 @@ impl Cluster {
         let path = format!("/api/v1/nodes/{name}:{}/proxy/healthz", pair.tried.port);
         let call = Call { verb: Verb::Get, path, body: None, subject: format!("Node `{name}`") };
         match self.connection.once(&call, QUESTION).await {
+            Ok(answer) if is_forbidden(&answer) => Heard::Nothing(node_proxy_refusal(&answer)),
             Ok(answer) => pair.judge(&String::from_utf8_lossy(&answer.body)),
             Err(fault) => Heard::Nothing(fault.to_string()),
         }

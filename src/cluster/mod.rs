@@ -51,6 +51,7 @@ pub use lease::{Lease, LeaseHolder};
 pub use node::Node;
 pub use options::ClusterOptions;
 pub use probe::{Probe, Response, escaped};
+pub use proxy::ProxyFault;
 pub use resource::{Collection, ObjectRef};
 pub use served::served;
 pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};

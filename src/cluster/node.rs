@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::connection::{Call, Verb};
-use super::error::message;
+use super::error::node_proxy_refusal;
 use super::resource::segment;
 use super::{Cluster, ClusterError, Collection};
 
@@ -49,7 +49,8 @@ impl Cluster {
     }
 
     /// Asks a node's kubelet, once, which addresses of the cluster's DNS it tells Pods: `clusterDNS` of the configuration that it
-    /// runs with (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3). The error says why it did not answer.
+    /// runs with (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3). The error says why it did not answer: without the optional
+    /// ClusterRole `netsurgeon-nodes` no kubelet can be asked.
     pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
         let subject = format!("the kubelet's configuration on node `{node}`");
         let path =
@@ -57,7 +58,7 @@ impl Cluster {
         let call = Call { verb: Verb::Get, path, body: None, subject };
         let answer = self.connection.once(&call, QUESTION).await.map_err(|fault| fault.to_string())?;
         if answer.code != 200 {
-            return Err(format!("status {}: {}", answer.code, message(&answer.body)));
+            return Err(node_proxy_refusal(&answer));
         }
         let found: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
         let list = found.pointer("/kubeletconfig/clusterDNS").and_then(Value::as_array);

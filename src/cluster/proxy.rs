@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::connection::{Call, Verb};
-use super::error::message;
+use super::error::{is_forbidden, node_proxy_refusal};
 use super::health::ask;
 use super::resource::segment;
 use super::{Cluster, Node};
@@ -12,40 +12,55 @@ use super::{Cluster, Node};
 /// kube-proxy answers from memory.
 const QUESTION: Duration = Duration::from_secs(2);
 
+/// Why a kube-proxy did not say that it is healthy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyFault {
+    /// What was seen.
+    pub reason: String,
+    /// Whether nothing was seen at all: no address of the node answers from here, and the user has no permission to ask through
+    /// the API server.
+    pub is_hidden: bool,
+}
+
 impl Cluster {
     /// Asks for the health of a node's kube-proxy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`, v1.36.3):
     /// directly, and where that fails through the API server, as [`Cluster::barrier`] does. The error says what was seen.
     ///
     /// One that is well on a node that is about to be removed answers 503, too, and says `nodeEligible: false`.
-    pub async fn proxy_health(&self, node: &Node, port: u16) -> Result<(), String> {
-        let mut seen = Vec::new();
+    pub async fn proxy_health(&self, node: &Node, port: u16) -> Result<(), ProxyFault> {
+        let (mut seen, mut has_answered) = (Vec::new(), false);
         for address in &node.internal_ips {
             match ask(SocketAddr::new(*address, port), "/healthz", QUESTION).await {
                 Ok(answer) => match judged(code(&answer), &answer) {
                     Ok(()) => return Ok(()),
-                    Err(reason) => seen.push(reason),
+                    Err(reason) => {
+                        has_answered = true;
+                        seen.push(reason);
+                    }
                 },
                 Err(failure) => seen.push(failure.reason),
             }
         }
-        let name = segment(&node.name).map_err(|error| error.to_string())?;
+        let (reason, is_forbidden) = match self.health_through_api_server(node, port).await {
+            Ok(()) => return Ok(()),
+            Err(refused) => refused,
+        };
+        seen.push(format!("through the API server: {reason}"));
+        if !node.ready {
+            seen.insert(0, "the node is not ready".to_string());
+        }
+        Err(ProxyFault { reason: seen.join("; "), is_hidden: is_forbidden && !has_answered })
+    }
+
+    /// Asks the same through the API server; what was seen, and whether the user is not allowed to ask.
+    async fn health_through_api_server(&self, node: &Node, port: u16) -> Result<(), (String, bool)> {
+        let name = segment(&node.name).map_err(|error| (error.to_string(), false))?;
         let path = format!("/api/v1/nodes/{name}:{port}/proxy/healthz");
         let call = Call { verb: Verb::Get, path, body: None, subject: format!("Node `{name}`") };
-        let through = match self.connection.once(&call, QUESTION).await {
-            Ok(answer) => {
-                let body = String::from_utf8_lossy(&answer.body);
-                judged(Some(answer.code), &body)
-                    .map_err(|_| format!("status {}: {}", answer.code, message(&answer.body)))
-            }
-            Err(fault) => Err(fault.to_string()),
-        };
-        through.map_err(|reason| {
-            seen.push(format!("through the API server: {reason}"));
-            if !node.ready {
-                seen.insert(0, "the node is not ready".to_string());
-            }
-            seen.join("; ")
-        })
+        let answer = self.connection.once(&call, QUESTION).await;
+        let answer = answer.map_err(|fault| (fault.to_string(), false))?;
+        let body = String::from_utf8_lossy(&answer.body);
+        judged(Some(answer.code), &body).map_err(|_| (node_proxy_refusal(&answer), is_forbidden(&answer)))
     }
 }
 

@@ -186,6 +186,12 @@ impl ApiServerClient {
         &self.connection
     }
 
+    /// Asks it once for its time, which every answer has in its head, in whole seconds, rounded down; `None` if none
+    /// comes.
+    pub async fn time(&self) -> Option<OffsetDateTime> {
+        self.connection.once(&read("/version"), self.connection.timeout()).await.ok()?.date
+    }
+
     /// Asks it once whether it is ready (`/readyz`). One that is not names the checks that fail.
     pub async fn ready(&self) -> Result<(), ClusterError> {
         let call = read("/readyz");

@@ -107,7 +107,7 @@ pub fn clocks(met: &[Met]) -> Judged {
     if !silent.is_empty() || met.is_empty() {
         return Judged::unknown(
             format!("not every API server says its time: {}", silent.join(", ")),
-            "each is asked for what would come of making a ConfigMap in `kube-system` (a dry run)",
+            "each is asked for `/version`, whose answer has the time in its head (`Date`): `kubectl get --raw /version` must answer",
         );
     }
     let off = |one: &Met| {

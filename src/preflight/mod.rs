@@ -18,6 +18,7 @@ pub mod nodes;
 pub mod pinned;
 pub mod placing;
 pub mod quantity;
+pub mod rights;
 pub mod room;
 pub mod selectors;
 pub mod stored;

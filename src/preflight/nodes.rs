@@ -61,6 +61,23 @@ pub fn proxies(
     }
 }
 
+/// Judges kube-proxies of which nothing could be seen: their nodes, and the port of their health check.
+pub fn hidden(nodes: &[String], port: u16) -> Judged {
+    let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
+    Judged::unknown(
+        format!(
+            "the health of {} kube-proxies is not known: port {port} of their nodes does not answer here, and the user is not allowed to \
+             `get nodes/proxy`: {}",
+            nodes.len(),
+            first_few(&names)
+        ),
+        format!(
+            "let this host reach port {port} of every node, or bind the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml to \
+             this user for the time of the move; its comment says what it permits"
+        ),
+    )
+}
+
 /// Judges what else uses addresses of the new range. `old`: the ranges that Services leave; `pods`: ranges for Pods, and who has them;
 /// `routes`: those of this host. What is wider than both ranges, as a route to everything, says nothing about the new one.
 pub fn overlaps(
@@ -124,6 +141,17 @@ mod tests {
         assert_eq!(noted.verdict, Verdict::Pass, "only an upgrade changes it: {noted:?}");
         assert_eq!(judged(&[], None).verdict, Verdict::Fail);
         assert_eq!(proxies(None, "iptables", None).verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn kube_proxies_that_cannot_be_asked_are_unknown() {
+        let judged = hidden(&["node-1".into()], 10256);
+        assert_eq!(judged.verdict, Verdict::Unknown);
+        assert!(judged.seen.contains("1 kube-proxies") && judged.seen.ends_with("`node-1`"), "{judged:?}");
+        assert!(
+            judged.todo.contains("port 10256") && judged.todo.contains("`netsurgeon-nodes`"),
+            "{judged:?}"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub async fn admin(cluster: &Cluster) -> Api {
     connected(cluster.kubeconfig()).await
 }
 
-async fn connected(kubeconfig: &Path) -> Api {
+pub async fn connected(kubeconfig: &Path) -> Api {
     let kubeconfig = Some(kubeconfig.into());
     let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(10) };
     Api::connect(&options).await.expect("that user may connect")

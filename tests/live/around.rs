@@ -8,6 +8,7 @@ use super::rig::cluster::Era;
 use super::rig::kubelet::Kubelet;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
+use super::roles;
 use super::serving::{DEADLINE, Serving};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
@@ -160,6 +161,13 @@ fn set_dns(serving: &Serving, kubelet: &Kubelet, to: &str) {
 async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
     let words = "renumber retire --without-evidence --yes --confirm soak --confirm certificates-after";
     node_local_dns(serving, words).await;
+    // Without the optional role no kubelet can be asked: the step says so, and how it is confirmed.
+    roles::install(serving).await;
+    let hidden = roles::by_operator(serving, words).expect(6);
+    let said = ["node `node-1`: the user is not allowed to `get nodes/proxy`", "`netsurgeon-nodes`"];
+    for text in said.iter().chain(&["`--confirm cluster-dns`"]) {
+        assert!(hidden.err.contains(text), "{}", hidden.err);
+    }
     let paused = serving.netsurgeon(words).expect(6);
     assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-1`, `node-2`"), "{}", paused.err);
     set_dns(serving, &kubelets[0], "10.200.0.10");

@@ -1,12 +1,26 @@
-//! Every group of commands does with the rights of its role in `deploy/rbac.yaml`, and a role gives no others.
+//! Every group of commands runs with the permissions of its role in `deploy/rbac.yaml` alone, and a role gives no others.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Method;
+use netsurgeon::cluster::{Barrier, BarrierError, Cluster as Client, Node, Reach};
+use netsurgeon::ip::Family;
 use serde_json::{Value, json};
 
+use super::api_servers::connected;
 use super::rig::cluster::Era;
+use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{NEW_RANGE, Run, Serving, run};
+use super::serving::{DEADLINE, NEW_RANGE, Run, Serving, run};
 
-/// Makes the roles, and binds each to a user of its own name, the one for operators to their group.
+const GROUP: &str = "rbac.authorization.k8s.io";
+/// The group of `deploy/rbac.yaml`.
+const OPERATORS: &str = "netsurgeon-operators";
+/// Roles that are bound to a user of their own name.
+const BOUND: [&str; 4] = ["netsurgeon-lock", "netsurgeon-look", "netsurgeon-cni", "netsurgeon-preflight"];
+
+/// Creates the roles, binds each to a user of its own name, the one for operators to their group, and waits until they are in force.
 pub async fn install(serving: &Serving) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
     let text = std::fs::read_to_string(file).expect("the roles");
@@ -14,15 +28,32 @@ pub async fn install(serving: &Serving) {
         let object: Value = serde_saphyr::from_str(part).expect("an object");
         serving.cluster.api.create(&object).await;
     }
-    let group = "rbac.authorization.k8s.io";
-    for role in ["netsurgeon-lock", "netsurgeon-look", "netsurgeon-cni"] {
-        let subject = json!({"apiGroup": group, "kind": "User", "name": role});
-        let binding = json!({
-            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role}, "subjects": [subject],
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        });
-        serving.cluster.api.create(&binding).await;
+    for role in BOUND {
+        bind(serving, role, role).await;
     }
+    for (user, group, path) in [
+        ("olga", Some(OPERATORS), "/api/v1/nodes"),
+        ("netsurgeon-preflight", None, "/api/v1/nodes"),
+        ("netsurgeon-cni", None, "/api/v1/nodes"),
+        ("netsurgeon-look", None, "/api/v1/pods"),
+        ("netsurgeon-lock", None, "/apis/batch/v1/jobs"),
+    ] {
+        let api = serving.cluster.api_as(0, user, group).await;
+        wait_until("the binding is in force", DEADLINE, async || {
+            let answer = api.request(Method::GET, path, "application/json", None).await;
+            answer.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+}
+
+async fn bind(serving: &Serving, user: &str, role: &str) {
+    let binding = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": format!("{user}-{role}")},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+    });
+    serving.cluster.api.create(&binding).await;
 }
 
 /// Runs the program as somebody.
@@ -32,33 +63,57 @@ pub fn by(serving: &Serving, user: &str, group: Option<&str>, words: &str) -> Ru
     run(words, command)
 }
 
-/// Whether everything was seen that a preflight looks at, and the rights are there for what comes next.
-fn had_its_rights(looked: &Run, rights: &str) {
-    for check in looked.json()["checks"].as_array().expect("checks") {
+/// Runs the program as an operator, with the permissions of `netsurgeon-renumber`.
+pub fn by_operator(serving: &Serving, words: &str) -> Run {
+    by(serving, "olga", Some(OPERATORS), words)
+}
+
+/// The checks of a preflight, none of which lacked a permission to read.
+fn read_all(ran: &Run) -> Vec<Value> {
+    let checks = ran.json()["checks"].as_array().expect("checks").clone();
+    for check in &checks {
         let text = check["seen"].as_str().expect("what was seen");
-        assert!(!text.contains("forbidden") && !text.contains("may not"), "{check}");
-        assert!(check["name"] != rights || check["verdict"] == "pass", "{check}");
+        for lack in ["forbidden", "may not", "missing permissions", "not allowed", "no permission"] {
+            assert!(!text.contains(lack), "{check}");
+        }
+    }
+    checks
+}
+
+fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
+    checks.iter().find(|check| check["name"] == name).expect("it is listed")
+}
+
+fn comes_out(checks: &[Value], name: &str, verdict: &str, seen: &str, todo: &str) {
+    let found = check(checks, name);
+    assert_eq!(found["verdict"], verdict, "{found}");
+    for (field, text) in [("seen", seen), ("todo", todo)] {
+        assert!(found[field].as_str().unwrap_or_default().contains(text), "{field}: {found}");
     }
 }
 
 #[tokio::test]
 async fn each_does_for_its_commands_and_for_no_others() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let dns = json!({
+        "clusterIP": "10.96.0.10", "selector": {"k8s-app": "kube-dns"},
+        "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+    });
+    serving.cluster.api.create_service("kube-system", "kube-dns", dns).await;
     install(&serving).await;
-    let operator = |serving: &Serving, words: &str| by(serving, "olga", Some("netsurgeon-operators"), words);
+    preflights(&serving);
+    refused(&serving).await;
 
-    // The rig's API server has no Pod that tells its flags, and its certificate is as it was.
-    let looked = operator(&serving, &format!("preflight renumber --to {NEW_RANGE} -o json"));
-    had_its_rights(&looked, "rights");
-    had_its_rights(&by(&serving, "netsurgeon-cni", None, "preflight cni -o json"), "drain-rights");
     let probe = serving.probe(&Serving::targets()).await;
-    operator(&serving, &serving.apply_words()).expect(6);
+    by_operator(&serving, &serving.apply_words()).expect(6);
     serving.restart_with(NEW_RANGE).await;
     let operation = serving.journals().remove(0);
-    operator(&serving, &format!("operation resume {operation} --confirm flags")).expect(0);
+    by_operator(&serving, &format!("operation resume {operation} --confirm flags")).expect(0);
     assert_eq!(serving.cluster_ip("web").await, "10.200.0.5");
     serving.restart_with("10.96.0.0/16").await;
-    operator(&serving, "renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    let back = by_operator(&serving, "renumber rollback --yes --linger 1 --confirm flags").expect(0);
+    assert!(back.err.contains("the kubelets' `clusterDNS` is not checked on 2 of 2 nodes"), "{}", back.err);
+    assert!(back.err.contains("`netsurgeon-nodes`"), "{}", back.err);
     serving.assert_unbroken(&probe.stop(), &Serving::targets());
     serving.wait_for_one_range().await;
     serving.assert_clean();
@@ -66,17 +121,124 @@ async fn each_does_for_its_commands_and_for_no_others() {
     let lock = "lock --reason window";
     by(&serving, "netsurgeon-lock", None, lock).expect(0);
     by(&serving, "netsurgeon-lock", None, "unlock").expect(0);
-    let refused = operator(&serving, lock).expect(1);
+    let refused = by_operator(&serving, lock).expect(1);
     assert!(refused.err.contains("validatingadmissionpolic"), "{}", refused.err);
     // It sees the API servers of other tests beside it, which have other ranges: status 3.
     let shown = by(&serving, "netsurgeon-look", None, "controlplane show");
     assert!([0, 3].contains(&shown.code) && !shown.err.contains("may not"), "{}", shown.err);
     by(&serving, "netsurgeon-look", None, "certs verify --cidr 10.96.0.0/16").expect(0);
-    let refused = by(
-        &serving,
-        "netsurgeon-look",
-        None,
-        &format!("{} --metrics-listen 127.0.0.1:0", serving.apply_words()),
-    );
-    assert_eq!(refused.code, 1, "{}", refused.err);
+    for reader in ["netsurgeon-look", "netsurgeon-preflight"] {
+        let words = format!("{} --metrics-listen 127.0.0.1:0", serving.apply_words());
+        let refused = by(&serving, reader, None, &words);
+        assert_eq!(refused.code, 1, "{}", refused.err);
+    }
+}
+
+/// One who can read alone is told so, and sees everything else as an operator does.
+fn preflights(serving: &Serving) {
+    // The rig's API server has no Pod that tells its flags, and its certificate is as it was.
+    let words = format!("preflight renumber --to {NEW_RANGE} -o json");
+    let operator = read_all(&by_operator(serving, &words));
+    comes_out(&operator, "rights", "pass", "without `get nodes/proxy` each node is asked directly", "");
+    comes_out(&operator, "policies", "pass", "", "");
+    let reader = read_all(&by(serving, "netsurgeon-preflight", None, &words));
+    let seen = "this user can read, and cannot change anything: missing: create services, delete services";
+    comes_out(&reader, "rights", "warn", seen, "`netsurgeon-renumber`");
+    let seen = "admission is not asked: a dry run needs the permission for what it tries, and this user lacks create services";
+    comes_out(&reader, "policies", "unknown", seen, "`--skip policies`");
+    for found in &reader {
+        let name = found["name"].as_str().expect("a name");
+        if !["rights", "policies"].contains(&name) {
+            assert_eq!(found["verdict"], check(&operator, name)["verdict"], "{found}");
+        }
+    }
+    let cni = read_all(&by(serving, "netsurgeon-cni", None, "preflight cni -o json"));
+    let seen = "this user can read, and cannot change anything: missing: patch nodes, delete pods, create pods/eviction";
+    comes_out(&cni, "drain-rights", "warn", seen, "no role of deploy/rbac.yaml has the others");
+}
+
+/// Nobody can exec, read Secrets, or reach a kubelet; and those who only read write nothing.
+async fn refused(serving: &Serving) {
+    let pods = "/api/v1/namespaces/kube-system/pods";
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let change = json!({"spec": {"unschedulable": true}});
+    let never = [
+        (Method::GET, "/api/v1/secrets".to_string(), None),
+        (Method::GET, "/api/v1/nodes/node-1/proxy/configz".to_string(), None),
+        (Method::GET, "/api/v1/nodes/node-1/proxy/exec/kube-system/x/x?command=id".to_string(), None),
+        (Method::GET, format!("{pods}/x/exec?command=id"), None),
+        (Method::POST, format!("{pods}/x/exec?command=id"), None),
+        (Method::POST, format!("{pods}/x/attach"), None),
+        (Method::POST, format!("{pods}/x/portforward"), None),
+        (Method::POST, "/api/v1/namespaces/default/configmaps".to_string(), Some(&map)),
+        (Method::PATCH, "/api/v1/nodes/node-1".to_string(), Some(&change)),
+    ];
+    let writes = [
+        (Method::POST, "/api/v1/namespaces/default/services?dryRun=All".to_string(), Some(&service)),
+        (Method::PATCH, "/api/v1/namespaces/default/services/web".to_string(), Some(&change)),
+        (Method::DELETE, "/api/v1/namespaces/default/services/web".to_string(), None),
+        (Method::DELETE, format!("{pods}/x"), None),
+    ];
+    for (user, group, is_reader) in [
+        ("olga", Some(OPERATORS), false),
+        ("netsurgeon-lock", None, false),
+        ("netsurgeon-look", None, true),
+        ("netsurgeon-cni", None, true),
+        ("netsurgeon-preflight", None, true),
+    ] {
+        let api = serving.cluster.api_as(0, user, group).await;
+        for (method, path, body) in never.iter().chain(writes.iter().filter(|_| is_reader)) {
+            let content =
+                if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+            let answer = api.request(method.clone(), path, content, *body).await;
+            let is_refused = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403);
+            assert!(is_refused, "{user}: {method} {path}: {answer:?}");
+        }
+    }
+}
+
+/// Without the optional role a node that is not reached directly cannot be asked, and everything that would ask it says which role
+/// permits it; with the role it is asked.
+#[tokio::test]
+async fn nodes_are_asked_through_the_api_server_with_a_role_of_its_own() {
+    let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    install(&serving).await;
+    let client = connected(&serving.cluster.kubeconfig_as(0, "olga", Some(OPERATORS))).await;
+    let barrier = |seconds| Barrier {
+        namespace: "kube-system".into(),
+        operation: "test".into(),
+        family: Family::V4,
+        reach: Reach::NodeProxy,
+        deadline: Duration::from_secs(seconds),
+        without: BTreeSet::new(),
+    };
+    let role =
+        "the user is not allowed to `get nodes/proxy`, which the optional ClusterRole `netsurgeon-nodes`";
+    let error = client.barrier(&barrier(1)).await.unwrap_err();
+    let BarrierError::NotCrossed { silent, of: 2, .. } = &error else { panic!("{error}") };
+    assert!(silent.iter().all(|node| node.seen.contains(role)), "{error}");
+    let direct = Barrier { reach: Reach::Auto, ..barrier(60) };
+    client.barrier(&direct).await.expect("nodes are reached directly");
+    let kubelet = client.kubelet_dns("node-1").await.unwrap_err();
+    assert!(kubelet.contains(role), "{kubelet}");
+    // One that has no address that answers here.
+    let node = Node { name: "node-1".into(), internal_ips: Vec::new(), ready: true };
+    let health = async |client: &Client| client.proxy_health(&node, 10256).await;
+    let fault = health(&client).await.unwrap_err();
+    assert!(fault.is_hidden && fault.reason.contains(role), "{fault:?}");
+
+    bind(&serving, "olga", "netsurgeon-nodes").await;
+    wait_until("the role is in force", DEADLINE, async || {
+        health(&client).await.map_err(|fault| fault.reason)
+    })
+    .await;
+    let crossed = client.barrier(&barrier(60)).await.expect("the API server asks");
+    assert!(crossed.nodes.len() == 2 && crossed.nodes.iter().all(|node| node.through_api_server));
+    let kubelet = client.kubelet_dns("node-1").await.unwrap_err();
+    assert!(!kubelet.contains("nodes/proxy"), "the rig has no kubelet, and it was asked: {kubelet}");
+    let words = format!("preflight renumber --to {NEW_RANGE} --only rights -o json");
+    let rights = by_operator(&serving, &words).json()["checks"].as_array().expect("checks").clone();
+    assert!(!check(&rights, "rights")["seen"].as_str().unwrap().contains("nodes/proxy"));
+    assert_eq!(check(&rights, "rights")["verdict"], "pass");
 }

@@ -7,7 +7,7 @@ use super::process::Process;
 use super::static_pods::command_in;
 
 /// The controllers that run. No nodes, no clouds, no workloads: nobody would carry them out.
-const CONTROLLERS: [&str; 7] = [
+const CONTROLLERS: [&str; 8] = [
     "endpointslice-controller",
     "endpoints-controller",
     "endpointslice-mirroring-controller",
@@ -15,6 +15,7 @@ const CONTROLLERS: [&str; 7] = [
     "serviceaccount-controller",
     "service-cidr-controller",
     "garbage-collector-controller",
+    "clusterrole-aggregation-controller",
 ];
 
 /// More that run when they run as themselves: those of what `deploy/` has, those that deploy pipelines set to work, and quotas.

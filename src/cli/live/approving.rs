@@ -166,7 +166,10 @@ impl Confirmations<'_> {
         let told = kubelets::told(cluster, &old).await.map_err(|error| error.to_string())?;
         match (told.words(&old), told.unseen()) {
             (Some(words), _) => Err(words),
-            (None, Some(unseen)) => Err(unseen.to_string()),
+            (None, Some(unseen)) => Err(format!(
+                "{unseen}; on that node `grep -A2 clusterDNS /var/lib/kubelet/config.yaml` shows it: where every node has the new \
+                 address, `--confirm cluster-dns`"
+            )),
             (None, None) => {
                 let count = counted(told.count, "kubelet", "kubelets");
                 Ok(format!("seen to be done: none of {count} tells Pods the old address"))

@@ -84,7 +84,21 @@ impl Session {
         if new.is_empty() {
             return;
         }
-        let Ok(told) = kubelets::told(cluster, &new).await else { return };
+        let told = match kubelets::told(cluster, &new).await {
+            Ok(told) => told,
+            Err(error) => {
+                output.warn(&format!("the kubelets' `clusterDNS` is not checked: {error}"));
+                return;
+            }
+        };
+        if let Some(unseen) = told.unseen() {
+            output.warn(&format!(
+                "the kubelets' `clusterDNS` is not checked on {} of {} nodes; {unseen}. Check it there: \
+                 `grep -A2 clusterDNS /var/lib/kubelet/config.yaml`",
+                told.unseen_count(),
+                told.count,
+            ));
+        }
         if let Some(words) = told.words(&new) {
             let set = work.dns().map(|dns| {
                 let (old, new) = (dns.old_address, dns.new_address);

@@ -59,6 +59,11 @@ impl Told {
         Some(format!("kubelets tell Pods {}: {}{more}", addresses.join(" or "), named.join(", ")))
     }
 
+    /// How many kubelets have not answered.
+    pub(super) fn unseen_count(&self) -> usize {
+        self.silent.len()
+    }
+
     /// Words what was not seen; `None` if every kubelet has answered.
     pub(super) fn unseen(&self) -> Option<&str> {
         self.silent.first().map(String::as_str)

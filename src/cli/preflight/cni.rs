@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::CniArgs;
+use super::permissions;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
 use crate::cli::controlplane::{API_SERVER, CONTROLLER_MANAGER};
 use crate::cluster::{Collection, Node, ObjectRef};
@@ -27,16 +28,6 @@ const HOMES: [&str; 7] = [
     "cilium",
     "openshift-ovn-kubernetes",
     "ovn-kubernetes",
-];
-
-/// What draining every node, and another network on it, does through the API.
-const RIGHTS: &[(&[&str], (&str, &str))] = &[
-    (&["get", "list", "patch"], ("", "nodes")),
-    (&["get", "list", "delete"], ("", "pods")),
-    (&["create"], ("", "pods/eviction")),
-    (&["list"], ("policy", "poddisruptionbudgets")),
-    (&["get", "list", "create", "patch", "delete"], ("apps", "daemonsets")),
-    (&["get", "create", "patch", "delete"], ("", "configmaps")),
 ];
 
 /// What the checks look at.
@@ -95,7 +86,7 @@ impl Looking<'_> {
                 let deployments = list("apps/v1", "Deployment").await?;
                 Ok(drain::autoscalers(&deployments, groups.contains("karpenter.sh")))
             }
-            "drain-rights" => self.read.rights(RIGHTS, "this").await,
+            "drain-rights" => self.read.rights(&permissions::CNI).await,
             other => self.read.judge(other).await,
         }
     }

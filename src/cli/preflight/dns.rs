@@ -10,7 +10,8 @@ use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 
 use super::DnsArgs;
-use super::reading::{Read, Reading, Rights, carry_out, unread};
+use super::permissions;
+use super::reading::{Read, Reading, carry_out, unread};
 use crate::certs::Certificate;
 use crate::cli::failure::Failure;
 use crate::cluster::served;
@@ -35,14 +36,6 @@ const TLS_PORT: u16 = 443;
 
 /// What leads a name, as the records of its zone say.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
-
-/// What changing names does through the API, in each of the two clusters: it looks for names, and holds ExternalDNS back.
-const RIGHTS: &Rights = &[
-    (&["list"], ("networking.k8s.io", "ingresses")),
-    (&["list"], ("", "services")),
-    (&["get", "list", "patch"], ("apps", "deployments")),
-    (&["get", "create", "patch", "delete"], ("", "configmaps")),
-];
 
 /// What the checks look at.
 struct Looking<'a> {
@@ -446,15 +439,15 @@ impl Looking<'_> {
     }
 
     async fn rights(&self) -> Read<Judged> {
-        let own = self.read.rights(RIGHTS, "this").await?;
-        match self.mirror.as_ref().map_err(Clone::clone)? {
-            Some(mirror) if own.verdict == Verdict::Pass => {
-                let mut judged = mirror.rights(RIGHTS, "this").await?;
-                judged.seen = format!("on the mirror: {}; here {}", judged.seen, own.seen);
-                Ok(judged)
-            }
-            _ => Ok(own),
+        let own = self.read.rights(&permissions::DNS).await?;
+        let Some(mirror) = self.mirror.as_ref().map_err(Clone::clone)? else { return Ok(own) };
+        if own.verdict == Verdict::Fail {
+            return Ok(own);
         }
+        let of_mirror = mirror.rights(&permissions::DNS).await?;
+        let seen = format!("on the mirror: {}; here: {}", of_mirror.seen, own.seen);
+        let worse = if of_mirror.verdict == Verdict::Pass { own } else { of_mirror };
+        Ok(Judged { seen, ..worse })
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::MirrorArgs;
+use super::permissions::{self, Asked};
 use super::reading::{AT_ONCE, Read, Reading, carry_out, unread};
 use crate::cli::failure::Failure;
 use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds};
@@ -28,7 +29,8 @@ const CERT_MANAGER: &str = "cert-manager.io/v1";
 
 /// What copying does with each kind on either side, and with namespaces.
 const READS: &[&str] = &["get", "list"];
-const WRITES: &[&str] = &["get", "list", "create", "patch", "delete"];
+const CHANGES: &[&str] = &["create", "patch", "delete"];
+const SECRETS: (&str, &str) = ("", "secrets");
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
 /// What the checks look at.
@@ -39,8 +41,15 @@ struct Looking {
     named: Vec<String>,
     namespaces: OnceCell<Read<Vec<Value>>>,
     templates: OnceCell<Read<Vec<Template>>>,
-    /// What is copied, without what it holds: the kind, and its metadata.
-    copied: OnceCell<Read<Vec<(&'static Copied, Value)>>>,
+    /// What is copied, without what it holds.
+    copied: OnceCell<Read<Found>>,
+}
+
+/// Objects that are copied: the kind, and the metadata.
+struct Found {
+    objects: Vec<(&'static Copied, Value)>,
+    /// Whether Secrets are missing among them, which the user has no permission to list.
+    is_without_secrets: bool,
 }
 
 /// Carries the checks out.
@@ -105,11 +114,7 @@ impl Looking {
             }
             "mirror-webhooks" => self.webhooks().await,
             "source-rights" => self.source_rights().await,
-            "mirror-rights" => {
-                let copied = COPIED.iter().map(|kind| (WRITES, kind.resource));
-                let rights: Vec<_> = copied.chain([(WRITES, NAMESPACES)]).collect();
-                self.mirror.rights(&rights, "copying into the mirror").await
-            }
+            "mirror-rights" => self.mirror_rights().await,
             other => self.source.judge(other).await,
         }
     }
@@ -177,6 +182,22 @@ impl Looking {
         .await
     }
 
+    /// The same of each kind that is copied.
+    async fn found(cluster: &Cluster, names: &[String], each: bool) -> Read<Found> {
+        let asked =
+            COPIED.iter().map(async |one| (one, Self::metadata(cluster, one.kind, names, each).await));
+        let mut all = Found { objects: Vec::new(), is_without_secrets: false };
+        for (copied, found) in join_all(asked).await {
+            match found {
+                Err(judged) if copied.resource == SECRETS && judged.denied.is_some() => {
+                    all.is_without_secrets = true;
+                }
+                found => all.objects.extend(found?.into_iter().map(|object| (copied, object))),
+            }
+        }
+        Ok(all)
+    }
+
     async fn templates(&self) -> Read<&Vec<Template>> {
         let read = async || {
             let mut all = Vec::new();
@@ -193,17 +214,11 @@ impl Looking {
         self.templates.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    async fn copied(&self) -> Read<&Vec<(&'static Copied, Value)>> {
+    async fn copied(&self) -> Read<&Found> {
         let read = async || {
-            let (cluster, names) = (self.source.cluster()?, self.names().await?);
-            let each = !self.named.is_empty();
-            let found =
-                COPIED.iter().map(async |one| (one, Self::metadata(cluster, one.kind, &names, each).await));
-            let mut all = Vec::new();
-            for (copied, found) in join_all(found).await {
-                let found = found?.into_iter().filter(|object| !is_made_anew(copied.kind.1, object));
-                all.extend(found.map(|object| (copied, object)));
-            }
+            let names = self.names().await?;
+            let mut all = Self::found(self.source.cluster()?, &names, !self.named.is_empty()).await?;
+            all.objects.retain(|(copied, object)| !is_made_anew(copied.kind.1, object));
             Ok(all)
         };
         self.copied.get_or_init(read).await.as_ref().map_err(Clone::clone)
@@ -219,16 +234,15 @@ impl Looking {
             .map(|one| text(one, "/metadata/name").to_string())
             .filter(|name| names.contains(name))
             .collect();
-        let found =
-            COPIED.iter().map(async |one| (one, Self::metadata(cluster, one.kind, &both, true).await));
-        let mut on_mirror = BTreeSet::new();
-        for (copied, found) in join_all(found).await {
-            on_mirror.extend(found?.iter().map(|object| (copied.kind, subject(object))));
-        }
-        let copied = self.copied().await?.iter().map(|(copied, object)| (copied.kind, subject(object)));
-        let taken = copied.filter(|one| on_mirror.contains(one));
+        let there = Self::found(cluster, &both, true).await?;
+        let place = |(copied, object): &(&Copied, Value)| (copied.kind, subject(object));
+        let on_mirror: BTreeSet<_> = there.objects.iter().map(place).collect();
+        let copied = self.copied().await?;
+        let taken = copied.objects.iter().map(place).filter(|one| on_mirror.contains(one));
         let taken: Vec<String> = taken.map(|((_, kind), name)| format!("{kind} {name}")).collect();
-        Ok(mirror::namespaces(&names, &missing, &taken))
+        let judged = mirror::namespaces(&names, &missing, &taken);
+        let is_partial = there.is_without_secrets || copied.is_without_secrets;
+        Ok(if is_partial { mirror::without_secrets(judged) } else { judged })
     }
 
     async fn kinds(&self) -> Read<Judged> {
@@ -325,7 +339,9 @@ impl Looking {
             cluster.list(&Collection::new("v1", "ServiceAccount", namespace), None).await
         })
         .await?;
-        let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, each).await?;
+        let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, each)
+            .await
+            .map_err(|judged| if judged.denied.is_some() { mirror::no_pull_secrets() } else { judged })?;
         let place = |secret: &Value| {
             (text(secret, "/metadata/namespace").to_string(), text(secret, "/metadata/name").to_string())
         };
@@ -347,8 +363,11 @@ impl Looking {
             .iter()
             .map(|one| (text(one, "/metadata/name").to_string(), labels(one)))
             .collect();
-        let copied = self.copied().await?.iter();
-        let copied = copied.filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
+        let found = self.copied().await?;
+        let copied = found
+            .objects
+            .iter()
+            .filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
         let made = self.namespaces().await?.iter();
         let made = made.filter_map(|one| Written::of(Admitted::Namespace, one, &namespaces));
         let pod = |template: &Template| {
@@ -361,20 +380,33 @@ impl Looking {
             copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
         let webhooks = self.mirror.called(&written).await?;
         let backends = self.mirror.backends(&webhooks).await?;
-        Ok(mirror::webhooks(&webhooks, &backends))
+        let judged = mirror::webhooks(&webhooks, &backends);
+        Ok(if found.is_without_secrets { mirror::without_secrets(judged) } else { judged })
     }
 
     /// Reading what is copied: everywhere, or in the namespaces that were named.
     async fn source_rights(&self) -> Read<Judged> {
-        let of = "copying from the source";
-        let copied: Vec<_> = COPIED.iter().map(|kind| (READS, kind.resource)).collect();
-        let mut judged = self.source.rights(&[(READS, NAMESPACES)], of).await?;
+        let need = permissions::SOURCE;
+        let of_all = Asked { reads: &[(READS, NAMESPACES)], changes: &[], need };
+        let copied = COPIED.iter().map(|kind| kind.resource).filter(|resource| *resource != SECRETS);
+        let copied: Vec<_> = copied.map(|resource| (READS, resource)).collect();
+        let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need };
+        let mut judged = self.source.rights(&of_all).await?;
         for place in self.places().await? {
             if judged.todo.is_empty() {
-                judged = self.source.rights_in(&copied, of, place.as_deref()).await?;
+                judged = self.source.rights_in(&asked, place.as_deref()).await?;
             }
         }
         Ok(judged)
+    }
+
+    /// Creating what is copied on the mirror, and its namespaces. Whether Secrets are there already is a part of it.
+    async fn mirror_rights(&self) -> Read<Judged> {
+        let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
+        let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
+        let changes: Vec<_> = kinds().map(|kind| (CHANGES, kind)).collect();
+        let asked = Asked { reads: &reads, changes: &changes, need: permissions::MIRROR };
+        self.mirror.rights(&asked).await
     }
 }
 

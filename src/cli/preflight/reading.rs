@@ -4,13 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::AskedArgs;
+use super::permissions::{Asked, Rights};
 use crate::cli::api::KubeArgs;
 use crate::cli::controlplane::flags_in_pods;
 use crate::cli::failure::Failure;
@@ -21,6 +21,7 @@ use crate::ip::ServiceCidr;
 use crate::preflight::api::{self, Met, skew};
 use crate::preflight::around::{self, without_etcd};
 use crate::preflight::nodes::Route;
+use crate::preflight::rights::{self, Granted};
 use crate::preflight::{Check, Judged, Named, concluded, etcd};
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
@@ -205,37 +206,27 @@ impl Reading {
         self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Asks whether we may do everything that something needs, everywhere.
-    pub(super) async fn rights(&self, rights: &Rights, needs: &str) -> Read<Judged> {
-        self.rights_in(rights, needs, None).await
+    /// Asks whether the user has every permission that something needs, everywhere.
+    pub(super) async fn rights(&self, asked: &Asked<'_>) -> Read<Judged> {
+        self.rights_in(asked, None).await
     }
 
     /// Asks the same of one namespace, or everywhere.
-    pub(super) async fn rights_in(
-        &self,
-        rights: &Rights,
-        needs: &str,
-        namespace: Option<&str>,
-    ) -> Read<Judged> {
+    pub(super) async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
+        let (reading, changing) =
+            tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
+        Ok(rights::judge(&reading, &changing, &asked.need, namespace))
+    }
+
+    /// Asks about each permission, as in `get services`, whether the user has it.
+    async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
         let cluster = self.cluster()?;
-        let asked = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
-        let asked: Vec<_> = asked.collect();
-        let answers =
-            asked.iter().map(async |(verb, kind)| (cluster.may(verb, *kind, namespace).await, verb, kind.1));
-        let mut missing = Vec::new();
-        for (answer, verb, resource) in join_all(answers).await {
-            if !answer.map_err(unread)? {
-                missing.push(format!("{verb} {resource}"));
-            }
-        }
-        if missing.is_empty() {
-            return Ok(Judged::pass(format!("all {} that {needs} needs", asked.len())));
-        }
-        let within = namespace.map(|namespace| format!(" in `{namespace}`")).unwrap_or_default();
-        Ok(Judged::fail(
-            format!("missing{within}: {}", missing.join(", ")),
-            "take another kubeconfig, as on a control-plane host, or ask for these rights",
-        ))
+        let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
+        let answers = each.map(async |(verb, kind)| {
+            let is_granted = cluster.may(verb, kind, namespace).await.map_err(unread)?;
+            Ok(Granted { permission: format!("{verb} {}", kind.1), is_granted })
+        });
+        join_all(answers).await.into_iter().collect()
     }
 
     pub(super) async fn pods(&self) -> Read<&Vec<Value>> {
@@ -294,9 +285,6 @@ pub(super) fn own_routes() -> Read<Vec<Route>> {
     Ok(found.into_iter().filter_map(route).collect())
 }
 
-/// What is done through the API: verbs, and API group and resource.
-pub(super) type Rights = [(&'static [&'static str], (&'static str, &'static str))];
-
 async fn meet(cluster: &Cluster, server: ApiServer) -> Met {
     let at = server.to_string();
     let client = match cluster.dial(server).await {
@@ -307,14 +295,9 @@ async fn meet(cluster: &Cluster, server: ApiServer) -> Met {
         Ok(()) => client.version().await.map(|version| version.git).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let metadata = json!({"name": "netsurgeon-preflight", "namespace": "kube-system"});
-    let trial = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
     let before = milliseconds(OffsetDateTime::now_utc());
-    let made = client.try_create(&trial).await.ok();
+    let said = client.time().await;
     let after = milliseconds(OffsetDateTime::now_utc());
-    let said =
-        made.as_ref().and_then(|made| made.pointer("/metadata/creationTimestamp")).and_then(Value::as_str);
-    let said = said.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
     Met { at, version, skew: said.map(|said| skew(before, milliseconds(said), after)) }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use tokio::sync::OnceCell;
 
-use self::objects::{RIGHTS, allocations, planned};
+use self::objects::{allocations, planned};
 use super::RenumberArgs;
 use super::reading::{Read, Reading, carry_out};
 use crate::cli::failure::Failure;
@@ -69,7 +69,7 @@ impl Looking {
             "webhooks" => self.webhooks().await,
             "certificates" => self.certificates().await,
             "policies" => self.policies().await,
-            "rights" => self.read.rights(RIGHTS, "a move").await,
+            "rights" => self.rights().await,
             other => self.read.judge(other).await,
         }
     }

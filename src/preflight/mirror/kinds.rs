@@ -60,6 +60,15 @@ pub fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[Value])
     for (place, found) in used {
         let (Some(kind), (group, _)) = (source.all.get(place), place) else { continue };
         let words = in_words(group, kind);
+        let wanted = kind.versions.first();
+        let is_served = mirror
+            .all
+            .get(place)
+            .is_some_and(|served| wanted.is_some_and(|wanted| served.versions.contains(wanted)));
+        if is_served {
+            // Whether or not there are any, as of Secrets that the user has no permission to list.
+            continue;
+        }
         let example = match found {
             Ok(example) => example,
             Err(why) => {
@@ -75,10 +84,7 @@ pub fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[Value])
             }
             None => missing.push(format!("{words}{}, as `{example}`", is_refused(place, definitions))),
             Some(served) => {
-                let wanted = kind.versions.first();
-                if wanted.is_some_and(|wanted| !served.versions.contains(wanted)) {
-                    other.push(format!("{words} (there in {})", served.versions.join(", ")));
-                }
+                other.push(format!("{words} (there in {})", served.versions.join(", ")));
             }
         }
     }
@@ -90,10 +96,16 @@ pub fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[Value])
             silent.map(|(group, why)| format!("`{group}` of the {whose} does not say what it serves: {why}")),
         );
     }
-    told(used.len(), missing, other, unseen)
+    let hidden = used.values().filter(|found| found.is_err()).count();
+    told((used.len().saturating_sub(hidden), hidden), missing, other, unseen)
 }
 
-fn told(count: usize, missing: Vec<String>, other: Vec<String>, unseen: Vec<String>) -> Judged {
+fn told(
+    (count, hidden): (usize, usize),
+    missing: Vec<String>,
+    other: Vec<String>,
+    unseen: Vec<String>,
+) -> Judged {
     let is_missing = !missing.is_empty();
     let is_unseen = !unseen.is_empty();
     let parts = [("the mirror does not serve ", missing), ("only in another version: ", other), ("", unseen)];
@@ -113,11 +125,16 @@ fn told(count: usize, missing: Vec<String>, other: Vec<String>, unseen: Vec<Stri
     if is_unseen {
         return Judged::unknown(
             seen,
-            "bring back what serves the group (`kubectl get apiservices`), and take the role `netsurgeon-mirror-source` of deploy/rbac.yaml",
+            "bring back what serves the group (`kubectl get apiservices`); where kinds may not be listed, give a ClusterRole that lists them the label \
+             `netsurgeon.io/aggregate-to-mirror-source=true`: it joins `netsurgeon-mirror-source` of deploy/rbac.yaml",
         );
     }
     if parts.is_empty() {
-        return Judged::pass(format!("all {count} kinds of which there are objects"));
+        let all = format!("all {count} kinds of which there are objects");
+        return Judged::pass(match hidden {
+            0 => all,
+            _ => format!("{all}, and {hidden} that could not be listed"),
+        });
     }
     Judged::warn(
         seen,
@@ -218,7 +235,10 @@ mod tests {
         let mut source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
         let mut mirror = source.clone();
         let refused = Used::from([(("example.com".into(), "widgets".into()), Err("forbidden".into()))]);
-        assert_eq!(judge(&refused, &source, &mirror, &[]).verdict, Verdict::Unknown);
+        assert_eq!(judge(&refused, &source, &Kinds::default(), &[]).verdict, Verdict::Unknown);
+        let served = judge(&refused, &source, &mirror, &[]);
+        assert_eq!(served.seen, "all 0 kinds of which there are objects, and 1 that could not be listed");
+        assert_eq!(served.verdict, Verdict::Pass, "the mirror serves it, whether or not there is one");
         source.silent.insert("metrics.k8s.io".into(), "status 503".into());
         mirror.silent.insert("other.example.com".into(), "status 503".into());
         let of =

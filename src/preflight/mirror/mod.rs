@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::api::level;
 use super::webhooks::{self, Admitted, Backends, Called};
-use super::{Judged, drain, first_few, text};
+use super::{Judged, Verdict, drain, first_few, text};
 
 /// A kind that is copied, without data of its own: API version and kind, group and resource, and what admission takes it for.
 pub struct Copied {
@@ -154,6 +154,26 @@ pub fn namespaces(chosen: &[String], missing: &[String], there: &[String]) -> Ju
     ))
 }
 
+/// Which role lets `preflight` list Secrets, and the other way out.
+const SECRETS_ROLE: &str = "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user, in both clusters";
+
+/// Judges what was seen of everything but Secrets, which the user has no permission to list.
+pub fn without_secrets(judged: Judged) -> Judged {
+    let seen = format!("{}; Secrets are not checked: the user has no permission to list them", judged.seen);
+    match judged.verdict {
+        Verdict::Pass => Judged::warn(seen, SECRETS_ROLE),
+        _ => Judged { seen, todo: format!("{}; {SECRETS_ROLE}", judged.todo), ..judged },
+    }
+}
+
+/// Judges the Secrets of images where the user has no permission to list Secrets.
+pub fn no_pull_secrets() -> Judged {
+    Judged::unknown(
+        "Secrets of the source are not checked: the user has no permission to list them",
+        format!("{SECRETS_ROLE}; or leave it out: `--skip pull-secrets`"),
+    )
+}
+
 /// The mirror's Nodes, as before a change of their network.
 pub fn nodes(found: &[Value]) -> Judged {
     let mut judged = drain::nodes(found);
@@ -247,6 +267,16 @@ mod tests {
             (there.verdict, there.seen.as_str()),
             (Verdict::Warn, "1 objects are on the mirror already: Service `shop/web`")
         );
+    }
+
+    #[test]
+    fn secrets_that_are_not_checked_are_reported() {
+        let passed = without_secrets(Judged::pass("fine"));
+        assert_eq!(passed.verdict, Verdict::Warn);
+        assert_eq!(passed.seen, "fine; Secrets are not checked: the user has no permission to list them");
+        let failed = without_secrets(Judged::fail("bad", "repair it"));
+        assert_eq!((failed.verdict, failed.todo), (Verdict::Fail, format!("repair it; {SECRETS_ROLE}")));
+        assert!(no_pull_secrets().todo.ends_with("`--skip pull-secrets`"));
     }
 
     /// Of each kind a webhook that is asked about it alone.

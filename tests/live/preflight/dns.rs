@@ -399,6 +399,7 @@ async fn with_few_rights(stage: &Stage) {
         command.env("KUBECONFIG", stage.cluster.kubeconfig_as(0, user, None));
         looked(words, command).1
     };
+    let reader = "on the mirror: this user can read, and cannot change anything: missing: patch deployments";
     wait_until("the role is in force", PATIENCE, async || {
         let checks = by(ROLE, &common);
         let forbidden = checks.iter().find(|check| {
@@ -407,7 +408,9 @@ async fn with_few_rights(stage: &Stage) {
         });
         let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
         match forbidden {
-            None if rights["verdict"] == "pass" => Ok(()),
+            None if rights["verdict"] == "warn" && rights["seen"].as_str().unwrap().starts_with(reader) => {
+                Ok(())
+            }
             _ => Err(format!("{rights}, {forbidden:?}")),
         }
     })

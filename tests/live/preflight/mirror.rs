@@ -2,6 +2,7 @@
 //! after the other in the way.
 
 mod around;
+mod rights;
 
 use std::path::Path;
 use std::time::Duration;
@@ -100,7 +101,7 @@ async fn a_mirror_can_take_over_or_it_says_what_is_missing() {
     with_other_nodes(&pair).await;
     with_less_room(&pair).await;
     around::with_issuers(&pair).await;
-    with_rights(&pair).await;
+    rights::with_rights(&pair).await;
     around::with_fixed_addresses(&pair).await;
     around::with_webhooks(&pair).await;
     define(
@@ -382,73 +383,6 @@ async fn with_data(pair: &Pair) {
     api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&bare))).await;
     api.delete("/api/v1/namespaces/shop/services/outside").await;
     pair.comes_out("stateless", "pass", "no StatefulSet").await;
-}
-
-/// Binds a role to a user, everywhere or in one namespace.
-async fn bind(api: &Api, user: &str, role: &str, namespace: Option<&str>) {
-    let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
-    let mut metadata = json!({"name": format!("{user}-{role}").replace(':', "-")});
-    if let Some(namespace) = namespace {
-        metadata["namespace"] = json!(namespace);
-    }
-    api.create(&json!({
-        "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata,
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-    }))
-    .await;
-}
-
-/// Who has the roles sees everything, and who has the source's in one namespace what is there; who may look at some things alone is told
-/// what is missing.
-async fn with_rights(pair: &Pair) {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
-    let text = std::fs::read_to_string(file).expect("the roles");
-    let roles: Vec<Value> =
-        text.split("\n---\n").map(|part| serde_saphyr::from_str(part).expect("an object")).collect();
-    for (cluster, role) in [(&pair.source, "netsurgeon-mirror-source"), (&pair.mirror, "netsurgeon-mirror")] {
-        let own = roles.iter().find(|one| one["metadata"]["name"] == role).expect("it is in the file");
-        cluster.api.create(own).await;
-        bind(&cluster.api, "mia", role, None).await;
-        bind(&cluster.api, "nobody", "system:aggregate-to-view", None).await;
-    }
-    let everywhere = json!([
-        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"]},
-        {"apiGroups": ["networking.k8s.io"], "resources": ["ingressclasses"], "verbs": ["list"]},
-    ]);
-    let slices =
-        json!([{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}]);
-    let source = &pair.source.api;
-    for (name, rules) in [("everywhere", everywhere), ("slices", slices)] {
-        source
-            .create(&json!({
-                "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
-            }))
-            .await;
-    }
-    bind(source, "ned", "everywhere", None).await;
-    bind(source, "ned", "slices", Some("default")).await;
-    bind(source, "ned", "netsurgeon-mirror-source", Some("shop")).await;
-    bind(&pair.mirror.api, "ned", "netsurgeon-mirror", None).await;
-    for (user, words) in [("mia", ""), ("mia", "-n shop"), ("ned", "-n shop")] {
-        wait_until("the bindings are in force", DEADLINE, async || {
-            let ran = pair.run(Some(user), &format!("-o json --strict {words}"));
-            let bad: Vec<Value> =
-                checks(&ran).into_iter().filter(|check| check["verdict"] != "pass").collect();
-            if ran.code == 0 && bad.is_empty() { Ok(()) } else { Err(format!("{bad:?}")) }
-        })
-        .await;
-    }
-    wait_until("so are the others", DEADLINE, async || {
-        let ran = pair.run(Some("nobody"), "-n shop --only source-rights,mirror-rights");
-        let seen = [
-            "missing in `shop`: get secrets, list secrets",
-            "missing: get secrets, list secrets, create secrets",
-        ];
-        let is_said = seen.iter().all(|text| ran.out.contains(text));
-        if ran.code == 3 && is_said { Ok(()) } else { Err(ran.out) }
-    })
-    .await;
 }
 
 async fn with_other_nodes(pair: &Pair) {

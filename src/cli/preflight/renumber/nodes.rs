@@ -5,7 +5,7 @@ use futures_util::{StreamExt as _, stream};
 use super::Looking;
 use crate::cli::controlplane::CONTROLLER_MANAGER;
 use crate::cli::preflight::reading::{AT_ONCE, Read, own_routes};
-use crate::cluster::Node;
+use crate::cluster::{Node, ProxyFault};
 use crate::preflight::nodes;
 use crate::preflight::{Judged, around};
 use crate::renumber::data_plane::{DataPlane, health_port, judge};
@@ -37,7 +37,18 @@ impl Looking {
             let answer = cluster.proxy_health(&node, port).await;
             (node.name, answer)
         });
-        let answers: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let answers: Vec<(String, Result<(), ProxyFault>)> =
+            stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let faults = answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
+        let hidden: Vec<String> =
+            faults.clone().filter(|(_, fault)| fault.is_hidden).map(|(node, _)| node.clone()).collect();
+        // A node whose kube-proxy is seen to be ill comes first.
+        if !hidden.is_empty() && hidden.len() == faults.count() {
+            return Ok(nodes::hidden(&hidden, port));
+        }
+        let words =
+            |(node, answer): (String, Result<(), ProxyFault>)| (node, answer.map_err(|fault| fault.reason));
+        let answers: Vec<_> = answers.into_iter().map(words).collect();
         Ok(nodes::proxies(Some(&answers), &about, missing))
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Looking;
 use crate::cli::output::counted;
+use crate::cli::preflight::permissions;
 use crate::cli::preflight::reading::{Read, unread};
 use crate::cluster::{ClusterError, MANAGED_BY, ObjectRef, sentinel};
 use crate::operation::Plan;
@@ -20,9 +21,40 @@ use crate::survey::{Era, Severity, Survey};
 use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
 
 impl Looking {
+    /// What a move does through the API. The node proxy is no part of it: nodes that are reached directly need none.
+    pub(super) async fn rights(&self) -> Read<Judged> {
+        let mut judged = self.read.rights(&permissions::RENUMBER).await?;
+        if !self.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
+            judged
+                .seen
+                .push_str("; without `get nodes/proxy` each node is asked directly, and its kubelet is not");
+        }
+        Ok(judged)
+    }
+
     /// What the plan would have the API server make, and Services as they will be, looked at by admission.
     pub(super) async fn policies(&self) -> Read<Judged> {
         let (plan, cluster) = (self.plan().await?, self.read.cluster()?);
+        let mut kinds = vec![("", "services")];
+        if plan.work.era != Era::Bitmap {
+            kinds.push(("networking.k8s.io", "servicecidrs"));
+        }
+        let mut unasked = Vec::new();
+        for kind in kinds {
+            if !cluster.may("create", kind, None).await.map_err(unread)? {
+                unasked.push(format!("create {}", kind.1));
+            }
+        }
+        if !unasked.is_empty() {
+            return Ok(Judged::unknown(
+                format!(
+                    "admission is not asked: a dry run needs the permission for what it tries, and this user lacks {}",
+                    unasked.join(", ")
+                ),
+                "run this check as the user who runs `renumber apply`, who has the ClusterRole `netsurgeon-renumber`; or leave it out: \
+                 `--skip policies`",
+            ));
+        }
         let mut refused = Vec::new();
         for manifest in trials(&plan.work) {
             match cluster.try_create(&manifest).await {
@@ -131,20 +163,6 @@ impl Looking {
         Ok(around::announced(calico, &others))
     }
 }
-
-/// What a renumbering does through the API, everywhere.
-pub(super) const RIGHTS: &[(&[&str], (&str, &str))] = &[
-    (&["get", "list", "create", "delete"], ("", "services")),
-    (&["list"], ("", "nodes")),
-    (&["get"], ("", "nodes/proxy")),
-    (&["get", "list"], ("", "pods")),
-    (&["get", "list"], ("", "namespaces")),
-    (&["create"], ("", "configmaps")),
-    (&["list", "create", "update", "delete"], ("discovery.k8s.io", "endpointslices")),
-    (&["get", "list", "create", "delete"], ("networking.k8s.io", "servicecidrs")),
-    (&["get"], ("networking.k8s.io", "ipaddresses")),
-    (&["create"], ("events.k8s.io", "events")),
-];
 
 pub(super) fn allocations(survey: &Survey) -> Judged {
     let found = audit(survey);

@@ -1,0 +1,94 @@
+//! Whether the user has the permissions that an operation needs. One who has those to read alone can run `preflight`, and cannot
+//! make the change: that is told apart from a user who lacks some of them.
+
+use super::Judged;
+
+/// A permission, and whether the user has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// As in `create services`.
+    pub permission: String,
+    /// Whether the API server says so.
+    pub is_granted: bool,
+}
+
+/// What permissions are needed for, in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// The operation, as in `a move`.
+    pub operation: &'static str,
+    /// What a user cannot do who has the permissions to read and none of the others, as in `cannot change anything`.
+    pub reader: &'static str,
+    /// Which role has the permissions to read.
+    pub read_role: &'static str,
+    /// What to do to get the others.
+    pub todo: &'static str,
+}
+
+/// Judges the permissions to read, and those that the change itself needs; everywhere, or in one namespace.
+pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Option<&str>) -> Judged {
+    let all = || reads.iter().chain(changes);
+    let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();
+    if missing.is_empty() {
+        return Judged::pass(format!("all {} that {} needs", all().count(), need.operation));
+    }
+    let within = namespace.map(|namespace| format!(" in `{namespace}`")).unwrap_or_default();
+    let seen = format!("missing{within}: {}", missing.join(", "));
+    if reads.iter().any(|one| !one.is_granted) {
+        let bind = format!("bind the ClusterRole `{}` of deploy/rbac.yaml to this user", need.read_role);
+        let is_change_missing = changes.iter().any(|one| !one.is_granted);
+        let todo = if is_change_missing { format!("{bind}; {}", need.todo) } else { bind };
+        return Judged::fail(seen, todo);
+    }
+    if changes.iter().all(|one| !one.is_granted) {
+        return Judged::warn(format!("this user {}: {seen}", need.reader), need.todo);
+    }
+    Judged::fail(seen, need.todo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    const NEED: Need = Need {
+        operation: "a move",
+        reader: "can read, and cannot change anything",
+        read_role: "netsurgeon-preflight",
+        todo: "bind the other role",
+    };
+
+    fn granted(all: &[(&str, bool)]) -> Vec<Granted> {
+        let one = |(permission, is_granted): &(&str, bool)| Granted {
+            permission: (*permission).to_string(),
+            is_granted: *is_granted,
+        };
+        all.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_user_who_can_only_read_is_a_warning() {
+        let reads = granted(&[("list nodes", true)]);
+        let of = |changes: &[(&str, bool)]| judge(&reads, &granted(changes), &NEED, None);
+        let all = of(&[("create services", true)]);
+        assert_eq!((all.verdict, all.seen.as_str()), (Verdict::Pass, "all 2 that a move needs"));
+        let reader = of(&[("create services", false), ("delete services", false)]);
+        assert_eq!(reader.verdict, Verdict::Warn);
+        let seen =
+            "this user can read, and cannot change anything: missing: create services, delete services";
+        assert_eq!((reader.seen.as_str(), reader.todo.as_str()), (seen, "bind the other role"));
+        let half = of(&[("create services", true), ("delete services", false)]);
+        assert_eq!((half.verdict, half.seen.as_str()), (Verdict::Fail, "missing: delete services"));
+    }
+
+    #[test]
+    fn a_missing_permission_to_read_names_the_role_that_has_it() {
+        let reads = granted(&[("list nodes", false)]);
+        let both = judge(&reads, &granted(&[("create services", false)]), &NEED, Some("shop"));
+        assert_eq!(both.verdict, Verdict::Fail);
+        assert_eq!(both.seen, "missing in `shop`: list nodes, create services");
+        let bind = "bind the ClusterRole `netsurgeon-preflight` of deploy/rbac.yaml to this user";
+        assert_eq!(both.todo, format!("{bind}; bind the other role"));
+        assert_eq!(judge(&reads, &[], &NEED, None).todo, bind);
+    }
+}

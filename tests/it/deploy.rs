@@ -1,0 +1,174 @@
+//! The roles and manifests of `deploy/`: what no role may give, and what every container has.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Roles that change nothing, as their label says.
+const READ_ONLY: [&str; 9] = [
+    "netsurgeon-cni",
+    "netsurgeon-dns",
+    "netsurgeon-evidence-reader",
+    "netsurgeon-look",
+    "netsurgeon-mirror",
+    "netsurgeon-mirror-secrets",
+    "netsurgeon-mirror-source",
+    "netsurgeon-mirror-source-more",
+    "netsurgeon-preflight",
+];
+/// Roles that are optional: no manifest binds them.
+const OPTIONAL: [&str; 2] = ["netsurgeon-mirror-secrets", "netsurgeon-nodes"];
+/// The one role with the node proxy, and the one with Secrets.
+const NODES: &str = "netsurgeon-nodes";
+const SECRETS: &str = "netsurgeon-mirror-secrets";
+/// What may be aggregated into a role: both labels mark roles that read, without Secrets.
+const AGGREGATED: [&str; 2] =
+    ["rbac.authorization.k8s.io/aggregate-to-view", "netsurgeon.io/aggregate-to-mirror-source"];
+
+/// Every object of every manifest, with the name of its file.
+fn objects() -> Vec<(String, Value)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy");
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&path).expect("a manifest");
+            for part in text.split("\n---\n") {
+                all.push((name.clone(), serde_saphyr::from_str(part).expect("an object")));
+            }
+        }
+    }
+    assert!(all.len() > 30, "{}", all.len());
+    all
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("a name")
+}
+
+fn roles() -> Vec<Value> {
+    let is_role = |object: &Value| object["kind"] == "ClusterRole" || object["kind"] == "Role";
+    objects().into_iter().map(|(_, object)| object).filter(is_role).collect()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// What a rule gives that no role may give, or not this one.
+fn excess(role: &str, is_reader: bool, rule: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
+    let urls = texts(&rule["nonResourceURLs"]);
+    for text in resources.iter().chain(&verbs).chain(&urls).chain(&texts(&rule["apiGroups"])) {
+        if text.contains('*') {
+            found.push(format!("a wildcard `{text}`"));
+        }
+    }
+    for resource in &resources {
+        let is_proxy = resource.ends_with("/proxy") && !(role == NODES && *resource == "nodes/proxy");
+        let is_entry =
+            ["pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers"].contains(resource);
+        let is_token = *resource == "serviceaccounts/token";
+        if is_proxy || is_entry || is_token || *resource == "secrets" && role != SECRETS {
+            found.push(format!("`{resource}`"));
+        }
+    }
+    for verb in &verbs {
+        if ["escalate", "bind", "impersonate"].contains(verb) {
+            found.push(format!("`{verb}`"));
+        }
+        // Reviews are answers: nothing is stored.
+        let is_review = *verb == "create" && resources == ["subjectaccessreviews"];
+        if is_reader && !["get", "list"].contains(verb) && !is_review {
+            found.push(format!("`{verb}` of {resources:?} in a role that reads"));
+        }
+    }
+    found
+}
+
+fn is_reader(role: &Value) -> bool {
+    role["metadata"]["labels"]["netsurgeon.io/access"] == "read"
+}
+
+#[test]
+fn no_role_gives_more_than_it_is_for() {
+    for role in roles() {
+        for rule in role["rules"].as_array().expect("rules") {
+            let found = excess(name(&role), is_reader(&role), rule);
+            assert!(found.is_empty(), "{} gives {}", name(&role), found.join(", "));
+        }
+        for selector in role["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten() {
+            let labels = selector["matchLabels"].as_object().expect("labels");
+            assert!(!labels.is_empty() && selector.as_object().unwrap().len() == 1, "{role}");
+            assert!(labels.keys().all(|label| AGGREGATED.contains(&label.as_str())), "{role}");
+        }
+    }
+}
+
+#[test]
+fn excess_is_found() {
+    let rule = |resources: &[&str], verbs: &[&str]| serde_json::json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
+    for (role, resource, verb) in [
+        ("x", "*", "get"),
+        ("x", "pods", "*"),
+        ("x", "pods/exec", "get"),
+        ("x", "pods/attach", "create"),
+        ("x", "pods/portforward", "get"),
+        ("x", "nodes/proxy", "get"),
+        ("x", "secrets", "list"),
+        ("x", "clusterroles", "escalate"),
+        ("x", "clusterroles", "bind"),
+        ("x", "users", "impersonate"),
+        (NODES, "pods/exec", "get"),
+        (NODES, "services/proxy", "get"),
+    ] {
+        assert_eq!(excess(role, false, &rule(&[resource], &[verb])).len(), 1, "{role} {resource} {verb}");
+    }
+    assert_eq!(excess(NODES, false, &rule(&["nodes/proxy"], &["get"])), Vec::<String>::new());
+    assert_eq!(excess(SECRETS, true, &rule(&["secrets"], &["get", "list"])), Vec::<String>::new());
+    for verb in ["create", "update", "patch", "delete", "deletecollection"] {
+        assert_eq!(excess("x", true, &rule(&["services"], &[verb])).len(), 1, "{verb}");
+        assert_eq!(excess("x", false, &rule(&["services"], &[verb])), Vec::<String>::new(), "{verb}");
+    }
+    assert_eq!(excess("x", true, &rule(&["subjectaccessreviews"], &["create"])), Vec::<String>::new());
+    assert_eq!(excess("x", true, &rule(&["subjectaccessreviews", "services"], &["create"])).len(), 1);
+}
+
+#[test]
+fn roles_that_read_are_marked() {
+    let roles = roles();
+    let marked: BTreeSet<&str> = roles.iter().filter(|role| is_reader(role)).map(name).collect();
+    assert_eq!(marked, BTreeSet::from(READ_ONLY));
+}
+
+#[test]
+fn optional_roles_are_bound_by_nobody() {
+    let roles = roles();
+    for optional in OPTIONAL {
+        assert!(roles.iter().any(|role| name(role) == optional), "{optional}");
+    }
+    for (file, object) in objects() {
+        if let Some(bound) = object["roleRef"]["name"].as_str() {
+            assert!(!OPTIONAL.contains(&bound), "{file} binds {bound}");
+            assert!(roles.iter().any(|role| name(role) == bound), "{file} binds {bound}, which is nowhere");
+        }
+    }
+}
+
+/// A tag can be moved to another image, which would get the keys of etcd, or root on every node.
+#[test]
+fn images_are_named_by_their_digest() {
+    let mut count = 0;
+    for (file, object) in objects() {
+        let pod = &object["spec"]["template"]["spec"];
+        for list in ["initContainers", "containers"] {
+            for container in pod[list].as_array().into_iter().flatten() {
+                assert_eq!(container["image"], "FILL-IN/netsurgeon@sha256:DIGEST", "{file}");
+                count += 1;
+            }
+        }
+    }
+    assert_eq!(count, 3);
+}
