@@ -12,7 +12,7 @@ use crate::operation::{self, OperationError, PlanFileError};
 use crate::renumber::ranges::RewriteError;
 use crate::renumber::target::TargetError;
 use crate::renumber::{PlanError, RehearsalError};
-use crate::store::{CommitError, StoreError};
+use crate::store::{Access, CommitError, StoreError};
 use crate::survey::SurveyError;
 use crate::wire::{EditError, WireError};
 
@@ -172,6 +172,19 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// The command that grants what is missing. A long transaction is not listed: the documented roles have its keys.
+pub(super) fn permission_hint(access: &Access) -> String {
+    match access.grants().as_deref() {
+        Some([grant]) => format!(
+            "grant it to a role of the etcd user: `etcdctl role grant-permission ROLE {grant}`; docs/etcd-rights.md has a \
+             role for each group of commands"
+        ),
+        Some(_) => "docs/etcd-rights.md has a role for each group of commands".to_string(),
+        None => "only etcd users with the role `root` may do this: `etcdctl user grant-role USER root`"
+            .to_string(),
+    }
+}
+
 fn store_hint(error: &StoreError) -> Option<String> {
     let text = match error {
         StoreError::Unreachable { .. } => {
@@ -182,9 +195,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
             "give a client certificate that etcd trusts with `--etcd-cert` and `--etcd-key`, or a name and \
              password in ETCDCTL_USER"
         }
-        StoreError::PermissionDenied { .. } => {
-            "the etcd user needs a role that may read, and for changes write, the whole key space"
-        }
+        StoreError::PermissionDenied { access, .. } => return Some(permission_hint(access)),
         StoreError::Configuration { .. } => {
             "see `--etcd-endpoints`, `--etcd-cacert`, `--etcd-cert`, `--etcd-key`, and the ETCDCTL_* variables"
         }

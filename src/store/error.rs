@@ -1,8 +1,63 @@
 //! What can go wrong with a store, by what the reader of the message can do about it.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use super::{Expected, Key, Revision};
+use super::{Expected, Key, KeyRange, Revision};
+
+/// What a user of etcd needs a permission for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// To read these keys.
+    Read(Vec<KeyRange>),
+    /// To write these keys, and to read them: a transaction compares them.
+    Write(Vec<Key>),
+    /// What no role can grant for a part of the keys: members, alarms, a snapshot.
+    Administer(&'static str),
+}
+
+impl Access {
+    /// Returns the permission as `etcdctl role grant-permission ROLE ...` takes it; `None` where only the role `root` has it.
+    pub fn grants(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Read(ranges) => Some(ranges.iter().map(|range| grant("read", range)).collect()),
+            Self::Write(keys) => {
+                Some(keys.iter().map(|key| grant("readwrite", &KeyRange::exact(key))).collect())
+            }
+            Self::Administer(_) => None,
+        }
+    }
+}
+
+fn grant(kind: &str, range: &KeyRange) -> String {
+    let start = range.start();
+    if *range == KeyRange::exact(start) {
+        format!("{kind} {start}")
+    } else if start.as_bytes().is_empty() {
+        format!("--prefix=true {kind} ''")
+    } else {
+        format!("--prefix=true {kind} {start}")
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, first, count) = match self {
+            Self::Read(ranges) => ("read", ranges.first().map(KeyRange::start), ranges.len()),
+            Self::Write(keys) => ("write", keys.first(), keys.len()),
+            Self::Administer(what) => return f.write_str(what),
+        };
+        match first {
+            Some(key) => write!(f, "{verb} `{key}`")?,
+            None => write!(f, "{verb} this")?,
+        }
+        match count.saturating_sub(1) {
+            0 => Ok(()),
+            1 => f.write_str(" or 1 other key"),
+            more => write!(f, " or one of {more} other keys"),
+        }
+    }
+}
 
 /// Why a store could not be read (or opened).
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +81,12 @@ pub enum StoreError {
         reason: String,
     },
     /// The user may not read or write this.
-    #[error("etcd at `{endpoints}` does not permit this: {reason}")]
+    #[error("etcd at `{endpoints}` does not permit to {access}: {reason}")]
     PermissionDenied {
         /// The endpoints, as given.
         endpoints: String,
+        /// What was tried.
+        access: Access,
         /// The server's words.
         reason: String,
     },
@@ -127,6 +184,19 @@ pub enum StoreError {
         /// What was found and expected.
         reason: String,
     },
+}
+
+impl StoreError {
+    /// The same error; a missing permission gets the name of what it is missing for.
+    #[must_use]
+    pub fn denied(self, access: impl FnOnce() -> Access) -> Self {
+        match self {
+            Self::PermissionDenied { endpoints, reason, .. } => {
+                Self::PermissionDenied { endpoints, access: access(), reason }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Why a commit did not happen, or may not have.

@@ -26,7 +26,7 @@ mod key;
 mod testing;
 mod transaction;
 
-pub use error::{CommitError, StoreError};
+pub use error::{Access, CommitError, StoreError};
 pub use key::{Key, KeyRange};
 
 use std::ops::ControlFlow;

@@ -43,6 +43,7 @@ mod renumber;
 mod repair;
 mod report;
 mod rewriting;
+mod rights;
 mod roles;
 mod runbook;
 mod sentinel;

@@ -13,7 +13,7 @@ use super::AskedArgs;
 use super::permissions::{Asked, Rights};
 use crate::cli::api::KubeArgs;
 use crate::cli::controlplane::flags_in_pods;
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Failure, permission_hint};
 use crate::cli::source::{EtcdArgs, LiveEtcd};
 use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
 use crate::host::routes::routes;
@@ -23,6 +23,7 @@ use crate::preflight::around::{self, without_etcd};
 use crate::preflight::nodes::Route;
 use crate::preflight::rights::{self, Granted};
 use crate::preflight::{Check, Judged, Named, concluded, etcd};
+use crate::store::StoreError;
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
 
@@ -70,10 +71,12 @@ fn unusable(what: &str, failure: &Failure) -> Judged {
 /// Words why something could not be read.
 pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
     let seen = error.to_string();
-    match (&error as &dyn Any).downcast_ref::<ClusterError>() {
-        Some(ClusterError::Forbidden { verb, subject, .. }) => {
-            Judged::denied(seen, format!("{verb} {subject}"))
-        }
+    let error = &error as &dyn Any;
+    if let Some(ClusterError::Forbidden { verb, subject, .. }) = error.downcast_ref() {
+        return Judged::denied(seen, format!("{verb} {subject}"));
+    }
+    match error.downcast_ref() {
+        Some(StoreError::PermissionDenied { access, .. }) => Judged::unknown(seen, permission_hint(access)),
         _ => Judged::unknown(seen, ""),
     }
 }

@@ -15,7 +15,7 @@ use super::EtcdStore;
 use super::connection::Request;
 use super::failure::Failure;
 use crate::store::snapshot::SnapshotStore;
-use crate::store::{KeyRange, Revision, StoreError};
+use crate::store::{Access, KeyRange, Revision, StoreError};
 
 /// A snapshot that was taken and checked.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -61,7 +61,8 @@ impl EtcdStore {
     /// Writes what the member sends. The outer error is etcd's, the inner one the file's.
     async fn stream_into(&self, file: &mut File) -> Result<std::io::Result<()>, StoreError> {
         let patience: Duration = self.connection.request_timeout();
-        let failed = |failure| self.connection.read_error(failure);
+        let denied = || Access::Administer("take a snapshot");
+        let failed = |failure| self.connection.read_error(failure).denied(denied);
         let begin = |client: etcd_client::Client| async move { client.maintenance_client().snapshot().await };
         let mut stream = self.connection.request(Request::Read, begin).await.map_err(failed)?;
         loop {

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, GetOptions, TlsOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions, ResponseHeader, TlsOptions};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::EtcdOptions;
 use super::failure::{Failure, Kind};
-use crate::store::StoreError;
+use crate::store::{Access, StoreError};
 
 /// First pause after every endpoint has failed once; it doubles from round to round.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -298,7 +298,9 @@ impl Connection {
             },
             Kind::Transient => StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason },
             Kind::Token | Kind::Unauthenticated => StoreError::Unauthenticated { endpoints, reason },
-            Kind::PermissionDenied => StoreError::PermissionDenied { endpoints, reason },
+            Kind::PermissionDenied => {
+                StoreError::PermissionDenied { endpoints, access: Access::Administer("do this"), reason }
+            }
             Kind::Configuration | Kind::OtherCluster => {
                 StoreError::Configuration { what: format!("the connection to etcd at `{endpoints}`"), reason }
             }
@@ -318,7 +320,11 @@ impl Connection {
 async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();
     match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {
-        Err(failure) if failure.kind == Kind::PermissionDenied => Ok(None),
-        other => other.map(|answer| answer.header().map(etcd_client::ResponseHeader::cluster_id)),
+        // Every user may ask a member how it is.
+        Err(failure) if failure.kind == Kind::PermissionDenied => {
+            let status = client.maintenance_client().status().await.map_err(Failure::from)?;
+            Ok(status.header().map(ResponseHeader::cluster_id))
+        }
+        other => other.map(|answer| answer.header().map(ResponseHeader::cluster_id)),
     }
 }

@@ -10,7 +10,7 @@ use http::Uri;
 
 use super::EtcdStore;
 use super::connection::{Connection, Request};
-use crate::store::StoreError;
+use crate::store::{Access, StoreError};
 
 /// How long one member may take to say how it is: far longer than one that is well.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,7 +63,9 @@ impl EtcdStore {
     pub async fn members(&self) -> Result<Vec<Member>, StoreError> {
         let send = |client: Client| async move { client.cluster_client().member_list().await };
         let answer = self.connection.request(Request::Read, send).await;
-        let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
+        let answer = answer.map_err(|failure| {
+            self.connection.read_error(failure).denied(|| Access::Administer("list its members"))
+        })?;
         let status = |client: Client| async move { client.maintenance_client().status().await };
         let own = self.connection.every_endpoint(PATIENCE, status).await;
         // A member may be reached by an endpoint of ours alone, and not where it says that it is.
@@ -91,7 +93,9 @@ impl EtcdStore {
             client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
         };
         let answer = self.connection.request(Request::Read, send).await;
-        let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
+        let answer = answer.map_err(|failure| {
+            self.connection.read_error(failure).denied(|| Access::Administer("list its alarms"))
+        })?;
         let kind = |kind| match kind {
             AlarmType::None => None,
             AlarmType::Nospace => Some(Alarm::NoSpace),

@@ -29,8 +29,8 @@ use self::failure::{Failure, Kind};
 use super::lease::LeaseId;
 use super::transaction::KeyState;
 use super::{
-    Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, StoreError,
-    Transaction, Visitor, WriteStore,
+    Access, Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision,
+    StoreError, Transaction, Visitor, WriteStore,
 };
 
 /// The first key that etcd takes; as the end of a range it means "no end" (`RangeRequest` in
@@ -92,8 +92,9 @@ impl EtcdStore {
             let mut requests = client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
             async move { requests.txn(gets).await }
         };
+        let denied = || Access::Read(keys.iter().map(KeyRange::exact).collect());
         let answer = self.connection.request(Request::Read, send).await;
-        let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
+        let answer = answer.map_err(|failure| self.connection.read_error(failure).denied(denied))?;
         let entry = |answer: TxnOpResponse| match answer {
             TxnOpResponse::Get(found) => found.kvs().first().map(|found| record(found).to_entry()),
             _ => None,
@@ -162,7 +163,10 @@ impl EtcdStore {
                     keys = keys.saturating_div(4).max(1);
                     continue;
                 }
-                Err(failure) => return Err(self.read_error(failure, at).await),
+                Err(failure) => {
+                    let denied = || Access::Read(vec![range.clone()]);
+                    return Err(self.read_error(failure, at).await.denied(denied));
+                }
             };
             keys = keys.saturating_mul(2).min(self.page_size);
             if at.is_none() {
@@ -212,7 +216,7 @@ impl EtcdStore {
             async move { requests.txn(etcd_transaction).await }
         };
         let answer = self.connection.request(Request::Write, send).await;
-        let answer = answer.map_err(|failure| self.write_error(failure))?;
+        let answer = answer.map_err(|failure| self.write_error(failure, transaction))?;
         if !answer.succeeded() {
             return Err(self.conflict(transaction, &answer));
         }
@@ -222,11 +226,12 @@ impl EtcdStore {
     }
 
     /// Words a failed write.
-    fn write_error(&self, failure: Failure) -> CommitError {
+    fn write_error(&self, failure: Failure, transaction: &Transaction) -> CommitError {
+        let denied = || Access::Write(transaction.changes.iter().map(|change| change.key.clone()).collect());
         match failure.kind {
             Kind::Refused | Kind::NoSuchLease => CommitError::Refused { reason: failure.reason },
             _ if !failure.not_carried_out => CommitError::OutcomeUnknown { reason: failure.reason },
-            _ => CommitError::Store(self.connection.read_error(failure)),
+            _ => CommitError::Store(self.connection.read_error(failure).denied(denied)),
         }
     }
 
@@ -314,7 +319,10 @@ impl ReadStore for EtcdStore {
         }
         match self.get_range(key.as_bytes(), GetOptions::new()).await {
             Ok(answer) => Ok(answer.kvs().first().map(|found| record(found).to_entry())),
-            Err(failure) => Err(self.connection.read_error(failure)),
+            Err(failure) => {
+                let denied = || Access::Read(vec![KeyRange::exact(key)]);
+                Err(self.connection.read_error(failure).denied(denied))
+            }
         }
     }
 

@@ -1,0 +1,249 @@
+//! What netsurgeon may do in etcd: the users and roles of docs/etcd-rights.md and docs/guard.md, made by the very
+//! commands that stand there, are enough for what they are for, and etcd refuses them everything else.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use super::rig::cluster::{ClusterOptions, Era};
+use super::rig::etcd::EtcdOptions;
+use super::rig::process::wait_until;
+use super::rig::programs::{ETCD_VERSION, built};
+use super::rig::proxy::ProxyMode;
+use super::serving::{DEADLINE, NEW_RANGE, Run, Serving, Watched, lines_of, run};
+use super::watched::{Page, ask};
+
+const KUBEADM: &str = "/etc/kubernetes/pki";
+
+/// The commands of a document: its blocks of `sh`, in order.
+fn blocks(document: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(document);
+    let text = std::fs::read_to_string(path).expect("a document");
+    let parts = text.split("```sh\n").skip(1);
+    parts.map(|part| part.split("```").next().expect("the end of a block").to_owned()).collect()
+}
+
+/// The certificates that etcd's users have, in a folder like kubeadm's.
+struct Users {
+    folder: PathBuf,
+    endpoint: String,
+}
+
+impl Users {
+    /// Follows the documents on the etcd of a cluster.
+    fn of_the_documents(serving: &Serving) -> Self {
+        let folder = serving.cluster.directory().join("pki");
+        std::fs::create_dir_all(folder.join("etcd")).expect("a folder");
+        let tls = serving.cluster.etcd.tls().expect("an etcd with certificates");
+        for file in ["ca.crt", "ca.key"] {
+            std::fs::copy(tls.authority.with_file_name(file), folder.join("etcd").join(file))
+                .expect("a copy");
+        }
+        let users = Self { folder, endpoint: serving.cluster.etcd.endpoint() };
+        let [enable, read, audit, certificate] =
+            blocks("etcd-rights.md").try_into().expect("the blocks that this test knows");
+        let [guard] = blocks("guard.md").try_into().expect("one block");
+        let issue = |user: &str| {
+            assert!(certificate.starts_with("user=netsurgeon-read\n"), "{certificate}");
+            certificate.replace("user=netsurgeon-read", &format!("user={user}"))
+        };
+        // What kubeadm has made, with the common name that it has there.
+        let client = issue("kube-apiserver-etcd-client").replace("$user.", "apiserver-etcd-client.");
+        users.sh(&format!("cd {KUBEADM}\n{client}"));
+        users.sh(&format!("{enable}\n{read}\n{audit}\n{guard}"));
+        for user in ["netsurgeon-read", "netsurgeon-audit", "netsurgeon-guard"] {
+            users.sh(&format!("cd {KUBEADM}\n{}", issue(user)));
+            let key = std::fs::metadata(users.folder.join(format!("{user}.key"))).expect("a key");
+            assert_eq!(key.permissions().mode() & 0o077, 0, "nobody else reads it");
+        }
+        users
+    }
+
+    fn sh(&self, script: &str) {
+        let script = script.replace(KUBEADM, &self.folder.display().to_string());
+        let script = script.replace("https://127.0.0.1:2379", &self.endpoint);
+        let etcdctl = built(&format!("etcd-{ETCD_VERSION}/etcdctl"));
+        let path = format!("{}:/usr/bin:/bin", etcdctl.parent().expect("a folder").display());
+        let mut shell = Command::new("sh");
+        let output = shell.env_clear().env("PATH", path).args(["-euxc", &script]).output().expect("a shell");
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{said}");
+    }
+
+    /// A command as one of the users.
+    fn command(&self, serving: &Serving, user: &str, words: &str) -> Command {
+        let mut command = serving.command(words);
+        let file = |ending: &str| self.folder.join(format!("{user}.{ending}"));
+        command.env("ETCDCTL_CERT", file("crt")).env("ETCDCTL_KEY", file("key"));
+        command
+    }
+
+    fn netsurgeon(&self, serving: &Serving, user: &str, words: &str) -> Run {
+        run(&format!("{words}   # {user}"), self.command(serving, user, words))
+    }
+
+    /// What etcd itself says to one of the users.
+    fn etcdctl(&self, serving: &Serving, user: &str, arguments: &[&str]) -> Output {
+        let like = self.command(serving, user, "");
+        let mut command = Command::new(built(&format!("etcd-{ETCD_VERSION}/etcdctl")));
+        command.env_clear().args(arguments).current_dir(&self.folder);
+        for (name, value) in like.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command.output().expect("etcdctl runs")
+    }
+
+    fn permits(&self, serving: &Serving, user: &str, arguments: &[&str]) -> bool {
+        let output = self.etcdctl(serving, user, arguments);
+        let error = text(&output.stderr);
+        let denied = error.contains("permission denied");
+        assert!(output.status.success() != denied, "{user}: {arguments:?}: {error}");
+        !denied
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[tokio::test]
+async fn the_documented_users_of_etcd_suffice_and_no_more() {
+    let etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
+    let options = ClusterOptions { etcd, ..ClusterOptions::new(Era::Objects) };
+    let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
+    let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
+    serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "s"}});
+    serving.cluster.api.create(&secret).await;
+    let users = Users::of_the_documents(&serving);
+    reading_before(&serving, &users);
+    let operation = serving.apply("").await;
+    reading_meanwhile(&serving, &users, &operation);
+    refused_by_etcd(&serving, &users);
+    refusals_name_the_permission(&serving, &users, &operation);
+    everything_for_the_audit(&serving, &users);
+    the_guard(&serving, &users).await;
+    serving.retire();
+    serving.assert_clean();
+}
+
+fn reading_before(serving: &Serving, users: &Users) {
+    let reads = |words: &str, code| users.netsurgeon(serving, "netsurgeon-read", words).expect(code);
+    for words in [
+        "ranges show",
+        "ranges check",
+        "renumber plan --to 10.200.0.0/16",
+        "inspect get service default/web",
+        "inspect list /registry/services/specs/",
+        "operation list",
+    ] {
+        reads(words, 0);
+    }
+    let nothing = reads("ranges rewrite --dry-run", 1);
+    assert!(nothing.err.contains("IPAddress objects"), "{}", nothing.err);
+    let words = format!("preflight renumber --to {NEW_RANGE} --skip certificates -o json");
+    let verdicts = |run: Run| -> BTreeMap<String, Value> {
+        let of =
+            |check: &Value| (check["name"].as_str().expect("a name").to_owned(), check["verdict"].clone());
+        run.json()["checks"].as_array().expect("checks").iter().map(of).collect()
+    };
+    let all = verdicts(serving.netsurgeon(&words));
+    assert_eq!(verdicts(users.netsurgeon(serving, "netsurgeon-audit", &words)), all);
+    let mut own = verdicts(users.netsurgeon(serving, "netsurgeon-read", &words));
+    for needs_secrets in ["secrets-at-rest", "images"] {
+        assert_eq!(own.insert(needs_secrets.to_owned(), all[needs_secrets].clone()), Some(json!("unknown")));
+    }
+    assert_eq!(own, all);
+}
+
+fn reading_meanwhile(serving: &Serving, users: &Users, operation: &str) {
+    let report = serving.cluster.directory().join("report.html").display().to_string();
+    for words in [
+        "renumber status".to_owned(),
+        "renumber verify".to_owned(),
+        "operation list".to_owned(),
+        format!("operation show {operation}"),
+        format!("operation report {operation} --html {report}"),
+    ] {
+        users.netsurgeon(serving, "netsurgeon-read", &words).expect(0);
+    }
+}
+
+/// etcd refuses by itself, whatever asks.
+fn refused_by_etcd(serving: &Serving, users: &Users) {
+    let web = "/registry/services/specs/default/web";
+    let all: &[(&str, &[&str], bool)] = &[
+        ("netsurgeon-read", &["get", web], true),
+        ("netsurgeon-read", &["put", web, ""], false),
+        ("netsurgeon-read", &["del", web], false),
+        ("netsurgeon-read", &["put", "/netsurgeon/x", ""], false),
+        ("netsurgeon-read", &["get", "--prefix", "/registry/secrets/"], false),
+        ("netsurgeon-read", &["get", "--prefix", "/registry/configmaps/"], false),
+        ("netsurgeon-read", &["get", "--prefix", ""], false),
+        ("netsurgeon-read", &["snapshot", "save", "refused.db"], false),
+        ("netsurgeon-guard", &["get", "--prefix", "/registry/secrets/"], false),
+        ("netsurgeon-guard", &["put", "/registry/secrets/default/x", ""], false),
+        ("netsurgeon-guard", &["put", "/registry/servicecidrs/x", ""], false),
+        ("netsurgeon-guard", &["put", "/elsewhere", ""], false),
+        ("netsurgeon-audit", &["get", "--prefix", "--keys-only", "/registry/secrets/"], true),
+        ("netsurgeon-audit", &["put", "/registry/secrets/default/x", ""], false),
+        ("netsurgeon-audit", &["get", "/elsewhere"], false),
+    ];
+    for (user, arguments, permitted) in all {
+        assert_eq!(users.permits(serving, user, arguments), *permitted, "{user}: {arguments:?}");
+    }
+}
+
+fn refusals_name_the_permission(serving: &Serving, users: &Users, operation: &str) {
+    let reads = |words: &str| users.netsurgeon(serving, "netsurgeon-read", words).expect(1).err;
+    for (words, grant) in [
+        ("audit --old 10.96.0.0/16", "role grant-permission ROLE --prefix=true read /registry/"),
+        ("inspect get secret default/s", "role grant-permission ROLE read /registry/secrets/default/s"),
+    ] {
+        let said = reads(words);
+        assert!(said.contains(grant) && said.contains("docs/etcd-rights.md"), "{words}: {said}");
+    }
+    let said = reads(&format!("operation rollback {operation} --yes"));
+    assert!(said.contains("does not permit"), "{said}");
+}
+
+fn everything_for_the_audit(serving: &Serving, users: &Users) {
+    let audits = |words: &str| users.netsurgeon(serving, "netsurgeon-audit", words);
+    let own = audits("audit --old 10.96.0.0/16 -o json");
+    let whole = serving.netsurgeon("audit --old 10.96.0.0/16 -o json");
+    assert_eq!((own.code, &own.json()["findings"]), (whole.code, &whole.json()["findings"]));
+    audits("inspect get secret default/s").expect(0);
+    audits("inspect list").expect(0);
+}
+
+/// The guard mends in etcd and through the API, and its metrics are there.
+async fn the_guard(serving: &Serving, users: &Users) {
+    let words = "renumber guard --interval 1 -o json --metrics-listen 127.0.0.1:0";
+    let mut command = users.command(serving, "netsurgeon-guard", words);
+    command.stdin(Stdio::null());
+    let mut guard = Watched::start(command);
+    let path = |name: &str| format!("/api/v1/namespaces/default/services/{name}");
+    serving.cluster.api.merge(&path("web-2"), &json!({"spec": {"externalIPs": null}})).await;
+    serving.cluster.api.delete(&path("web-4")).await;
+    let change = json!({"spec": {"selector": {"app": "web", "tier": "a"}}});
+    serving.cluster.api.merge(&path("np"), &change).await;
+    for mended in ["hold-put-back", "hold-given-up", "shadow-follows"] {
+        wait_until(mended, DEADLINE, async || {
+            assert_eq!(guard.ended(), None, "{:?}", lines_of(&guard.err));
+            let lines = lines_of(&guard.out);
+            let found = lines.iter().any(|line| line.contains("\"mended\"") && line.contains(mended));
+            if found { Ok(()) } else { Err(format!("{lines:?}")) }
+        })
+        .await;
+    }
+    let lines = lines_of(&guard.err);
+    let address = lines.iter().find_map(|line| line.split_once("http://")?.1.strip_suffix("/metrics"));
+    let (_, body) = ask(address.expect("an address"), "/metrics").expect("an answer");
+    assert!(Page::parse(&body).get::<u64>("netsurgeon_writes_total") >= 2);
+    guard.signal(rustix::process::Signal::TERM);
+    assert_eq!(guard.end().await, 0);
+}
