@@ -44,8 +44,10 @@ pub struct Metrics {
 impl Metrics {
     /// Begins to listen at an address and a port; port 0 is any that is free.
     pub async fn listen(address: &str) -> Result<Self, Failure> {
+        // What is before an `@` may be a password.
+        let asked = if address.contains('@') { "ADDR:PORT" } else { address };
         let refused = |error: std::io::Error| {
-            Failure::refused(format!("cannot listen for `--metrics-listen {address}`: {error}"))
+            Failure::refused(format!("cannot listen for `--metrics-listen {asked}`: {error}"))
                 .hint("give an address of this host and a port that is free, as in `127.0.0.1:9464`")
         };
         let listener = TcpListener::bind(address).await.map_err(refused)?;

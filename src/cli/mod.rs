@@ -163,6 +163,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(mut error) => {
             suggest(&mut error);
+            hide_credentials(&mut error);
             if error.use_stderr() && wants_json {
                 log::start(LogFormat::Json);
                 output::plain(log::Kind::Error, error.to_string().trim());
@@ -207,6 +208,16 @@ fn suggest(error: &mut clap::Error) {
     let paths: Vec<String> = found.into_iter().map(|(_, path)| path).collect();
     if !paths.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(paths));
+    }
+}
+
+/// Takes a value out of an error that may be a URL with a password in it.
+fn hide_credentials(error: &mut clap::Error) {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && value.contains('@')
+    {
+        error.insert(ContextKind::InvalidValue, ContextValue::String("...@...".to_string()));
     }
 }
 

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
+use tracing_subscriber::EnvFilter;
 
 use super::failure::{Failure, Kind as FailureKind};
 use super::log::{self, Kind};
@@ -375,7 +376,10 @@ pub(super) fn start_tracing(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
+    // The client of the API logs its errors as they are, and with them what an exec plugin printed: a token. What it is asked for
+    // and what it answers is logged here instead.
+    let filter = EnvFilter::new(format!("{level},kube_client=off"));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     if log::is_json() {
         subscriber.event_format(log::Lines).with_writer(Aside::default).init();
     } else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kube::client::Body;
+use kube::client::{AuthError, Body};
 use kube::{Client, Config};
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -250,6 +250,7 @@ impl Connection {
             .header("User-Agent", concat!("netsurgeon/", env!("CARGO_PKG_VERSION")))
             .body(Body::from(body))
             .map_err(|error| Fault { kind: FaultKind::Credentials, reason: error.to_string() })?;
+        tracing::debug!(server = self.server, method = %call.verb.method(), path = call.path, "request to the API");
         let response = self.client.send(request).await.map_err(|error| Fault::of(&error))?;
         let code = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
@@ -310,8 +311,12 @@ impl Fault {
     }
 }
 
-/// An error with its causes, each told once.
+/// An error with its causes, each told once; or without them, where they would repeat a secret.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    if let Some(text) = causes.find_map(without_secrets) {
+        return text;
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -323,4 +328,23 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Words errors of the client that repeat what an exec plugin printed (a token), what its environment is, or the password in a
+/// proxy's URL.
+fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {
+        (Some(AuthError::AuthExecRun { out, .. }), _) => {
+            return Some(format!("auth error: the exec plugin of the kubeconfig failed: {}", out.status));
+        }
+        (Some(AuthError::AuthExecParse(_)), _) => {
+            "auth error: what the exec plugin of the kubeconfig printed is no ExecCredential"
+        }
+        (
+            _,
+            Some(kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. }),
+        ) => "its `proxy-url` is neither `http://` nor `socks5://`",
+        _ => return None,
+    };
+    Some(text.to_string())
 }

@@ -113,6 +113,12 @@ impl ClusterOptions {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.map_err(|error| unusable(&error))?;
+        // The client would send neither, and everything that names the server would show them.
+        if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            let reason =
+                "its `server` has a user name or a password in the URL; Kubernetes takes none".to_string();
+            return Err(ClusterError::Configuration { what: source.to_string(), reason });
+        }
         // The API servers of one network are dialled one by one, by address; a proxy to the outside that the
         // environment names is not for them.
         if !proxied {

@@ -34,7 +34,8 @@ impl Probe {
     /// credentials in it is refused.
     pub fn new(url: &str) -> Result<Self, ClusterError> {
         let refused = |reason: &str| ClusterError::Configuration {
-            what: format!("the URL `{url}`"),
+            // What is before an `@` may be a password.
+            what: if url.contains('@') { "the URL".to_string() } else { format!("the URL `{url}`") },
             reason: reason.to_string(),
         };
         let uri: Uri = url.parse().map_err(|_| refused("it is not one; expected `http://HOST:PORT/PATH`"))?;

@@ -17,6 +17,7 @@ mod rig;
 
 mod api_room;
 mod audit;
+mod canary;
 mod cbor;
 mod certificates;
 mod commands;

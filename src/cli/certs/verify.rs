@@ -64,8 +64,9 @@ pub(super) struct VerifyArgs {
 
 /// Reads the value of `--server`.
 pub(super) fn host_and_port(text: &str) -> Result<String, String> {
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['@', '/']);
     let port =
-        text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+        text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| is_host(host)));
     port.map(|_| text.to_string()).ok_or_else(|| "expected HOST:PORT, as in `192.0.2.10:6443`".to_string())
 }
 

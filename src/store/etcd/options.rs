@@ -68,6 +68,11 @@ impl EtcdOptions {
 
     fn url(&self, endpoint: &str) -> Result<String, StoreError> {
         let endpoint = endpoint.trim().trim_end_matches('/');
+        if endpoint.contains('@') {
+            let reason =
+                "it has a user name or a password in it: give these in ETCDCTL_USER and ETCDCTL_PASSWORD";
+            return configuration("an etcd endpoint", reason);
+        }
         let what = format!("the etcd endpoint `{endpoint}`");
         match endpoint.split_once("://") {
             None if endpoint.is_empty() => configuration("an etcd endpoint", "it is empty"),
@@ -153,6 +158,8 @@ mod tests {
         assert!(plain.urls().unwrap_err().to_string().contains("CA certificate"));
         let secure = EtcdOptions { ca_cert: Some("ca.pem".into()), ..plain };
         assert_eq!(secure.url("10.0.0.1:2379").unwrap(), "https://10.0.0.1:2379");
+        let named = secure.url("https://root:swordfish@a:2379").unwrap_err().to_string();
+        assert!(named.contains("ETCDCTL_PASSWORD") && !named.contains("swordfish"), "{named}");
         for wrong in ["http://a:2379", "unix:///run/etcd.sock", ""] {
             assert!(matches!(secure.url(wrong), Err(StoreError::Configuration { .. })), "{wrong}");
         }
