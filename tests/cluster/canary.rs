@@ -41,7 +41,7 @@ async fn no_secret_gets_out() {
     for words in reads(&stage) {
         everyway(&mut stage, &mut ran, &words);
     }
-    there_and_back(&mut stage, &mut ran).await;
+    there_and_back(&mut stage, &mut ran);
     to_the_end(&mut stage, &mut ran).await;
     failures(&mut stage);
     every_command_ran(&ran);
@@ -61,6 +61,37 @@ fn everyway(stage: &mut Stage, ran: &mut BTreeSet<String>, words: &str) {
     ran.insert(words.to_owned());
 }
 
+/// Those that need no file and no address of this run.
+const READS: [&str; 27] = [
+    "version",
+    "completions bash",
+    "man --directory man",
+    "ip first 10.96.0.0/16",
+    "ip nth 10.96.0.0/16 7",
+    "ip map --from 10.96.0.0/16 --to 10.200.0.0/16 10.96.0.5",
+    "ranges show --svg ranges.svg",
+    "ranges check",
+    "ranges rewrite --dry-run",
+    "ranges rewrite --yes",
+    "inspect get secret default/sealed",
+    "inspect get secret default/clear",
+    "inspect get secret default/clear --raw",
+    "inspect get /registry/secrets/default/sealed --raw",
+    "inspect list",
+    "inspect list --summary",
+    "audit --old 10.96.0.0/16",
+    "audit --old 10.96.0.0/16 --host",
+    "audit --old 10.96.0.0/16 --gather",
+    "renumber plan --to 10.200.0.0/16 --save plan.json",
+    "operation list",
+    "lock --reason window",
+    "lock status",
+    "unlock",
+    "controlplane show --no-host",
+    "controlplane wait --timeout 1",
+    "preflight cni --to cilium --within 5",
+];
+
 /// Commands that change nothing of the cluster, or undo it at once.
 fn reads(stage: &Stage) -> Vec<String> {
     let given = |name: &str| stage.given(name);
@@ -73,37 +104,7 @@ fn reads(stage: &Stage) -> Vec<String> {
     let reissue = format!(
         "certs reissue --cert {pki}/apiserver-0.crt --key {pki}/apiserver-0.key --ca-cert {pki}/ca.crt --for-cidr {TO}"
     );
-    let mut words: Vec<String> = [
-        "version",
-        "completions bash",
-        "man --directory man",
-        "ip first 10.96.0.0/16",
-        "ip nth 10.96.0.0/16 7",
-        "ip map --from 10.96.0.0/16 --to 10.200.0.0/16 10.96.0.5",
-        "ranges show --svg ranges.svg",
-        "ranges check",
-        "ranges rewrite --dry-run",
-        "ranges rewrite --yes",
-        "inspect get secret default/sealed",
-        "inspect get secret default/clear",
-        "inspect get secret default/clear --raw",
-        "inspect get /registry/secrets/default/sealed --raw",
-        "inspect list",
-        "inspect list --summary",
-        "audit --old 10.96.0.0/16",
-        "audit --old 10.96.0.0/16 --host",
-        "audit --old 10.96.0.0/16 --gather",
-        "renumber plan --to 10.200.0.0/16 --save plan.json",
-        "operation list",
-        "lock --reason window",
-        "lock status",
-        "unlock",
-        "controlplane show --no-host",
-        "controlplane wait --timeout 1",
-        "preflight cni --to cilium --within 5",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    let mut words: Vec<String> = READS.map(str::to_owned).to_vec();
     words.extend([
         format!("inspect decode {clear}"),
         format!("audit --old 10.96.0.0/16 --host --root {root}"),
@@ -135,7 +136,7 @@ fn reads(stage: &Stage) -> Vec<String> {
 }
 
 /// A renumbering whose gate is closed after a batch, while the gate reads its metrics; and all the way back.
-async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
+fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let metrics = format!("127.0.0.1:{}", free_port());
     let (gate, gatekeeper) = gate(metrics.clone());
     let words = format!(
@@ -250,30 +251,32 @@ async fn nothing_is_dumped_of_a_process_of_any_user() {
     child.wait().expect("it ends");
 }
 
+/// The names of the kubeconfigs that are planted, but for the one that is used everywhere.
+const KUBECONFIGS: [&str; 17] = [
+    "exec-fails",
+    "exec-later",
+    "exec-broken",
+    "key",
+    "token",
+    "broken-key",
+    "unknown",
+    "basic",
+    "forbidden",
+    "no-user",
+    "list",
+    "named",
+    "proxied",
+    "socks",
+    "deserted",
+    "torn",
+    "text",
+];
+
 /// Ways to fail: the credentials of each are among what is searched for.
 fn environments(stage: &mut Stage) -> Vec<Variables> {
     let path = |stage: &Stage, name: &str| stage.given(name);
-    let mut all: Vec<Variables> = [
-        "exec-fails",
-        "exec-later",
-        "exec-broken",
-        "key",
-        "token",
-        "broken-key",
-        "unknown",
-        "basic",
-        "forbidden",
-        "no-user",
-        "list",
-        "named",
-        "proxied",
-        "socks",
-        "deserted",
-        "torn",
-        "text",
-    ]
-    .map(|name| vec![("KUBECONFIG", path(stage, &format!("{name}.conf")))])
-    .to_vec();
+    let mut all: Vec<Variables> =
+        KUBECONFIGS.map(|name| vec![("KUBECONFIG", path(stage, &format!("{name}.conf")))]).to_vec();
     let endpoint = stage.cluster.etcd.endpoint();
     let mut plant = |what: &str| stage.canaries.plant(what);
     let deserted = format!("127.0.0.1:{}", free_port());
@@ -299,6 +302,16 @@ fn environments(stage: &mut Stage) -> Vec<Variables> {
             format!("user:{}@{deserted}", plant("a password in an HTTPS_PROXY without a scheme")),
         )],
     ]);
+    all.extend(encryption_configurations(stage));
+    let tls = stage.cluster.etcd.tls().expect("certificates");
+    all.push(vec![("ETCDCTL_CACERT", stage.cluster.credentials.authority.certificate.display().to_string())]);
+    all.push(vec![("ETCDCTL_CERT", tls.client.key.display().to_string())]);
+    all.push(vec![("ETCDCTL_KEY", path(stage, "torn.key"))]);
+    all
+}
+
+/// Keys that do not do, in files that do not do.
+fn encryption_configurations(stage: &mut Stage) -> Vec<Variables> {
     let config = |secret: &str| {
         let keys = json!([{"aescbc": {"keys": [{"name": "one", "secret": secret}]}}]);
         let entry = json!({"resources": ["services", "secrets"], "providers": keys});
@@ -311,14 +324,9 @@ fn environments(stage: &mut Stage) -> Vec<Variables> {
         ("torn.json", format!("resources:\n- secret: {}\n  x: ]: [\n", stage.canaries.plant("a key in a file that is no YAML"))),
         ("misplaced.json", json!({"kind": "EncryptionConfiguration", "resources": stage.canaries.plant("a key in a wrong place")}).to_string()),
     ];
-    for (name, content) in contents {
-        all.push(vec![("NETSURGEON_ENCRYPTION_CONFIG", stage.give(name, &content))]);
-    }
-    let tls = stage.cluster.etcd.tls().expect("certificates");
-    all.push(vec![("ETCDCTL_CACERT", stage.cluster.credentials.authority.certificate.display().to_string())]);
-    all.push(vec![("ETCDCTL_CERT", tls.client.key.display().to_string())]);
-    all.push(vec![("ETCDCTL_KEY", path(stage, "torn.key"))]);
-    all
+    contents
+        .map(|(name, content)| vec![("NETSURGEON_ENCRYPTION_CONFIG", stage.give(name, &content))])
+        .to_vec()
 }
 
 fn base64(text: &str) -> String {

@@ -48,7 +48,9 @@ impl Canaries {
             forms.push(own.replace('+', "-").replace('/', "_").into_bytes());
         }
         let mut hexadecimal = String::new();
-        secret.iter().for_each(|byte| write!(hexadecimal, "{byte:02x}").expect("a text"));
+        for byte in secret {
+            write!(hexadecimal, "{byte:02x}").expect("a text");
+        }
         forms.push(hexadecimal.to_uppercase().into_bytes());
         forms.push(hexadecimal.into_bytes());
         forms.push(secret.iter().map(u8::to_string).collect::<Vec<_>>().join(", ").into_bytes());

@@ -150,6 +150,41 @@ impl Stage {
         });
         self.cluster.api.create(&binding).await;
         let nobody = self.account("nobody").await;
+        let users = self.plant_users(&admin, &nobody);
+        let mut plant = |what: &str| self.canaries.plant(what);
+        let url = self.cluster.api_servers[0].url();
+        let authority = self.cluster.credentials.authority.certificate.display().to_string();
+        let there = json!({"server": url, "certificate-authority": authority});
+        let mut files: Vec<(&str, String)> =
+            users.into_iter().map(|(name, user)| (name, kubeconfig(&there, &user))).collect();
+        let plain = json!({"token": admin});
+        let mut with = |name: &'static str, server: String, proxy: Option<String>| {
+            let mut cluster = json!({"server": server, "certificate-authority": authority});
+            if let Some(proxy) = proxy {
+                cluster["proxy-url"] = proxy.into();
+            }
+            files.push((name, kubeconfig(&cluster, &plain)));
+        };
+        let host = url.trim_start_matches("https://");
+        with("named", format!("https://user:{}@{host}", plant("a password in the server's URL")), None);
+        let proxy = format!("http://user:{}@127.0.0.1:{}", plant("a password in proxy-url"), free_port());
+        with("proxied", url.clone(), Some(proxy));
+        with(
+            "socks",
+            url.clone(),
+            Some(format!("socks4://user:{}@127.0.0.1:1", plant("a password in a wrong proxy-url"))),
+        );
+        with("deserted", format!("https://127.0.0.1:{}", free_port()), None);
+        let token = plant("a token in a file that is no YAML");
+        files.push(("torn", format!("users:\n- name: rig\n  user: {{token: {token}\n  x: ]: {token}\n")));
+        files.push(("text", plant("a file that is a token alone")));
+        for (name, text) in files {
+            self.give(&format!("{name}.conf"), &text);
+        }
+    }
+
+    /// Users of a kubeconfig, by the name of theirs.
+    fn plant_users(&mut self, admin: &str, nobody: &str) -> Vec<(&'static str, Value)> {
         let (canaries, given) = (&mut self.canaries, &self.given);
         let give = |name: &str, text: &str| given.write(name, text).display().to_string();
         let mut plant = |what: &str| canaries.plant(what);
@@ -161,18 +196,18 @@ impl Stage {
                 "args": ["-c", script], "env": [{"name": "PLUGIN_SECRET", "value": secret}],
             }})
         };
-        let answer = give("credential.json", &credential(&admin).to_string());
+        let answer = give("credential.json", &credential(admin).to_string());
         let broken =
             give("broken.json", &format!("{{\"status\": {{\"token\": {}}}", json!(plant("a broken answer"))));
         // A token that has expired is asked for with each request: the second time this plugin fails.
-        let mut expired = credential(&admin);
+        let mut expired = credential(admin);
         expired["status"]["expirationTimestamp"] = "2020-01-01T00:00:00Z".into();
         let (expired, marker) =
             (give("expired.json", &expired.to_string()), given.join("asked").display().to_string());
         let later = format!("cat {expired}; test -e {marker} || exec touch {marker}; rm {marker}; exit 1");
         let key = std::fs::read(&self.cluster.credentials.admin.key).expect("a key");
         let certificate = std::fs::read(&self.cluster.credentials.admin.certificate).expect("a certificate");
-        let users = [
+        vec![
             ("exec", plugin(&format!("cat {answer}"))),
             ("exec-fails", plugin(&format!("cat {answer}; cat {answer} >&2; exit 1"))),
             ("exec-later", plugin(&later)),
@@ -196,34 +231,7 @@ impl Stage {
             ("forbidden", json!({"token": nobody})),
             ("no-user", json!(plant("a token in a wrong place"))),
             ("list", json!({"token": [plant("a token in a list")]})),
-        ];
-        let url = self.cluster.api_servers[0].url();
-        let authority = self.cluster.credentials.authority.certificate.display().to_string();
-        let there = json!({"server": url, "certificate-authority": authority});
-        let mut files: Vec<(&str, String)> =
-            users.into_iter().map(|(name, user)| (name, kubeconfig(&there, &user))).collect();
-        let plain = json!({"token": admin});
-        let mut with = |name: &'static str, server: String, proxy: Option<String>| {
-            let mut cluster = json!({"server": server, "certificate-authority": authority});
-            proxy.into_iter().for_each(|proxy| cluster["proxy-url"] = proxy.into());
-            files.push((name, kubeconfig(&cluster, &plain)));
-        };
-        let host = url.trim_start_matches("https://");
-        with("named", format!("https://user:{}@{host}", plant("a password in the server's URL")), None);
-        let proxy = format!("http://user:{}@127.0.0.1:{}", plant("a password in proxy-url"), free_port());
-        with("proxied", url.clone(), Some(proxy));
-        with(
-            "socks",
-            url.clone(),
-            Some(format!("socks4://user:{}@127.0.0.1:1", plant("a password in a wrong proxy-url"))),
-        );
-        with("deserted", format!("https://127.0.0.1:{}", free_port()), None);
-        let token = plant("a token in a file that is no YAML");
-        files.push(("torn", format!("users:\n- name: rig\n  user: {{token: {token}\n  x: ]: {token}\n")));
-        files.push(("text", plant("a file that is a token alone")));
-        for (name, text) in files {
-            give(&format!("{name}.conf"), &text);
-        }
+        ]
     }
 
     /// Makes a service account, and returns a token of it.
