@@ -43,8 +43,13 @@ pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
 fn is_harmful(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
-        '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
-        '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
+        '\u{061c}'
+        | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' => true,
         other => other.is_control(),
     }
 }
