@@ -185,6 +185,12 @@ async fn a_node_writes_its_own_evidence_only(serving: &Serving, pod: &Value) {
         create(&editor, "notes", &json!({})).await.map_err(|error| error.to_string())
     })
     .await;
+    wait_until("the policy is in force", DEADLINE, async || {
+        patch(&node, "node-2")
+            .await
+            .map_or_else(|_| Ok(()), |()| Err("the API server permits it".to_string()))
+    })
+    .await;
     let refusals = [
         (patch(&node, "node-2").await, "the token of Node node-1 does not write the evidence of Node node-2"),
         (create(&node, "node-3", &marked).await, "the token of Node node-1 does not write the evidence of"),
