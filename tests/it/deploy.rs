@@ -57,7 +57,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// What a rule gives that no role may give, or not this one.
-fn excess(role: &str, is_reader: bool, rule: &Value) -> Vec<String> {
+fn excess(holder: &str, is_reader: bool, rule: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
     let urls = texts(&rule["nonResourceURLs"]);
@@ -67,11 +67,11 @@ fn excess(role: &str, is_reader: bool, rule: &Value) -> Vec<String> {
         }
     }
     for resource in &resources {
-        let is_proxy = resource.ends_with("/proxy") && !(role == NODES && *resource == "nodes/proxy");
+        let is_proxy = resource.ends_with("/proxy") && !(holder == NODES && *resource == "nodes/proxy");
         let is_entry =
             ["pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers"].contains(resource);
         let is_token = *resource == "serviceaccounts/token";
-        if is_proxy || is_entry || is_token || *resource == "secrets" && role != SECRETS {
+        if is_proxy || is_entry || is_token || *resource == "secrets" && holder != SECRETS {
             found.push(format!("`{resource}`"));
         }
     }

@@ -169,15 +169,15 @@ async fn a_node_writes_its_own_evidence_only(serving: &Serving, pod: &Value) {
     cluster.api.create(&binding).await;
     let editor = cluster.api_as(0, "edith", None).await;
 
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     let marked = json!({"netsurgeon.io/part": "evidence"});
     let map = |name: &str, labels: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}});
     let create = async |api: &Api, name: &str, labels: &Value| {
-        api.request(Method::POST, &path, "application/json", Some(&map(name, labels))).await.map(drop)
+        api.request(Method::POST, &maps, "application/json", Some(&map(name, labels))).await.map(drop)
     };
     let patch = async |api: &Api, name: &str| {
         let change = json!({"metadata": {"annotations": {"changed": "yes"}}});
-        let path = format!("{path}/{name}");
+        let path = format!("{maps}/{name}");
         api.request(Method::PATCH, &path, "application/merge-patch+json", Some(&change)).await.map(drop)
     };
     // Roles and policies are in force a moment after they are created.
