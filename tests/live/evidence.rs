@@ -29,7 +29,7 @@ async fn deploy(serving: &Serving, file: &str, edit: impl Fn(String) -> String) 
     }
 }
 
-/// Waits until the controllers have made a Pod for each node, and returns the nodes' names with the Pods.
+/// Waits until the controllers have made a Pod for each node, and returns the nodes' names with the Pods, by the nodes' names.
 async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let count = serving.cluster.nodes.len();
@@ -52,7 +52,10 @@ async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
         assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
         (format!("node-{}", index + 1), pod.clone())
     };
-    found.iter().enumerate().map(at).collect()
+    let mut found: Vec<_> = found.iter().enumerate().map(at).collect();
+    // The API lists them by their own names, which end in what the controller rolled.
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found
 }
 
 /// Runs the container of a Pod on its node, with another argument.
