@@ -219,6 +219,8 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use rustix::fs::{CWD, FileType, Mode};
 
     use super::*;
@@ -246,6 +248,8 @@ mod tests {
         std::os::unix::fs::symlink("../../../../../../etc/passwd", root.path().join("etc/hosts")).unwrap();
         let fifo = root.path().join("etc/dnsmasq.conf");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        // Nobody opens a socket, and what is opened by mistake is told.
+        let _socket = UnixListener::bind(root.path().join("etc/crio")).unwrap();
         let mut files = Vec::new();
         let looked = look(root.path(), &mut |item| {
             if let Item::File { path, content } = item {
@@ -262,6 +266,8 @@ mod tests {
             ]
         );
         assert_eq!(looked.files, 3);
+        let own = |told: &&(String, String)| told.0.starts_with("/etc");
+        assert_eq!(looked.unreadable.iter().find(own), None);
         assert!(looked.processes > 0, "those of this machine, where the root has none");
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -31,12 +31,18 @@ impl Root {
         Ok(Self { folder: openat(CWD, path, flags, Mode::empty())?, is_own: path == Path::new("/") })
     }
 
-    /// Opens a file; `None` for what is none: a folder, a device, a FIFO, whose other end may never come.
+    /// Opens a file; `None` for what is none: a folder, a socket, a FIFO, whose other end may never come, and a device, such as a
+    /// watchdog, that already acts upon being opened. So it is looked at first, by a descriptor that opens nothing (`O_PATH`), and
+    /// opened by that.
     pub(super) fn file(&self, path: &Path) -> io::Result<Option<Opened>> {
-        let file = File::from(self.at(path, OFlags::NONBLOCK | OFlags::NOCTTY)?);
-        let about = file.metadata()?;
-        let identity = (about.dev(), about.ino());
-        Ok(about.is_file().then_some(Opened { file, identity }))
+        let found = File::from(self.at(path, OFlags::PATH)?);
+        let about = found.metadata()?;
+        if !about.is_file() {
+            return Ok(None);
+        }
+        // Found it is: what fails now is told, also where the machine has no `/proc`.
+        let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(io::Error::other)?;
+        Ok(Some(Opened { file, identity: (about.dev(), about.ino()) }))
     }
 
     /// Returns the names in a folder, in order; `None` if it is no folder. A link to one is none, unless links are followed.
