@@ -2,6 +2,7 @@
 //! it a hundred thousand times.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -17,8 +18,8 @@ use crate::wire::texts::{self, Head, Way};
 
 /// Of one kind of place so many findings are kept of one object, or file; how many more there are is counted.
 pub const KEPT: usize = 10;
-/// So much of a way is told: the names in it may be as long as an object.
-const LONGEST_WAY: usize = 300;
+/// So many characters are told of a way, a key or a name: each may be as long as an object.
+const LONGEST: usize = 500;
 
 /// What was found in one object.
 #[derive(Debug, Default)]
@@ -94,7 +95,7 @@ impl Object<'_> {
         for located in lines(self.old, text) {
             let at = place.and_then(|place| place.checked_add(located.hit.start));
             if at.is_none_or(|at| self.places.insert(at)) {
-                let path = path.get_or_insert_with(|| shortened(way.to_string()));
+                let path = path.get_or_insert_with(|| shortened(way));
                 self.judge(path, located);
             }
         }
@@ -145,10 +146,10 @@ impl Object<'_> {
         let (namespace, name) = named(&head);
         let is_ours = self.expected.has_object(&head, namespace, name);
         let subject = Subject::Object {
-            key: self.record.key.escape_ascii().to_string(),
-            kind: head.kind.clone(),
-            namespace: namespace.to_string(),
-            name: name.to_string(),
+            key: shortened(&self.record.key.escape_ascii()),
+            kind: shortened(&head.kind),
+            namespace: shortened(&namespace),
+            name: shortened(&name),
         };
         About { subject: Arc::new(subject), is_ours, head }
     }
@@ -174,10 +175,29 @@ fn without_content(path: &str) -> String {
     }
 }
 
-fn shortened(mut way: String) -> String {
-    if let Some((at, _)) = way.char_indices().nth(LONGEST_WAY) {
-        way.truncate(at);
-        way.push('…');
+/// Words something, up to so many characters; no more of it is looked at.
+pub fn shortened(what: &dyn fmt::Display) -> String {
+    let mut short = Short { text: String::new(), left: LONGEST };
+    // What is cut off ends in an error.
+    let _ = write!(short, "{what}");
+    short.text
+}
+
+struct Short {
+    text: String,
+    left: usize,
+}
+
+impl Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            let Some(left) = self.left.checked_sub(1) else {
+                self.text.push('…');
+                return Err(fmt::Error);
+            };
+            self.left = left;
+            self.text.push(character);
+        }
+        Ok(())
     }
-    way
 }

@@ -75,7 +75,7 @@ impl Counted {
     /// Adds so many of one.
     pub fn add(&mut self, key: String, count: usize) {
         self.count = self.count.saturating_add(count);
-        if self.keys.len() < KEYS_TOLD {
+        if self.keys.len() < KEYS_TOLD && self.keys.last().is_none_or(|last| *last != key) {
             self.keys.push(key);
         }
     }
@@ -153,7 +153,7 @@ impl<'a> Audit<'a> {
         // A Pod is looked at in two ways, one after the other.
         if self.last_unread != key {
             self.last_unread = key.to_vec();
-            self.unread.entry(reason).or_default().add(key.escape_ascii().to_string(), 1);
+            self.unread.entry(reason).or_default().add(object::shortened(&key.escape_ascii()), 1);
         }
     }
 
@@ -162,7 +162,7 @@ impl<'a> Audit<'a> {
         self.held = self.held.saturating_add(found.held);
         self.findings.extend(found.findings);
         if found.not_listed > 0 {
-            self.not_listed.add(record.key.escape_ascii().to_string(), found.not_listed);
+            self.not_listed.add(object::shortened(&record.key.escape_ascii()), found.not_listed);
         }
         read
     }

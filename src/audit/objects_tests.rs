@@ -155,8 +155,38 @@ fn of_one_object_ten_of_a_kind_are_listed_and_the_others_counted() {
     assert_eq!((audit.findings.len(), audit.not_listed.count), (10, 139_990));
     assert_eq!(audit.not_listed.keys, ["/registry/configmaps/x/many"]);
     assert!(
-        audit.findings.iter().all(|finding| finding.path.len() < 400),
+        audit.findings.iter().all(|finding| finding.path.len() < 600),
         "{}",
         audit.findings[0].path.len()
     );
+}
+
+/// A Role's name may be as long as an object (`ValidatePathSegmentName`, `pkg/api/validation/path/name.go`, apimachinery v0.36.3).
+#[test]
+fn of_a_long_name_the_beginning_is_told() {
+    let long = "x".repeat(400_000);
+    let role = format!(
+        r#"{{"kind":"Role","metadata":{{"name":"{long}","namespace":"{long}","annotations":{{"{long}":"10.96.0.9"}}}}}}"#
+    );
+    let (_, findings, _) = audited(&format!("/registry/roles/{long}"), role.as_bytes());
+    let told = serde_json::to_string(&findings).unwrap();
+    assert!(findings.len() == 1 && told.len() < 5000, "{}", told.len());
+    assert!(told.contains("x…"), "{told}");
+}
+
+/// What tells itself without end, as a way of long names does for each of many texts.
+struct Endless;
+
+impl std::fmt::Display for Endless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        loop {
+            f.write_str("x")?;
+        }
+    }
+}
+
+#[test]
+fn no_more_is_worded_than_is_told() {
+    assert_eq!(object::shortened(&Endless), format!("{}…", "x".repeat(500)));
+    assert_eq!(object::shortened(&"äö"), "äö");
 }

@@ -20,10 +20,9 @@ const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
 const CURVE: Tag = context(0);
 /// A password that takes more rounds than this is not tried: RFC 8018, section 4.2, has it for the most critical keys.
 const MOST_ROUNDS: u32 = 10_000_000;
-/// The memory that scrypt may take, in bytes (128 · N · r; RFC 7914, section 2). OpenSSL's own parameters take 16 MiB.
+/// The memory that scrypt may take, in bytes (128 · N · r; RFC 7914, section 2), each time that it is repeated (p). OpenSSL's own
+/// parameters take 16 MiB, once.
 const MOST_MEMORY: u64 = 256 << 20;
-/// How often scrypt may be repeated (p); OpenSSL does it once.
-const MOST_REPEATS: u16 = 16;
 
 /// Why a private key is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -180,8 +179,12 @@ impl PrivateKey {
 fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let unsupported = |error: x509_cert::der::Error| KeyError::Unsupported(error.to_string());
     let info = EncryptedPrivateKeyInfoRef::from_der(der).map_err(unsupported)?;
-    if info.encryption_algorithm.pbes2().is_some_and(|scheme| is_too_costly(&scheme.kdf)) {
-        return Err(KeyError::TooCostly);
+    match info.encryption_algorithm.pbes2().map(|scheme| &scheme.kdf) {
+        Some(derivation) if is_too_costly(derivation) => return Err(KeyError::TooCostly),
+        Some(derivation) if !is_possible(derivation) => {
+            return Err(KeyError::Unsupported("no scrypt has such parameters".to_string()));
+        }
+        _ => {}
     }
     let document = info.decrypt(password).map_err(|_| KeyError::WrongPassword)?;
     Ok(Zeroizing::new(document.as_bytes().to_vec()))
@@ -193,9 +196,23 @@ fn is_too_costly(derivation: &Kdf) -> bool {
         Kdf::Pbkdf2(params) => params.iteration_count > MOST_ROUNDS,
         Kdf::Scrypt(params) => {
             let memory = params.cost_parameter.saturating_mul(128).saturating_mul(params.block_size.into());
-            memory > MOST_MEMORY || params.parallelization > MOST_REPEATS
+            memory.saturating_mul(params.parallelization.into()) > MOST_MEMORY
         }
         _ => false,
+    }
+}
+
+/// Whether there is such a derivation: scrypt's N is a power of two above 1, r and p are above 0 (RFC 7914, section 2). The
+/// decryption takes it for granted.
+fn is_possible(derivation: &Kdf) -> bool {
+    match derivation {
+        Kdf::Scrypt(params) => {
+            params.cost_parameter.is_power_of_two()
+                && params.cost_parameter > 1
+                && params.block_size > 0
+                && params.parallelization > 0
+        }
+        _ => true,
     }
 }
 
@@ -257,17 +274,23 @@ mod tests {
 
     #[test]
     fn a_file_does_not_say_how_much_is_spent_on_it() {
-        let scrypt = |cost_parameter, parallelization| ScryptParams {
+        let scrypt_of = |cost_parameter, block_size, parallelization| ScryptParams {
             salt: (&[1; 8][..]).try_into().unwrap(),
             cost_parameter,
-            block_size: 8,
+            block_size,
             parallelization,
             key_length: None,
         };
+        let scrypt = |cost_parameter, parallelization| scrypt_of(cost_parameter, 8, parallelization);
         let rounds = |count| Kdf::from(Pbkdf2Params::hmac_sha256(count, &[1; 8]).unwrap());
         for costly in [rounds(10_000_001), scrypt(1 << 24, 1).into(), scrypt(1 << 14, 1000).into()] {
             let read = PrivateKey::from_pem(&encrypted(costly), Some("x"));
             assert!(matches!(read, Err(KeyError::TooCostly)), "{read:?}");
+        }
+        let impossible = [(0, 8, 1), (1, 8, 1), (3, 8, 1), (1 << 14, 0, 1), (1 << 14, 8, 0)];
+        for (n, r, p) in impossible {
+            let read = PrivateKey::from_pem(&encrypted(scrypt_of(n, r, p).into()), Some("x"));
+            assert!(matches!(read, Err(KeyError::Unsupported(_))), "{n} {r} {p}: {read:?}");
         }
         for usual in [rounds(2048), scrypt(1 << 14, 1).into()] {
             let read = PrivateKey::from_pem(&encrypted(usual), Some("x"));

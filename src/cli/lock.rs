@@ -12,7 +12,7 @@ use super::failure::{Failure, Kind};
 use super::gates::until::duration_of;
 use super::output::Output;
 use super::{Context, Outcome};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ClusterError};
 use crate::freeze::live::{FreezeError, Freezer, Standing};
 use crate::freeze::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
 use crate::operation::{Ambient, Claim, SystemAmbient};
@@ -401,6 +401,11 @@ pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Fai
 impl From<FreezeError> for Failure {
     fn from(error: FreezeError) -> Self {
         match error {
+            FreezeError::Cluster(error @ ClusterError::Forbidden { .. }) if error.to_string().contains(" Job ") => {
+                Self::new(Kind::Refused, error).hint(
+                    "the optional Role `netsurgeon-lock-timer` of deploy/rbac.yaml permits it; without `--for` no Job is made",
+                )
+            }
             FreezeError::Cluster(error) => error.into(),
             FreezeError::Held(_) => {
                 Self::new(Kind::Refused, error).hint("`netsurgeon lock status` says who holds it")

@@ -25,8 +25,8 @@ pub use writes::{Counted, Writes};
 const MOST_HEAD: usize = 8 * 1024;
 /// How long a client may take to ask and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients at the same time.
-const MOST_CLIENTS: usize = 16;
+/// Clients at the same time. So many that come one after the other take longer to arrive than one takes to be answered.
+const MOST_CLIENTS: usize = 256;
 /// What is waited after the system could not accept a connection: it has no file descriptors, most likely.
 const PAUSE: Duration = Duration::from_millis(200);
 

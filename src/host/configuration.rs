@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::statfs;
+
 use super::rooted::Root;
 
 /// Files, and folders with everything below, from the root: the kubelet's, CNI's (the specification's default), static
@@ -46,8 +48,12 @@ const PLACES: [&str; 30] = [
 const KUBERNETES: &str = "etc/kubernetes";
 /// What a process resolves names with, from its root.
 const RESOLVER: &str = "etc/resolv.conf";
-/// Nobody configures with more.
-const LARGEST: u64 = 16 * 1024 * 1024;
+/// Nobody configures with more, in bytes.
+const LARGEST: u64 = 4 << 20;
+/// The environment of a process, in bytes: the kernel takes 6 MiB for it and its arguments (`bprm_stack_limits`, `fs/exec.c`, Linux 6.1).
+const ENVIRONMENT: u64 = 6 << 20;
+/// `PROC_SUPER_MAGIC` (`uapi/linux/magic.h`, Linux 6.1).
+const OF_PROC: i64 = 0x9fa0;
 /// Folders in folders.
 const DEEPEST: usize = 16;
 
@@ -109,7 +115,7 @@ pub fn look(root: &Path, seen: &mut dyn FnMut(Item<'_>)) -> Looked {
         Err(error) => looked.cannot(root, &error),
     }
     let own = root.join("proc");
-    looked.processes(if own.join("1").exists() { &own } else { Path::new("/proc") }, seen);
+    looked.processes(if is_of_the_kernel(&own) { &own } else { Path::new("/proc") }, seen);
     looked
 }
 
@@ -196,7 +202,8 @@ impl Looked {
 
     fn environment(&mut self, path: &Path, process: &Running, seen: &mut dyn FnMut(Item<'_>)) {
         let mut content = Vec::new();
-        if let Err(error) = File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut content)) {
+        if let Err(error) = File::open(path).and_then(|file| file.take(ENVIRONMENT).read_to_end(&mut content))
+        {
             return self.cannot(path, &error);
         }
         self.processes = self.processes.saturating_add(1);
@@ -208,6 +215,11 @@ impl Looked {
             }
         }
     }
+}
+
+/// Whether a folder has the processes of a kernel: any other may have FIFOs for files, and links that lead anywhere.
+fn is_of_the_kernel(proc: &Path) -> bool {
+    statfs(proc).is_ok_and(|about| about.f_type == OF_PROC) && proc.join("1").exists()
 }
 
 /// Returns what is in a folder, in order.
@@ -248,12 +260,22 @@ mod tests {
         std::os::unix::fs::symlink("../../../../../../etc/passwd", root.path().join("etc/hosts")).unwrap();
         let fifo = root.path().join("etc/dnsmasq.conf");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        // Processes that are none.
+        fs::create_dir_all(root.path().join("proc/1")).unwrap();
+        fs::create_dir_all(outside.path().join("etc")).unwrap();
+        fs::write(outside.path().join("etc/resolv.conf"), "nameserver outside").unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("proc/1/root")).unwrap();
+        let environment = root.path().join("proc/1/environ");
+        rustix::fs::mknodat(CWD, &environment, FileType::Fifo, Mode::RUSR, 0).unwrap();
         // Nobody opens a socket, and what is opened by mistake is told.
         let _socket = UnixListener::bind(root.path().join("etc/crio")).unwrap();
-        let mut files = Vec::new();
+        let (mut files, mut resolvers) = (Vec::new(), Vec::new());
         let looked = look(root.path(), &mut |item| {
-            if let Item::File { path, content } = item {
-                files.push((path.to_string(), String::from_utf8_lossy(content).into_owned()));
+            let text = |content: &[u8]| String::from_utf8_lossy(content).into_owned();
+            match item {
+                Item::File { path, content } => files.push((path.to_string(), text(content))),
+                Item::Resolver { content, .. } => resolvers.push(text(content)),
+                Item::Variable { .. } => {}
             }
         });
         let of = |path: &str, text: &str| (path.to_string(), text.to_string());
@@ -269,5 +291,6 @@ mod tests {
         let own = |told: &&(String, String)| told.0.starts_with("/etc");
         assert_eq!(looked.unreadable.iter().find(own), None);
         assert!(looked.processes > 0, "those of this machine, where the root has none");
+        assert!(!resolvers.iter().any(|content| content.contains("outside")), "{resolvers:?}");
     }
 }

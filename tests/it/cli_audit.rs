@@ -211,6 +211,31 @@ fn files_and_processes_of_this_machine_are_looked_at() {
     assert!(table.contains(&format!("process cat ({pid})")) && table.contains("line 3"), "{table}");
 }
 
+/// Whoever starts a process writes its environment, and each child of it has that as well.
+#[test]
+fn of_a_process_ten_variables_are_listed() {
+    let root = tempfile::tempdir().expect("a folder");
+    let variables = (0..200).map(|number| (format!("V{number}"), format!("10.96.1.{number}")));
+    let mut process = Command::new("cat")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .envs(variables)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let output = run(&format!("audit --old 10.96.1.0/24 --host --root {} -o json", root.path().display()));
+    drop(process.stdin.take());
+    process.wait().expect("an end");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let listed = findings(&told).iter().filter(|finding| finding["pid"] == process.id()).count();
+    assert_eq!(listed, 10);
+    let name = format!("process cat ({})", process.id());
+    let keys = told["not_listed"]["keys"].as_array().expect("what has more");
+    assert_eq!(keys.iter().filter(|key| **key == name.as_str()).count(), 1, "{}", told["not_listed"]);
+    assert!(told["not_listed"]["count"].as_u64() >= Some(190), "{}", told["not_listed"]);
+}
+
 #[test]
 fn a_machine_without_any_is_clean_of_files() {
     let root = tempfile::tempdir().expect("a folder");

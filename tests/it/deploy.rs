@@ -17,10 +17,22 @@ const READ_ONLY: [&str; 9] = [
     "netsurgeon-preflight",
 ];
 /// Roles that are optional: no manifest binds them.
-const OPTIONAL: [&str; 2] = ["netsurgeon-mirror-secrets", "netsurgeon-nodes"];
-/// The one role with the node proxy, and the one with Secrets.
+const OPTIONAL: [&str; 3] = ["netsurgeon-lock-timer", "netsurgeon-mirror-secrets", "netsurgeon-nodes"];
+/// The one role with the node proxy, the one with Secrets, and the one that may run something: in kube-system, a Job.
 const NODES: &str = "netsurgeon-nodes";
 const SECRETS: &str = "netsurgeon-mirror-secrets";
+const TIMER: &str = "netsurgeon-lock-timer";
+/// Whoever makes or changes one of these runs what they like, with any ServiceAccount of the namespace, on any node.
+const RUNNING: [&str; 8] = [
+    "pods",
+    "jobs",
+    "cronjobs",
+    "deployments",
+    "statefulsets",
+    "daemonsets",
+    "replicasets",
+    "replicationcontrollers",
+];
 /// What may be aggregated into a role: both labels mark roles that read, without Secrets.
 const AGGREGATED: [&str; 2] =
     ["rbac.authorization.k8s.io/aggregate-to-view", "netsurgeon.io/aggregate-to-mirror-source"];
@@ -75,7 +87,11 @@ fn excess(holder: &str, is_reader: bool, rule: &Value) -> Vec<String> {
             found.push(format!("`{resource}`"));
         }
     }
+    let runs = resources.iter().any(|resource| RUNNING.contains(resource)) && holder != TIMER;
     for verb in &verbs {
+        if runs && ["create", "update", "patch"].contains(verb) {
+            found.push(format!("`{verb}` of {resources:?}, which runs what its user likes"));
+        }
         if ["escalate", "bind", "impersonate"].contains(verb) {
             found.push(format!("`{verb}`"));
         }
@@ -121,6 +137,8 @@ fn excess_is_found() {
         ("x", "clusterroles", "escalate"),
         ("x", "clusterroles", "bind"),
         ("x", "users", "impersonate"),
+        ("x", "jobs", "create"),
+        ("x", "daemonsets", "patch"),
         (NODES, "pods/exec", "get"),
         (NODES, "services/proxy", "get"),
     ] {

@@ -250,5 +250,23 @@ async fn nobody_uses_one_any_more(serving: &Serving, retire: &str) {
     let half = serving.cluster.write("half.json", &half.to_string());
     let missing = serving.netsurgeon(&format!("{retire} {LISTENED} --evidence {}", half.display())).expect(1);
     assert!(missing.err.contains("no evidence of 1 of 2 Nodes; the first is `node-2`"), "{}", missing.err);
-    serving.netsurgeon(&format!("{retire} {LISTENED}")).expect(0);
+    what_cannot_be_read_is_no_evidence(serving, &format!("{retire} {LISTENED}")).await;
+}
+
+/// A node that writes anything else holds up nothing but what waits for its evidence.
+async fn what_cannot_be_read_is_no_evidence(serving: &Serving, retire: &str) {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/node-2");
+    let api = &serving.cluster.api;
+    api.merge(&path, &json!({"data": {"evidence.json": "ok"}})).await;
+    let found = gathered(serving, "-o json").expect(3);
+    assert_eq!(found.json()["missing"], json!(["node-2"]));
+    assert!(
+        found.err.contains("configmap node-2`") && found.err.contains("counts for nothing"),
+        "{}",
+        found.err
+    );
+    let refused = serving.netsurgeon(retire).expect(1);
+    assert!(refused.err.contains("no evidence of 1 of 2 Nodes; the first is `node-2`"), "{}", refused.err);
+    let done = serving.netsurgeon(&format!("{retire} --without-evidence-of node-2")).expect(0);
+    assert!(done.err.contains("counts for nothing"), "{}", done.err);
 }

@@ -121,6 +121,23 @@ async fn each_does_for_its_commands_and_for_no_others() {
     let lock = "lock --reason window";
     by(&serving, "netsurgeon-lock", None, lock).expect(0);
     by(&serving, "netsurgeon-lock", None, "unlock").expect(0);
+    let refused = by(&serving, "netsurgeon-lock", None, &format!("{lock} --for 1h")).expect(1);
+    assert!(refused.err.contains("cannot create resource \"jobs\""), "{}", refused.err);
+    assert!(refused.err.contains("`netsurgeon-lock-timer`"), "{}", refused.err);
+    assert!(by(&serving, "netsurgeon-lock", None, "lock status").expect(0).out.contains("not locked"));
+    let binding = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "RoleBinding",
+        "metadata": {"name": "timer", "namespace": "kube-system"},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "netsurgeon-lock"}],
+        "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "netsurgeon-lock-timer"},
+    });
+    serving.cluster.api.create(&binding).await;
+    wait_until("the timer's role is in force", DEADLINE, async || {
+        let locked = by(&serving, "netsurgeon-lock", None, &format!("{lock} --for 1h"));
+        if locked.code == 0 { Ok(()) } else { Err(locked.err) }
+    })
+    .await;
+    by(&serving, "netsurgeon-lock", None, "unlock").expect(0);
     let refused = by_operator(&serving, lock).expect(1);
     assert!(refused.err.contains("validatingadmissionpolic"), "{}", refused.err);
     // It sees the API servers of other tests beside it, which have other ranges: status 3.

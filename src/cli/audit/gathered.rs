@@ -7,7 +7,7 @@ use super::AuditArgs;
 use super::flows::rows;
 use crate::audit::evidence::{Evidence, Gathered, VERSION, documents, moment};
 use crate::cli::failure::Failure;
-use crate::cli::output::{counted, table};
+use crate::cli::output::{counted, table, warn};
 use crate::cli::{Context, Outcome};
 use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 
@@ -47,7 +47,8 @@ pub(super) async fn publish(
     }
 }
 
-/// Returns the documents that the nodes have published.
+/// Returns the documents that the nodes have published. One that cannot be read is told, and is none: a node that writes anything else
+/// stops nothing but what waits for its evidence.
 pub(in crate::cli) async fn published(cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
     let maps = Collection::new("v1", "ConfigMap", Some(namespace));
     let maps = cluster.list(&maps, Some(&format!("{}={}", PART.0, PART.1))).await?;
@@ -55,13 +56,13 @@ pub(in crate::cli) async fn published(cluster: &Cluster, namespace: &str) -> Res
     for map in &maps {
         let name = map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let text = map.pointer(&format!("/data/{KEY}")).and_then(Value::as_str).unwrap_or_default();
-        let read = documents(text).map_err(|reason| {
-            Failure::refused(format!("cannot use the evidence in ConfigMap `{namespace}/{name}`: {reason}"))
-                .hint(format!(
-                    "its node writes it anew after `kubectl -n {namespace} delete configmap {name}`"
-                ))
-        })?;
-        found.extend(read.into_iter().filter(|document| document.node == name));
+        match documents(text) {
+            Ok(read) => found.extend(read.into_iter().filter(|document| document.node == name)),
+            Err(reason) => warn(&format!(
+                "the evidence in ConfigMap `{namespace}/{name}` counts for nothing: {reason}; its node writes it anew after `kubectl \
+                 -n {namespace} delete configmap {name}`"
+            )),
+        }
     }
     Ok(found)
 }

@@ -1,12 +1,13 @@
 //! The audit of this machine: its files, and what its processes were started with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::{AuditArgs, counts, say_not_listed, text};
 use crate::audit::objects::finding;
-use crate::audit::{Counted, Finding, KEPT, Located, Old, Place, Subject, lines, places};
+use crate::audit::{Counted, Finding, KEPT, Located, Old, Place, Subject, lines, places, shortened};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
@@ -31,6 +32,8 @@ struct Told<'a> {
 struct Found {
     findings: Vec<Finding>,
     not_listed: Counted,
+    /// What is looked at, and how much of each kind of place in it is kept.
+    within: Option<(Arc<Subject>, BTreeMap<&'static str, usize>)>,
 }
 
 /// What could not be read.
@@ -51,7 +54,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         found.findings.sort_by_key(|finding: &Finding| finding.severity);
         (looked, found)
     });
-    let (looked, Found { findings, not_listed }) =
+    let (looked, Found { findings, not_listed, .. }) =
         looked.await.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
     let told = Told {
         version: 1,
@@ -115,13 +118,26 @@ impl Found {
         if !old.may_say(content) {
             return;
         }
-        let (subject, mut all) = (Arc::new(subject), lines(old, content));
-        let more = all.split_off(all.len().min(KEPT)).len();
+        // Of one process there are many variables.
+        let (subject, kept) = match self.within.take() {
+            Some((last, kept)) if *last == subject => (last, kept),
+            _ => (Arc::new(subject), BTreeMap::new()),
+        };
+        let (_, kept) = self.within.insert((subject.clone(), kept));
+        let mut more = 0_usize;
+        for Located { hit, line, near } in lines(old, content) {
+            let place = place(near);
+            let count = kept.entry(place.code).or_default();
+            if *count < KEPT {
+                *count = count.saturating_add(1);
+                let at = (shortened(&path), line);
+                self.findings.push(finding(place, subject.clone(), at, (hit.form, Some(hit.found))));
+            } else {
+                more = more.saturating_add(1);
+            }
+        }
         if more > 0 {
             self.not_listed.add(subject.to_string(), more);
         }
-        self.findings.extend(all.into_iter().map(|Located { hit, line, near }| {
-            finding(place(near), subject.clone(), (path.to_string(), line), (hit.form, Some(hit.found)))
-        }));
     }
 }

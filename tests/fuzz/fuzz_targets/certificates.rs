@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((which, rest)) = data.split_first() else { return };
     if *which == 0 {
         let text = String::from_utf8_lossy(rest);
-        std::hint::black_box((certificates(&text).is_ok(), PrivateKey::from_pem(&text, None).is_ok()));
+        std::hint::black_box((certificates(&text).is_ok(), PrivateKey::from_pem(&text, Some("x")).is_ok()));
         return;
     }
     if let Ok(certificate) = Certificate::from_der(rest.to_vec()) {
@@ -20,5 +20,5 @@ fuzz_target!(|data: &[u8]| {
     }
     let label = LABELS[usize::from(*which) % LABELS.len()];
     let pem = to_pem(rest).replace("CERTIFICATE", label);
-    std::hint::black_box(PrivateKey::from_pem(&pem, None).is_ok());
+    std::hint::black_box(PrivateKey::from_pem(&pem, Some("x")).is_ok());
 });
