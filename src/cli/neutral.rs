@@ -39,14 +39,27 @@ pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
 }
 
 /// Control characters; what decides in which direction text runs (Unicode Standard Annex 9, table 4); what ends a line elsewhere; what
-/// is not seen: zero-width characters and tags.
+/// is not seen: zero-width characters, tags, and the others that may be ignored in display (`Default_Ignorable_Code_Point`,
+/// DerivedCoreProperties of Unicode 16), and an empty braille cell.
 fn is_harmful(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
-        '\u{061c}'
+        '\u{00ad}'
+        | '\u{034f}'
+        | '\u{061c}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fff8}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
         | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}'
+        | '\u{e0000}'..='\u{e0fff}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' => true,
@@ -91,6 +104,7 @@ mod tests {
             ("a\u{202e}txt.exe", "a\\u202etxt.exe"),
             ("x\u{2066}y\u{2069}\u{200b}", "x\\u2066y\\u2069\\u200b"),
             ("\u{e0041}", "\\udb40\\udc41"),
+            ("shop\u{ad}\u{34f}\u{3164}\u{fe0f}", "shop\\u00ad\\u034f\\u3164\\ufe0f"),
             ("\u{1b}[1;31mred\u{1b}[0m", "\\u001b[1;31mred\\u001b[0m"),
         ];
         for (text, expected) in cases {

@@ -10,6 +10,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::{AuthError, Body};
 use kube::{Client, Config};
+use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
@@ -22,10 +23,12 @@ use super::error::{About, excerpt, refusal};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 /// After so long a read is tried anew on a fresh connection, which a load balancer may give to another server.
 const READ_ATTEMPT: Duration = Duration::from_secs(10);
-/// More than this nobody answers with, in bytes: the metrics of an API server with many kinds are its longest answer.
+/// More than this no API server answers with, in bytes: the metrics of one with many kinds are its longest answer.
 const LARGEST: usize = 64 << 20;
+/// What is asked once is answered by a word, a number or a short list; others than API servers may answer, too.
+const LARGEST_ONCE: usize = 1 << 20;
 /// A page of a list that is larger is asked for again with fewer objects.
-const LARGEST_PAGE: usize = 16 << 20;
+const LARGEST_PAGE: usize = 8 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -141,8 +144,6 @@ pub(super) struct Connection {
     client: Client,
     config: Config,
     timeout: Duration,
-    /// The longest answer that is taken, in bytes.
-    most: usize,
     server: String,
 }
 
@@ -157,12 +158,7 @@ impl Connection {
             what: format!("what the kubeconfig says about `{server}`"),
             reason: chain(&error),
         })?;
-        Ok(Self { client, config, timeout, most: LARGEST, server })
-    }
-
-    /// Takes answers of at most so many bytes.
-    pub(super) fn up_to(self, most: usize) -> Self {
-        Self { most, ..self }
+        Ok(Self { client, config, timeout, server })
     }
 
     /// Returns the URL.
@@ -185,10 +181,19 @@ impl Connection {
     /// Sends a request and reads the object that comes back.
     pub(super) async fn json(&self, call: &Call<'_>) -> Result<Value, ClusterError> {
         let answer = self.request(call).await?;
-        serde_json::from_slice(&answer.body).map_err(|error| ClusterError::Answer {
+        self.read(call, &answer.body)
+    }
+
+    /// Reads what was answered, or the part of it that is wanted.
+    pub(super) fn read<'a, T: Deserialize<'a>>(
+        &self,
+        call: &Call<'_>,
+        body: &'a [u8],
+    ) -> Result<T, ClusterError> {
+        serde_json::from_slice(body).map_err(|error| ClusterError::Answer {
             server: self.server.clone(),
             subject: call.subject.clone(),
-            reason: format!("{error}: {}", excerpt(&answer.body)),
+            reason: format!("{error}: {}", excerpt(body)),
         })
     }
 
@@ -199,7 +204,8 @@ impl Connection {
         loop {
             let left = self.timeout.saturating_sub(begun.elapsed());
             let limit = if call.verb.is_read() { left.min(READ_ATTEMPT) } else { left };
-            let (again, asked, error) = match self.once(call, limit).await {
+            let most = if call.verb.is_list() { LARGEST_PAGE } else { LARGEST };
+            let (again, asked, error) = match self.within(call, limit, most).await {
                 Ok(answer) if (200..300).contains(&answer.code) => return Ok(answer),
                 Ok(answer) => {
                     // 429 comes before anything is done (API priority and fairness).
@@ -229,9 +235,13 @@ impl Connection {
         }
     }
 
-    /// Sends a request once, and returns whatever answer comes within the time.
+    /// Sends a request once, and returns whatever answer comes within the time. It has at most 1 MiB.
     pub(super) async fn once(&self, call: &Call<'_>, limit: Duration) -> Result<Answer, Fault> {
-        match timeout(limit, self.exchange(call)).await {
+        self.within(call, limit, LARGEST_ONCE).await
+    }
+
+    async fn within(&self, call: &Call<'_>, limit: Duration, most: usize) -> Result<Answer, Fault> {
+        match timeout(limit, self.exchange(call, most)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(Fault {
                 kind: FaultKind::TimedOut,
@@ -240,7 +250,8 @@ impl Connection {
         }
     }
 
-    async fn exchange(&self, call: &Call<'_>) -> Result<Answer, Fault> {
+    /// `most`: the longest answer that is taken, in bytes.
+    async fn exchange(&self, call: &Call<'_>, most: usize) -> Result<Answer, Fault> {
         let body = call.body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder()
             .method(call.verb.method())
@@ -257,7 +268,6 @@ impl Connection {
         let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
         let date = response.headers().get("Date").and_then(|value| value.to_str().ok());
         let date = date.and_then(|text| OffsetDateTime::parse(text, &Rfc2822).ok());
-        let most = if call.verb.is_list() { LARGEST_PAGE.min(self.most) } else { self.most };
         let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
                 return Fault {
@@ -267,7 +277,7 @@ impl Connection {
             }
             Fault { kind: FaultKind::Lost, reason: chain(error.as_ref()) }
         })?;
-        Ok(Answer { code, body: body.to_bytes().to_vec(), retry_after, date })
+        Ok(Answer { code, body: body.to_bytes().into(), retry_after, date })
     }
 
     /// Words a request that got no answer.

@@ -142,7 +142,7 @@ impl Cluster {
     /// owners, and of annotations the one by which tokens of ServiceAccounts are known: what `kubectl apply` has annotated a Secret with
     /// (`kubectl.kubernetes.io/last-applied-configuration`) holds all of it, and is dropped with the page that brought it.
     pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<Value>, ClusterError> {
-        self.list_as(Verb::ListMetadata, collection, None).await
+        self.list_each(Verb::ListMetadata, collection, None, &|object| Some(bare(&object))).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong with the Kubernetes API, by what the reader of the message can do about it.
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::connection::Answer;
 
@@ -248,8 +248,8 @@ pub(super) struct About<'a> {
 /// (`staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go`, v1.36.3); what is between us and it may say
 /// anything.
 pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
-    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let kind = status.get("reason").and_then(Value::as_str).unwrap_or_default();
+    let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let kind = status.reason.as_str();
     let (verb, subject, server) = (about.verb, about.subject.to_string(), about.server.to_string());
     let reason = message(&answer.body);
     match (answer.code, kind) {
@@ -274,13 +274,18 @@ fn is_of_admission(reason: &str) -> bool {
     reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
 }
 
+/// What is read of a Status, and no more of whatever else somebody answers with.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    message: String,
+    reason: String,
+}
+
 /// What an answer says, a Status in its own words.
 pub(super) fn message(body: &[u8]) -> String {
-    let status: Value = serde_json::from_slice(body).unwrap_or_default();
-    match status.get("message").and_then(Value::as_str) {
-        None | Some("") => excerpt(body),
-        Some(message) => message.to_string(),
-    }
+    let status: Status = serde_json::from_slice(body).unwrap_or_default();
+    if status.message.is_empty() { excerpt(body) } else { status.message }
 }
 
 /// Whether RBAC, or another authorizer, has refused a request. A kubelet that refuses one that was passed on to it writes plain

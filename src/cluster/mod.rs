@@ -37,6 +37,8 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 pub use access::User;
@@ -72,6 +74,26 @@ const MOST_LISTS: usize = 4;
 #[derive(Clone)]
 pub struct Cluster {
     connection: Arc<Connection>,
+}
+
+/// What is kept of an object of a list, if anything is.
+pub type Keep<'k, T> = &'k (dyn Fn(Value) -> Option<T> + Sync);
+
+/// A page of a list, whose objects are read one by one.
+#[derive(Deserialize)]
+struct Page<'a> {
+    /// `null` where there are none.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    metadata: PageMetadata,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    /// What the next page is asked for with; empty on the last one.
+    #[serde(rename = "continue", default)]
+    next: String,
 }
 
 impl Cluster {
@@ -148,18 +170,29 @@ impl Cluster {
         collection: &Collection<'_>,
         labels: Option<&str>,
     ) -> Result<Vec<Value>, ClusterError> {
-        self.list_as(Verb::List, collection, labels).await
+        self.list_each(Verb::List, collection, labels, &Some).await
     }
 
-    async fn list_as(
+    /// Reads all objects of a kind as [`list`](Self::list) does, and keeps what `keep` makes of each: what an object takes in memory is
+    /// many times what whoever made it has sent, and there may be many of them.
+    pub async fn list_as<T>(
+        &self,
+        collection: &Collection<'_>,
+        keep: Keep<'_, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.list_each(Verb::List, collection, None, keep).await
+    }
+
+    async fn list_each<T>(
         &self,
         verb: Verb,
         collection: &Collection<'_>,
         labels: Option<&str>,
-    ) -> Result<Vec<Value>, ClusterError> {
+        keep: Keep<'_, T>,
+    ) -> Result<Vec<T>, ClusterError> {
         let mut attempts = 1;
         loop {
-            match self.list_once(verb, collection, labels).await {
+            match self.list_once(verb, collection, labels, keep).await {
                 // 410: the revision of the pages read so far is gone.
                 Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
                     attempts = attempts.saturating_add(1);
@@ -169,12 +202,13 @@ impl Cluster {
         }
     }
 
-    async fn list_once(
+    async fn list_once<T>(
         &self,
         verb: Verb,
         collection: &Collection<'_>,
         labels: Option<&str>,
-    ) -> Result<Vec<Value>, ClusterError> {
+        keep: Keep<'_, T>,
+    ) -> Result<Vec<T>, ClusterError> {
         let path = collection.path()?;
         let selector = labels.map(|labels| format!("&labelSelector={}", escaped(labels))).unwrap_or_default();
         let mut items = Vec::new();
@@ -182,24 +216,22 @@ impl Cluster {
         loop {
             let path = format!("{path}?limit={objects}{selector}{from}");
             let call = Call { verb, path, body: None, subject: collection.to_string() };
-            let mut page = match self.connection.json(&call).await {
+            let answer = match self.connection.request(&call).await {
                 Err(ClusterError::TooLarge { .. }) if objects > 1 => {
                     objects = objects.saturating_div(4).max(1);
                     continue;
                 }
                 outcome => outcome?,
             };
+            let page: Page<'_> = self.connection.read(&call, &answer.body)?;
             objects = objects.saturating_mul(2).min(PAGE_SIZE);
-            if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
-                match verb {
-                    Verb::ListMetadata => items.extend(more.iter().map(discovery::bare)),
-                    _ => items.extend(more),
-                }
+            for item in page.items.unwrap_or_default() {
+                items.extend(keep(self.connection.read(&call, item.get().as_bytes())?));
             }
-            match page.pointer("/metadata/continue").and_then(Value::as_str) {
-                None | Some("") => return Ok(items),
-                Some(token) => from = format!("&continue={}", escaped(token)),
+            if page.metadata.next.is_empty() {
+                return Ok(items);
             }
+            from = format!("&continue={}", escaped(&page.metadata.next));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::connection::{Call, Verb};
@@ -60,10 +61,21 @@ impl Cluster {
         if answer.code != 200 {
             return Err(node_proxy_refusal(&answer));
         }
-        let found: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
-        let list = found.pointer("/kubeletconfig/clusterDNS").and_then(Value::as_array);
-        Ok(list.into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect())
+        let found: Configz = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        Ok(found.kubeletconfig.cluster_dns)
     }
+}
+
+/// What is read of a kubelet's configuration.
+#[derive(Deserialize)]
+struct Configz {
+    kubeletconfig: KubeletConfig,
+}
+
+#[derive(Deserialize)]
+struct KubeletConfig {
+    #[serde(rename = "clusterDNS", default)]
+    cluster_dns: Vec<String>,
 }
 
 #[cfg(test)]

@@ -11,9 +11,6 @@ use super::connection::{Call, Connection, Verb};
 
 pub use super::resource::escaped;
 
-/// What is asked here answers a gate, with a number or a word; more than this much is not read.
-const LARGEST: usize = 1 << 20;
-
 /// A client of one URL.
 pub struct Probe {
     connection: Connection,
@@ -59,7 +56,7 @@ impl Probe {
             other => other,
         })?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_string();
-        Ok(Self { connection: connection.up_to(LARGEST), path })
+        Ok(Self { connection, path })
     }
 
     /// Asks once, and returns whatever answer comes within the time; else why there is none.

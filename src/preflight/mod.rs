@@ -13,6 +13,7 @@ pub mod external_dns;
 pub mod flags;
 pub mod hardening;
 pub mod junit;
+pub mod kept;
 pub mod mirror;
 pub mod nodes;
 pub mod pinned;

@@ -185,8 +185,8 @@ impl LiveWorld<'_> {
     /// Says which Service has the address that a manifest asks for, if one has.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
-        let services = self.cluster.list(&Collection::new("v1", "Service", None), None).await.ok()?;
-        owner(&services, wanted)
+        let services = Collection::new("v1", "Service", None);
+        self.cluster.list_as(&services, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
     }
 
     /// Compares what is there under a manifest's name with the manifest.
@@ -247,13 +247,12 @@ impl LiveWorld<'_> {
     }
 }
 
-fn owner(services: &[Value], wanted: &str) -> Option<String> {
-    let has = |service: &&Value| {
-        let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
-        addresses.is_some_and(|addresses| addresses.iter().any(|address| address == wanted))
-    };
-    let found = services.iter().find(has)?;
-    let text = |path: &str| found.pointer(path).and_then(Value::as_str).unwrap_or_default();
+fn owner(service: &Value, wanted: &str) -> Option<String> {
+    let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array)?;
+    if addresses.iter().all(|address| address != wanted) {
+        return None;
+    }
+    let text = |path: &str| service.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     Some(format!(
         "`{wanted}` is the address of Service `{namespace}/{name}`: once that is gone, or has another one, resume"
@@ -354,8 +353,9 @@ mod tests {
     fn whose_an_address_is_is_said() {
         let service = |name: &str, address: &str| json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"clusterIPs": [address, "fd00::1"]}});
         let services = [service("api", "10.200.0.1"), service("web", "10.200.0.2")];
-        let said = owner(&services, "10.200.0.2").unwrap();
+        let owner = |wanted| services.iter().find_map(|service| owner(service, wanted));
+        let said = owner("10.200.0.2").unwrap();
         assert!(said.starts_with("`10.200.0.2` is the address of Service `shop/web`"), "{said}");
-        assert_eq!(owner(&services, "10.200.0.3"), None);
+        assert_eq!(owner("10.200.0.3"), None);
     }
 }

@@ -26,6 +26,7 @@ mod encrypted;
 mod eras;
 mod flags;
 mod high_availability;
+mod large;
 mod live;
 mod lock;
 mod refusals;

@@ -121,6 +121,17 @@ fn what_an_api_servers_certificate_lacks_is_found() {
     );
 }
 
+/// Whoever may write into a folder may make a file there that nobody ever writes into.
+#[test]
+fn what_is_no_file_holds_up_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    openssl(folder.path(), "apiserver", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    let fifo = Command::new("mkfifo").arg(folder.path().join("b.crt")).status().expect("mkfifo");
+    assert!(fifo.success());
+    let (code, shown, said) = show(folder.path(), ".");
+    assert_eq!((code, shown["certificates"].as_array().map(Vec::len)), (Some(0), Some(1)), "{said}");
+}
+
 #[test]
 fn whose_time_is_over_or_yet_to_come_is_found_in_a_chain() {
     let folder = tempfile::tempdir().expect("a folder");

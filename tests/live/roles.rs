@@ -124,7 +124,7 @@ async fn each_does_for_its_commands_and_for_no_others() {
     let refused = by(&serving, "netsurgeon-lock", None, &format!("{lock} --for 1h")).expect(1);
     assert!(refused.err.contains("cannot create resource \"jobs\""), "{}", refused.err);
     assert!(refused.err.contains("`netsurgeon-lock-timer`"), "{}", refused.err);
-    assert!(by(&serving, "netsurgeon-lock", None, "lock status").expect(0).out.contains("not locked"));
+    assert!(by(&serving, "netsurgeon-lock", None, "lock status").expect(0).out.contains("unlocked"));
     let binding = json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "RoleBinding",
         "metadata": {"name": "timer", "namespace": "kube-system"},

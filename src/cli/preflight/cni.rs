@@ -110,9 +110,9 @@ impl Looking<'_> {
         for node in self.read.nodes().await?.iter().map(Node::of) {
             addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
         }
-        for service in self.read.list("v1", "Service").await? {
-            let found = parsed(&service, "/spec/clusterIPs");
-            addresses.extend(found.map(|address| (format!("Service {}", subject(&service)), address)));
+        for service in self.read.services().await? {
+            let found = parsed(service, "/spec/clusterIPs");
+            addresses.extend(found.map(|address| (format!("Service {}", subject(service)), address)));
         }
         for pod in self.read.pods().await? {
             let found = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::MirrorArgs;
 use super::permissions::{self, Asked};
-use super::reading::{AT_ONCE, Read, Reading, carry_out, unread};
+use super::reading::{AT_ONCE, Read, Reading, carry_out, listed, unread};
 use crate::cli::failure::Failure;
 use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds};
 use crate::preflight::mirror::capacity::{self, Compared};
@@ -109,8 +109,8 @@ impl Looking {
             "capacity" => self.capacity().await,
             "fixed-addresses" => {
                 let services = self.chosen("v1", "Service").await?;
-                let there = self.mirror.list("v1", "Service").await?;
-                Ok(fixed::judge(&services, &there, self.templates().await?))
+                let there = self.mirror.services().await?;
+                Ok(fixed::judge(&services, there, self.templates().await?))
             }
             "mirror-webhooks" => self.webhooks().await,
             "source-rights" => self.source_rights().await,
@@ -162,9 +162,7 @@ impl Looking {
             self.source.cluster()?,
             &self.names().await?,
             !self.named.is_empty(),
-            async |cluster, namespace| {
-                cluster.list(&Collection::new(api_version, kind, namespace), None).await
-            },
+            async |cluster, namespace| listed(cluster, api_version, (kind, namespace)).await,
         )
         .await
     }
@@ -336,7 +334,7 @@ impl Looking {
         let (cluster, names) = (self.source.cluster()?, self.names().await?);
         let each = !self.named.is_empty();
         let on_mirror = within(self.mirror.cluster()?, &names, each, async |cluster, namespace| {
-            cluster.list(&Collection::new("v1", "ServiceAccount", namespace), None).await
+            listed(cluster, "v1", ("ServiceAccount", namespace)).await
         })
         .await?;
         let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, each)

@@ -20,6 +20,7 @@ use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
 use crate::preflight::api::{self, Met, skew};
 use crate::preflight::around::{self, without_etcd};
+use crate::preflight::kept::kept;
 use crate::preflight::nodes::Route;
 use crate::preflight::rights::{self, Granted};
 use crate::preflight::{Check, Judged, Named, concluded, etcd};
@@ -42,6 +43,7 @@ pub(super) struct Reading {
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
     pods: OnceCell<Read<Vec<Value>>>,
+    services: OnceCell<Read<Vec<Value>>>,
     nodes: OnceCell<Read<Vec<Value>>>,
 }
 
@@ -123,6 +125,7 @@ impl Reading {
             servers: OnceCell::new(),
             met: OnceCell::new(),
             pods: OnceCell::new(),
+            services: OnceCell::new(),
             nodes: OnceCell::new(),
         }
     }
@@ -178,7 +181,7 @@ impl Reading {
     }
 
     pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
-        self.cluster()?.list(&Collection::new(api_version, kind, None), None).await.map_err(unread)
+        listed(self.cluster()?, api_version, (kind, None)).await.map_err(unread)
     }
 
     pub(super) async fn members(&self) -> Read<&Vec<Member>> {
@@ -237,6 +240,11 @@ impl Reading {
         self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
+    pub(super) async fn services(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Service").await;
+        self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
     pub(super) async fn nodes(&self) -> Read<&Vec<Value>> {
         let read = async || self.list("v1", "Node").await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
@@ -276,6 +284,16 @@ impl Reading {
             groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
         Ok(around::gitops(&groups, has_applications))
     }
+}
+
+/// The objects of a kind, in one namespace or in all, without what no check reads.
+pub(super) async fn listed(
+    cluster: &Cluster,
+    api_version: &str,
+    (kind, namespace): (&str, Option<&str>),
+) -> Result<Vec<Value>, ClusterError> {
+    let collection = Collection::new(api_version, kind, namespace);
+    cluster.list_as(&collection, &|object| Some(kept(kind, object))).await
 }
 
 /// Returns the routes of this host.

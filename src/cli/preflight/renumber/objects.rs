@@ -88,8 +88,7 @@ impl Looking {
             (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
         };
         let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
-        let services = self.read.list("v1", "Service").await?;
-        Ok(pinned::judge(&services, &moves))
+        Ok(pinned::judge(self.read.services().await?, &moves))
     }
 
     /// Webhooks, and how many endpoints of their Services are ready.
@@ -103,8 +102,7 @@ impl Looking {
     /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
     /// where nothing can be planned.
     async fn written(&self) -> Read<Vec<Written>> {
-        let (services, namespaces) =
-            (self.read.list("v1", "Service").await?, self.read.list("v1", "Namespace").await?);
+        let (services, namespaces) = (self.read.services().await?, self.read.list("v1", "Namespace").await?);
         let text = |object: &Value, path| {
             object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
         };
@@ -118,7 +116,7 @@ impl Looking {
             candidates.as_ref().is_none_or(|all| all.contains(&(of.0.as_str(), of.1.as_str())))
         };
         let mut found: Vec<(Admitted, Value)> =
-            services.into_iter().filter(is_moved).map(|service| (Admitted::Service, service)).collect();
+            services.iter().filter(|one| is_moved(one)).map(|one| (Admitted::Service, one.clone())).collect();
         let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
         let ours = json!({MANAGED_BY.0: MANAGED_BY.1});
         found.extend(shadows.flat_map(|one| {
