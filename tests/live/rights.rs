@@ -167,7 +167,7 @@ async fn the_guards_user_suffices_under_dual_write() {
         let is_web = name.and_then(Value::as_str).is_some_and(|name| name.starts_with("web-"));
         is_web && address.and_then(Value::as_str).is_some_and(|address| address.starts_with("10.200."))
     };
-    let last = services.iter().filter(has_moved).next_back().expect("not all are back");
+    let last = services.iter().rfind(has_moved).expect("not all are back");
     let name = last["metadata"]["name"].as_str().expect("a name");
     let mut guard = start_guard(&serving, &users);
     serving.cluster.api.delete(&path(name)).await;
