@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use object::{KEPT, shortened};
+pub use object::{KEPT, LONGEST_WAY, shortened};
 pub use objects::{Audit, Counted, Expected};
 pub use places::Place;
 pub use scan::{Form, Hit, Old};

@@ -18,8 +18,10 @@ use crate::wire::texts::{self, Head, Way};
 
 /// Of one kind of place so many findings are kept of one object, or file; how many more there are is counted.
 pub const KEPT: usize = 10;
-/// So many characters are told of a way, a key or a name: each may be as long as an object.
-const LONGEST: usize = 500;
+/// So many characters are told of a way: the names in it may be as long as an object.
+pub const LONGEST_WAY: usize = 300;
+/// The same of a key or a name; a key of Kubernetes' own has some 400 at most.
+pub const LONGEST_NAME: usize = 500;
 
 /// What was found in one object.
 #[derive(Debug, Default)]
@@ -95,7 +97,7 @@ impl Object<'_> {
         for located in lines(self.old, text) {
             let at = place.and_then(|place| place.checked_add(located.hit.start));
             if at.is_none_or(|at| self.places.insert(at)) {
-                let path = path.get_or_insert_with(|| shortened(way));
+                let path = path.get_or_insert_with(|| shortened(way, LONGEST_WAY));
                 self.judge(path, located);
             }
         }
@@ -146,10 +148,10 @@ impl Object<'_> {
         let (namespace, name) = named(&head);
         let is_ours = self.expected.has_object(&head, namespace, name);
         let subject = Subject::Object {
-            key: shortened(&self.record.key.escape_ascii()),
-            kind: shortened(&head.kind),
-            namespace: shortened(&namespace),
-            name: shortened(&name),
+            key: shortened(&self.record.key.escape_ascii(), LONGEST_NAME),
+            kind: shortened(&head.kind, LONGEST_NAME),
+            namespace: shortened(&namespace, LONGEST_NAME),
+            name: shortened(&name, LONGEST_NAME),
         };
         About { subject: Arc::new(subject), is_ours, head }
     }
@@ -175,9 +177,9 @@ fn without_content(path: &str) -> String {
     }
 }
 
-/// Words something, up to so many characters; no more of it is looked at.
-pub fn shortened(what: &dyn fmt::Display) -> String {
-    let mut short = Short { text: String::new(), left: LONGEST };
+/// Words something, up to `most` characters; no more of it is looked at.
+pub fn shortened(what: &dyn fmt::Display, most: usize) -> String {
+    let mut short = Short { text: String::new(), left: most };
     // What is cut off ends in an error.
     let _ = write!(short, "{what}");
     short.text

@@ -153,7 +153,10 @@ impl<'a> Audit<'a> {
         // A Pod is looked at in two ways, one after the other.
         if self.last_unread != key {
             self.last_unread = key.to_vec();
-            self.unread.entry(reason).or_default().add(object::shortened(&key.escape_ascii()), 1);
+            self.unread
+                .entry(reason)
+                .or_default()
+                .add(object::shortened(&key.escape_ascii(), object::LONGEST_NAME), 1);
         }
     }
 
@@ -162,7 +165,8 @@ impl<'a> Audit<'a> {
         self.held = self.held.saturating_add(found.held);
         self.findings.extend(found.findings);
         if found.not_listed > 0 {
-            self.not_listed.add(object::shortened(&record.key.escape_ascii()), found.not_listed);
+            self.not_listed
+                .add(object::shortened(&record.key.escape_ascii(), object::LONGEST_NAME), found.not_listed);
         }
         read
     }

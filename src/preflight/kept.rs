@@ -33,8 +33,9 @@ fn of_service(service: &mut Value) {
             (field.clone(), Value::Object(below))
         });
         let owned: Map<String, Value> = owned.collect();
-        entry["fieldsV1"] =
-            Value::Object([("f:spec".to_string(), Value::Object(owned))].into_iter().collect());
+        if let Some(fields) = entry.get_mut("fieldsV1") {
+            *fields = serde_json::json!({"f:spec": owned});
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::{AuditArgs, counts, say_not_listed, text};
 use crate::audit::objects::finding;
-use crate::audit::{Counted, Finding, KEPT, Located, Old, Place, Subject, lines, places, shortened};
+use crate::audit::{
+    Counted, Finding, KEPT, LONGEST_WAY, Located, Old, Place, Subject, lines, places, shortened,
+};
 use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
@@ -130,7 +132,7 @@ impl Found {
             let count = kept.entry(place.code).or_default();
             if *count < KEPT {
                 *count = count.saturating_add(1);
-                let at = (shortened(&path), line);
+                let at = (shortened(&path, LONGEST_WAY), line);
                 self.findings.push(finding(place, subject.clone(), at, (hit.form, Some(hit.found))));
             } else {
                 more = more.saturating_add(1);
