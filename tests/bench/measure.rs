@@ -3,17 +3,19 @@
 //! *Time* is wall time from start to end, output discarded, the file in the page cache. Programs that are
 //! compared take turns, so that what else the machine does hits all of them; figures are medians.
 //!
-//! *Memory* is measured in runs of its own. The peak of the resident set (`ru_maxrss`) comes from
-//! `/usr/bin/time`. It counts pages of the mapped file, which are the page cache's. Anonymous memory, the
-//! program's own, is told apart by a program that writes its result into a pipe that nobody empties: it
-//! stands still, its memory still there, while `/proc/PID/status` is read. A plan has the whole file mapped
-//! and read (the checksum) before it begins to build anything, and keeps it so; `VmHWM - RssFile` is therefore
-//! the most anonymous memory that it had since, freed memory included.
+//! *Memory* is measured in runs of its own. The peak of the resident set (`tests/rig/memory.rs`) counts pages of
+//! the mapped file, which are the page cache's. Anonymous memory, the program's own, is told apart by a program
+//! that writes its result into a pipe that nobody empties: it stands still, its memory still there, while
+//! `/proc/PID/status` is read. A plan has the whole file mapped and read (the checksum) before it begins to build
+//! anything, and keeps it so; `VmHWM - RssFile` is therefore the most anonymous memory that it had since, freed
+//! memory included.
 
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use super::rig::memory::{take_peak, under_time};
 
 /// How often a process is looked at that is about to fill its pipe.
 const POLL: Duration = Duration::from_millis(5);
@@ -49,12 +51,12 @@ impl Program {
 
     /// Returns the peak of the resident set, mapped files included, in KiB.
     pub fn peak_kib(&self) -> u64 {
-        let mut command = Command::new("/usr/bin/time");
-        command.args(["-f", "%M"]).arg(&self.path).args(&self.arguments).stdout(Stdio::null());
-        let output = command.output().expect("`/usr/bin/time`, of Debian's package `time`");
-        assert!(output.status.success(), "{self:?}: {output:?}");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        text.lines().last().and_then(|line| line.trim().parse().ok()).expect("a number of KiB")
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments);
+        let output = under_time(&command).stdout(Stdio::null()).output().expect("`/usr/bin/time` runs");
+        let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{self:?}: {said}");
+        take_peak(&mut said)
     }
 
     /// Returns the most anonymous memory that the program can have had, in KiB. Its output must be more than a

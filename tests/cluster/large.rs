@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::memory::{take_peak, under_time};
 
 /// What a command may take, in KiB, as for all that a tenant may store (tests/live/tenant.rs).
 const MEMORY: u64 = 200 * 1024;
@@ -13,23 +14,17 @@ const MEMORY: u64 = 200 * 1024;
 const SERVICES: usize = 10;
 const PORTS: usize = 10_800;
 
-/// Runs a command under `time`, which tells its memory last.
+/// Runs a command; returns its memory in KiB.
 fn memory(cluster: &Cluster, words: &str) -> u64 {
-    let mut timed = Command::new("/usr/bin/time");
-    timed
-        .env_clear()
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoint());
-    timed.args(["-f", "%M", env!("CARGO_BIN_EXE_netsurgeon")]).args(words.split(' '));
-    let output = timed.output().expect("`time` runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    println!(
-        "$ netsurgeon {words}\n{}{said}[{:?}]",
-        String::from_utf8_lossy(&output.stdout),
-        output.status.code()
-    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.args(words.split(' '));
+    command.env("KUBECONFIG", cluster.kubeconfig()).env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoint());
+    let output = under_time(&command).output().expect("`time` runs");
+    let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let out = String::from_utf8_lossy(&output.stdout);
+    println!("$ netsurgeon {words}\n{out}{said}[{:?}]", output.status.code());
     assert!([0, 3].contains(&output.status.code().unwrap_or(-1)), "{words}: {said}");
-    said.lines().next_back().and_then(|line| line.parse().ok()).expect("a number of KiB")
+    take_peak(&mut said)
 }
 
 #[tokio::test]

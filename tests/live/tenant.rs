@@ -1,12 +1,11 @@
 //! A tenant who wants harm: with the role `edit` in a namespace, and with every right in `default` short of Secrets, it forges
 //! what netsurgeon works with, and stores what is too much of everything, while a renumbering runs.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use super::rig::api::Api;
 use super::rig::cluster::Era;
+use super::rig::memory::{take_peak, under_time};
 use super::rig::proxy::ProxyMode;
 use super::serving::{NEW_RANGE, Run, Serving, lines_of, run};
 
@@ -134,17 +133,10 @@ async fn flood(mallory: &Api, maps: usize) {
         .await;
 }
 
-/// Runs the program under `time`, which tells its memory last.
+/// Runs the program, and returns its memory in KiB as well.
 fn measured(serving: &Serving, words: &str) -> (Run, u64) {
-    let command = serving.command(words);
-    let mut timed = Command::new("/usr/bin/time");
-    timed.env_clear().current_dir("/").args(["-f", "%M"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        timed.env(name, value.unwrap_or_default());
-    }
-    let mut run = run(words, timed);
-    let at = run.err.trim_end().rfind('\n').map_or(0, |at| at + 1);
-    let memory = run.err.split_off(at).trim().parse().expect("a number of KiB");
+    let mut run = run(words, under_time(&serving.command(words)));
+    let memory = take_peak(&mut run.err);
     (run, memory)
 }
 
@@ -213,7 +205,7 @@ fn heavy(name: &str) -> Value {
 const PORTS: usize = 10_800;
 
 #[tokio::test]
-#[ignore = "minutes; `make soak`: a shadow, below, is what makes more of it"]
+#[ignore = "minutes, in `make soak`: needs `make rig` and root"]
 async fn a_service_as_large_as_etcd_takes_stops_nothing() {
     large_services_move("external-ip").await;
 }

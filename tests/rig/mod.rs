@@ -21,6 +21,7 @@ pub mod controllers;
 pub mod echo;
 pub mod etcd;
 pub mod kubelet;
+pub mod memory;
 pub mod named;
 pub mod namespace;
 pub mod network;
