@@ -108,7 +108,7 @@ impl Observer for Announcer<'_> {
         match event {
             Event::StageStarted { back, .. } => self.back = back,
             Event::StepDone { step } if step.id.kind() == "flip" => {
-                let Some(candidate) = self.moves.get(&step.about) else { return };
+                let Some(candidate) = self.moves.get(step.about) else { return };
                 let event = self.event_of(candidate);
                 self.asked = self.asked.saturating_add(1);
                 // A full queue is what the count at the end is for.

@@ -340,7 +340,7 @@ impl From<OperationError> for Failure {
             OperationError::Changed { .. }
             | OperationError::Gone { .. }
             | OperationError::Exists { .. }
-            | OperationError::World(_)
+            | OperationError::Environment(_)
             | OperationError::Journal { .. }
             | OperationError::Locked(_) => Self::new(Kind::Refused, error),
         }
@@ -365,7 +365,13 @@ impl From<operation::Failure> for Failure {
 
 impl From<PlanFileError> for Failure {
     fn from(error: PlanFileError) -> Self {
-        Self::new(Kind::Refused, error).hint("make the plan anew and review it again")
+        let hint = match &error {
+            PlanFileError::Begun { operation, tool, .. } => format!(
+                "end it with {tool}: `netsurgeon operation resume {operation}`, or `netsurgeon operation rollback {operation}`"
+            ),
+            _ => "make the plan anew and review it again".to_string(),
+        };
+        Self::new(Kind::Refused, error).hint(hint)
     }
 }
 

@@ -247,7 +247,7 @@ impl Session {
 
     /// Opens an operation by its id, or the one that has not come to an end.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
-        open_operation(self.store.as_ref(), &self.id, operation, None).await
+        open(self.store.as_ref(), &self.id, operation, None, true).await
     }
 
     /// Returns who holds the cluster's lock, `None` if nobody does.
@@ -325,6 +325,17 @@ pub async fn open_operation(
     operation: Option<&str>,
     at: Option<Revision>,
 ) -> Result<Ongoing, Failure> {
+    open(store, cluster, operation, at, false).await
+}
+
+/// The same; for whoever is about to change something, its plan must compile as it did when the operation was begun.
+async fn open(
+    store: &dyn ReadStore,
+    cluster: &str,
+    operation: Option<&str>,
+    at: Option<Revision>,
+    is_to_change: bool,
+) -> Result<Ongoing, Failure> {
     let operation = match operation {
         Some(id) => id.to_string(),
         None => match unfinished(store, cluster).await?.as_slice() {
@@ -344,7 +355,10 @@ pub async fn open_operation(
     if summary.kind != KIND {
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }
-    let mut plan: Plan<Renumbering> = Plan::parse(&text, Path::new(&operation))?;
+    let mut plan: Plan<Renumbering> = Plan::of_operation(&text, &operation)?;
+    if is_to_change {
+        plan.compiles_as(&summary.compiled, &operation)?;
+    }
     for amendment in journal.amendments(store, at).await? {
         plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }

@@ -128,7 +128,6 @@ fn trace(event: &Event<'_>) {
         Event::StepFailed { step, error } => tracing::debug!(step = %step.id, "not done: {error}"),
         Event::CheckpointAsked { stage } => tracing::debug!(stage = stage.name, "the gates are asked"),
         Event::CheckpointAnswered => {}
-        Event::Assumed { external } => tracing::info!("taken as done: {}", external.what),
         Event::LeftAlone { step, reason } => tracing::warn!(step = %step, "left alone: {reason}"),
     }
 }

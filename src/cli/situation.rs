@@ -4,9 +4,9 @@
 use super::live::{self, Ongoing};
 use super::output::counted;
 use super::tally::{Phases, next_stage};
-use crate::operation::{Action, Journal, Stage, State, Status, Step, StepId, Summary, Work as _};
+use crate::operation::{Journal, Stage, State, Status, StepId, Summary, Work as _};
 use crate::renumber::verify::Phase;
-use crate::renumber::{Move, Renumbering, is_past_no_return};
+use crate::renumber::{Action, Move, Renumbering, Step, is_past_no_return};
 
 /// Where an operation is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Situation {
 }
 
 fn is_manual(step: &Step, name: &str) -> bool {
-    matches!(&step.action, Action::External(external) if external.name == name)
+    matches!(&step.action, Action::Manual(manual) if manual.name == name)
 }
 
 /// Whether a step from the soak on is one of these.

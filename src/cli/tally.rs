@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::operation::{Action, Event, Journal, OperationError, Stage, State, Step, Work};
+use crate::operation::{Event, Journal, OperationError, Stage, State, Told, Work};
 use crate::renumber::verify::Phase;
-use crate::renumber::{Move, Renumbering, is_manual};
+use crate::renumber::{Move, Renumbering, Step};
 
 /// What counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,21 +208,10 @@ impl Tally {
                     back: *back,
                 };
             }
-            Event::StepStarted { step } => match &step.action {
-                Action::Wait(wait) if wait.name == "barrier" => self.waiting_since = Some(now),
-                Action::External(external) if is_manual(&external.name) => {
-                    self.paused = true;
-                    self.rest(now);
-                }
-                Action::WaitBack { .. } => {
-                    self.lingers_until = now.checked_add(self.linger);
-                    self.rest(now);
-                }
-                _ => {}
-            },
+            Event::StepStarted { step } => self.started(*step, now),
             Event::CheckpointAsked { .. } => self.rest(now),
             Event::CheckpointAnswered => self.wake(now),
-            Event::StepDone { step } => return self.done(step, now),
+            Event::StepDone { step } => return self.done(*step, now),
             Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
             Event::StepFailed { error, .. } => {
                 self.wake(now);
@@ -230,9 +219,23 @@ impl Tally {
                 self.steps.failed = self.steps.failed.saturating_add(u64::from(!error.is_pause()));
             }
             Event::LeftAlone { .. } => self.steps.left_alone = self.steps.left_alone.saturating_add(1),
-            Event::Assumed { .. } => {}
         }
         false
+    }
+
+    fn started(&mut self, step: Told<'_>, now: Instant) {
+        if step.manual.is_some() {
+            self.paused = true;
+            self.rest(now);
+        }
+        match step.wait {
+            Some(_) if step.is_for_the_way_back => {
+                self.lingers_until = now.checked_add(self.linger);
+                self.rest(now);
+            }
+            Some(wait) if wait.name == "barrier" => self.waiting_since = Some(now),
+            _ => {}
+        }
     }
 
     /// Takes note that it does nothing but wait for a person, a gate or a time.
@@ -258,12 +261,12 @@ impl Tally {
         self.lingers_until.map(|until| until.saturating_duration_since(now))
     }
 
-    fn done(&mut self, step: &Step, now: Instant) -> bool {
+    fn done(&mut self, step: Told<'_>, now: Instant) -> bool {
         self.wake(now);
         self.paused = false;
         let count = if self.stage.back { &mut self.steps.undone } else { &mut self.steps.done };
         *count = count.saturating_add(1);
-        if let (Action::Wait(wait), Some(since)) = (&step.action, self.waiting_since.take())
+        if let (Some(wait), Some(since)) = (step.wait, self.waiting_since.take())
             && wait.name == "barrier"
         {
             let took = now.saturating_duration_since(since);
@@ -353,7 +356,7 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
         if state == Some(State::Failed) && !step.about.is_empty() {
             left.insert(step.about.clone());
         }
-        !step.action.is_for_the_way_back() && state != Some(State::Done) && !left.contains(&step.about)
+        !step.is_for_the_way_back() && state != Some(State::Done) && !left.contains(&step.about)
     };
     let stages = work.stages().into_iter();
     let mut open = stages.filter(|stage| work.steps(stage).into_iter().any(&mut is_open));
@@ -373,7 +376,8 @@ pub fn titled(title: &str, back: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{External, Fault, StepId, Swap, Wait};
+    use crate::operation::{Fault, Manual, StepId, Swap, Wait};
+    use crate::renumber::Action;
 
     fn tally(now: Instant) -> Tally {
         Tally {
@@ -397,7 +401,7 @@ mod tests {
     }
 
     fn step(id: &str, action: Action) -> Step {
-        Step { id: StepId(id.into()), about: String::new(), action, apart: false }
+        Step { id: StepId(id.into()), about: String::new(), action, apart: false, back_of: Vec::new() }
     }
 
     fn flip() -> Step {
@@ -411,7 +415,7 @@ mod tests {
         assert_eq!(tally.words(begun), "20 of 100 Services moved (20 %)");
         assert_eq!(tally.pace(begun), None);
         for _ in 0..10 {
-            assert!(tally.note(&Event::StepDone { step: &flip() }, begun));
+            assert!(tally.note(&Event::StepDone { step: (&flip()).into() }, begun));
         }
         let now = begun + Duration::from_secs(4);
         assert_eq!(tally.words(now), "30 of 100 Services moved (30 %), 2.5 a second, 28 s left");
@@ -423,33 +427,27 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut tally = tally(begun);
-        let external = External {
-            name: "flags".into(),
-            what: String::new(),
-            why: String::new(),
-            undo: None,
-            assumed: None,
-            assumed_back: None,
-        };
-        let manual = step("external/flags", Action::External(external));
+        let manual = Manual { name: "flags".into(), what: String::new(), why: String::new(), undo: None };
+        let manual = step("manual/flags", Action::Manual(manual));
         let wait = Wait { name: "linger".into(), batch: None, subject: None, until: String::new() };
-        let linger = step("linger/00000", Action::WaitBack { of: Vec::new(), wait });
+        let linger =
+            Step { back_of: vec![StepId("flip/web".into())], ..step("linger/00000", Action::Wait(wait)) };
         let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
         for _ in 0..10 {
-            tally.note(&Event::StepDone { step: &flip() }, at(4));
+            tally.note(&Event::StepDone { step: (&flip()).into() }, at(4));
         }
         let words = "30 of 100 Services moved (30 %), 2.5 a second, 28 s left";
         assert_eq!(tally.words(at(4)), words);
-        tally.note(&Event::StepStarted { step: &manual }, at(4));
+        tally.note(&Event::StepStarted { step: (&manual).into() }, at(4));
         assert_eq!(tally.words(at(3604)), words, "while it waits");
-        tally.note(&Event::StepDone { step: &manual }, at(3604));
+        tally.note(&Event::StepDone { step: (&manual).into() }, at(3604));
         tally.note(&Event::CheckpointAsked { stage: &stage }, at(3604));
         tally.note(&Event::CheckpointAnswered, at(7204));
         assert_eq!(tally.words(at(7204)), words, "after it has waited");
         assert_eq!(tally.lingers(at(7204)), None);
-        tally.note(&Event::StepStarted { step: &linger }, at(7204));
+        tally.note(&Event::StepStarted { step: (&linger).into() }, at(7204));
         assert_eq!(tally.lingers(at(7222)), Some(Duration::from_secs(42)));
-        tally.note(&Event::StepDone { step: &linger }, at(7264));
+        tally.note(&Event::StepDone { step: (&linger).into() }, at(7264));
         assert_eq!((tally.lingers(at(7264)), tally.words(at(7264)).as_str()), (None, words));
     }
 
@@ -459,7 +457,7 @@ mod tests {
         let mut tally = Tally { goal: Goal::Back, before: 80, ..tally(now) };
         let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
         tally.note(&Event::StageStarted { stage: &stage, steps: 1, back: true }, now);
-        assert!(tally.note(&Event::StepDone { step: &flip() }, now));
+        assert!(tally.note(&Event::StepDone { step: (&flip()).into() }, now));
         assert_eq!((tally.there(), tally.steps.undone, tally.steps.done), (81, 1, 0));
         assert_eq!(tally.stage.batch, 1);
     }
@@ -471,16 +469,16 @@ mod tests {
         let wait = Wait { name: "barrier".into(), batch: Some(0), subject: None, until: String::new() };
         let barrier = step("barrier/00000", Action::Wait(wait));
         for seconds in [3, 1] {
-            tally.note(&Event::StepStarted { step: &barrier }, begun);
-            tally.note(&Event::StepDone { step: &barrier }, begun + Duration::from_secs(seconds));
+            tally.note(&Event::StepStarted { step: (&barrier).into() }, begun);
+            tally.note(&Event::StepDone { step: (&barrier).into() }, begun + Duration::from_secs(seconds));
         }
         let Waits { count, sum, last } = tally.barriers;
         assert_eq!((count, sum.as_secs(), last.as_secs()), (2, 4, 1));
         let paused = OperationError::Paused { name: "flags".into(), what: String::new(), why: String::new() };
-        tally.note(&Event::StepFailed { step: &barrier, error: &paused }, begun);
+        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &paused }, begun);
         assert!(tally.paused && tally.steps.failed == 0, "a pause is no failure");
-        let failed = OperationError::World(Fault::Halt("no".into()));
-        tally.note(&Event::StepFailed { step: &barrier, error: &failed }, begun);
+        let failed = OperationError::Environment(Fault::Halt("no".into()));
+        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &failed }, begun);
         assert!(!tally.paused && tally.steps.failed == 1);
     }
 }

@@ -1,13 +1,14 @@
 //! Carries a plan out, goes on where it was left, and undoes it.
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`pace`] keeps it from
-//! being too fast, [`gate`] asks between batches, [`batch`] rolls one back.
+//! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`effect`] what is outside the
+//! store, [`pace`] keeps it from being too fast, [`gate`] asks between batches, [`batch`] rolls one back.
 
 mod ahead;
 mod batch;
 mod carry;
 mod crew;
+mod effect;
 mod gate;
 mod pace;
 mod schedule;
@@ -20,10 +21,11 @@ use self::carry::Carrier;
 use self::crew::{Crew, Unwinding, Way};
 use self::pace::Pace;
 use super::OperationError;
+use super::environment::{Ambient, Checkpoint, Environment};
 use super::journal::Journal;
+use super::observer::{Event, Observer};
 use super::plan::{Stage, Work};
-use super::ports::{Ambient, Checkpoint, Event, Observer, World};
-use super::step::{Action, StepId};
+use super::step::{Action, Effect, StepId};
 use super::stop::Stop;
 use crate::store::{Guard, WriteStore};
 
@@ -66,11 +68,11 @@ impl Failure {
 
 /// The machinery for one operation. [`Executor::new`] gives one that does a step at a time, as fast as it
 /// can, to the end.
-pub struct Executor<'a> {
+pub struct Executor<'a, E> {
     /// The store that is changed, and that has the journal.
     pub store: &'a dyn WriteStore,
     /// Everything else that is changed.
-    pub world: &'a dyn World,
+    pub environment: &'a dyn Environment<E>,
     /// Time and randomness.
     pub ambient: &'a dyn Ambient,
     /// Is told what happens.
@@ -97,12 +99,12 @@ pub struct Executor<'a> {
     pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
-impl<'a> Executor<'a> {
+impl<'a, E: Effect> Executor<'a, E> {
     /// Returns an executor without guards that does one step at a time; the other fields are set as in
     /// `Executor { parallel: 8, ..Executor::new(…) }`.
     pub fn new(
         store: &'a dyn WriteStore,
-        world: &'a dyn World,
+        environment: &'a dyn Environment<E>,
         ambient: &'a dyn Ambient,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
@@ -110,7 +112,7 @@ impl<'a> Executor<'a> {
         let (guards, stop) = (Vec::new(), Stop::never());
         Self {
             store,
-            world,
+            environment,
             ambient,
             observer,
             journal,
@@ -123,12 +125,12 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn crew(&mut self) -> Crew<'_> {
+    fn crew(&mut self) -> Crew<'_, E> {
         let (parallel, max_failures) = (self.parallel.max(1), self.max_failures);
         let carrier = Carrier {
             store: self.store,
             ahead: Ahead::of(self.store),
-            world: self.world,
+            environment: self.environment,
             ambient: self.ambient,
             observer: Mutex::new(&mut *self.observer),
             journal: Mutex::new(&mut *self.journal),
@@ -147,7 +149,11 @@ impl<'a> Executor<'a> {
     /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those
     /// under way are finished. Of each thing that steps are about, everything before the failure is done and
     /// nothing after it begun.
-    pub async fn run(&mut self, work: &dyn Work, until: Option<usize>) -> Result<Report, Failure> {
+    pub async fn run(
+        &mut self,
+        work: &dyn Work<Effect = E>,
+        until: Option<usize>,
+    ) -> Result<Report, Failure> {
         let mut report = Report::default();
         if self.journal.is_being_undone() {
             return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
@@ -180,7 +186,7 @@ impl<'a> Executor<'a> {
     /// Undoes everything that was done, last step first. A step whose object someone else has changed is
     /// left alone and reported, and what it builds on stays with it ([`super::Step::about`]); any other
     /// failure stops, as in [`Self::run`]. The same call tries again what was left.
-    pub async fn unwind(&mut self, work: &dyn Work) -> Result<Report, Failure> {
+    pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
         let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         if self.journal.returning().is_some() {
@@ -197,7 +203,7 @@ impl<'a> Executor<'a> {
     /// them was undone before.
     async fn unwind_stages(
         &mut self,
-        work: &dyn Work,
+        work: &dyn Work<Effect = E>,
         stages: &[Stage],
         begun: bool,
     ) -> Result<Report, Failure> {
@@ -216,10 +222,10 @@ impl<'a> Executor<'a> {
         Ok(report)
     }
 
-    fn refuse_past_no_return(&self, work: &dyn Work, stages: &[Stage]) -> Result<(), Failure> {
+    fn refuse_past_no_return(&self, work: &dyn Work<Effect = E>, stages: &[Stage]) -> Result<(), Failure> {
         for stage in stages {
             for step in work.steps(stage) {
-                if step.action == Action::PointOfNoReturn && self.journal.state(&step.id).is_some() {
+                if matches!(step.action, Action::PointOfNoReturn) && self.journal.state(&step.id).is_some() {
                     let source = OperationError::PointOfNoReturn { step: step.id.clone() };
                     return Err(Failure { step: step.id, source });
                 }

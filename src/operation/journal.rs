@@ -28,7 +28,7 @@ pub use self::keep::{Listed, Progress};
 pub use self::returning::Returning;
 pub use self::status::Status;
 pub use self::summary::Summary;
-use super::{Claim, OperationError, Plan, StepId};
+use super::{Claim, Kind, OperationError, Plan, StepId, Work};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
     Visit, WriteStore,
@@ -95,9 +95,8 @@ impl State {
                 | (Some(Done), Done)
                 | (Some(Failed), Failed)
                 | (Some(Done | Failed | UndoStarted | UndoDone | UndoFailed), Reset)
-                | (None, UndoDone | UndoFailed)
                 | (
-                    Some(Started | Done | Failed | UndoStarted | UndoFailed),
+                    None | Some(Started | Done | Failed | UndoStarted | UndoFailed),
                     UndoStarted | UndoDone | UndoFailed
                 )
         )
@@ -114,6 +113,30 @@ pub struct Record {
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What was found before an effect was begun, for its way back.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub before: Value,
+    /// What an effect has made: a uid, the id of a change.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub made: Value,
+}
+
+/// What is recorded with a step's new state; what is `None` stays as it was recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Noted {
+    /// Why it failed.
+    pub error: Option<String>,
+    /// See [`Record::before`].
+    pub before: Option<Value>,
+    /// See [`Record::made`].
+    pub made: Option<Value>,
+}
+
+impl Noted {
+    /// Why it failed.
+    pub fn error(reason: String) -> Self {
+        Self { error: Some(reason), ..Self::default() }
+    }
 }
 
 /// The journal of one operation.
@@ -153,7 +176,7 @@ impl Journal {
 
     /// Begins the journal of a plan that is about to be carried out: by whom, as which operation and since
     /// when. For `guards` see [`Self::begin`].
-    pub async fn begin_plan<W: Serialize + Sync>(
+    pub async fn begin_plan<W: Kind + Work>(
         store: &dyn WriteStore,
         plan: &Plan<W>,
         by: &Claim,
@@ -163,14 +186,15 @@ impl Journal {
     }
 
     /// The same with what is asked between batches, to be recorded with the operation.
-    pub async fn begin_gated<W: Serialize + Sync>(
+    pub async fn begin_gated<W: Kind + Work>(
         store: &dyn WriteStore,
         plan: &Plan<W>,
         by: &Claim,
         gates: Value,
         guards: &[Guard],
     ) -> Result<Self, OperationError> {
-        let summary = Summary { gates, ..Summary::begun(&plan.header.kind, &plan.digest, by) };
+        let begun = Summary::begun(&plan.header.kind, &plan.digest, by);
+        let summary = Summary { gates, compiled: plan.compiled(), ..begun };
         Self::begin(store, &plan.header.cluster, &by.operation, &to_json(plan), summary, guards).await
     }
 
@@ -323,7 +347,7 @@ impl Journal {
         step: &StepId,
         to: State,
         now: i64,
-        error: Option<String>,
+        noted: Noted,
     ) -> Result<(Change, Record), OperationError> {
         let from = self.records.get(step);
         let state = from.map(|(record, _)| record.state);
@@ -336,7 +360,11 @@ impl Journal {
         }
         let mut history = from.map(|(record, _)| record.history.clone()).unwrap_or_default();
         history.push((to, now));
-        let record = Record { state: to, history, error };
+        let known =
+            |of: fn(&Record) -> &Value| from.map(|(record, _)| of(record).clone()).unwrap_or_default();
+        let before = noted.before.unwrap_or_else(|| known(|record| &record.before));
+        let made = noted.made.unwrap_or_else(|| known(|record| &record.made));
+        let record = Record { state: to, history, error: noted.error, before, made };
         let expected = from.map_or(Expected::Absent, |(_, revision)| Expected::At(*revision));
         let change = Change { key: self.step_key(step), expected, action: Action::Put(to_json(&record)) };
         Ok((change, record))
@@ -400,13 +428,13 @@ mod tests {
         use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
         let all = [Started, Done, Failed, UndoStarted, UndoDone, UndoFailed, Reset];
         let table: [(Option<State>, &[State]); 8] = [
-            (None, &[Started, Done, Failed, UndoDone, UndoFailed]),
+            (None, &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(Started), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(Done), &[Done, UndoStarted, UndoDone, UndoFailed, Reset]),
             (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed, Reset]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed, Reset]),
             (Some(UndoDone), &[Started, Done, Reset]),
-            (Some(Reset), &[Started, Done, Failed, UndoDone, UndoFailed]),
+            (Some(Reset), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed, Reset]),
         ];
         for (from, may) in table {
@@ -426,11 +454,11 @@ mod tests {
         let plan = vec![b'x'; PLAN_PART + 1];
         let mut journal = Journal::begin(&store, "one", "op", &plan, summary(), &[]).await.unwrap();
         let step = StepId("flip/default/web".into());
-        let (change, record) = journal.record(&step, State::Done, 8, None).unwrap();
+        let (change, record) = journal.record(&step, State::Done, 8, Noted::default()).unwrap();
         let revision = commit(&store, &[], vec![change]).await.unwrap();
         journal.recorded(&step, record, revision);
         assert!(matches!(
-            journal.record(&step, State::Started, 9, None),
+            journal.record(&step, State::Started, 9, Noted::default()),
             Err(OperationError::IllegalTransition { .. })
         ));
         let (opened, found, text) = Journal::open(&store, "one", "op").await.unwrap();

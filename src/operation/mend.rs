@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lock::{key_of, lost_to};
 use super::swap::prepare;
-use super::{Ambient, Journal, OperationError, State, StepId, Swap};
+use super::{Ambient, Journal, Noted, OperationError, State, StepId, Swap};
 use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
 
 /// How many of the last mends of a thing its record keeps.
@@ -129,7 +129,7 @@ async fn settle_with(
         return Ok(Mended::Done);
     }
     for step in steps {
-        let (change, record) = journal.record(step, to, ambient.now(), None)?;
+        let (change, record) = journal.record(step, to, ambient.now(), Noted::default())?;
         transaction.changes.push(change);
         records.push((step, record));
     }

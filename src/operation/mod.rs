@@ -11,39 +11,41 @@
 //! ```
 //!
 //! A step in the store changes objects and writes its record in one transaction, so the journal and the
-//! cluster never disagree. A step outside (an API call, a wait) writes its intention first and its outcome
-//! afterwards; on resume the port that carried it out is asked what came of it.
+//! cluster never disagree. A step outside writes its intention first, with what was there before, and its outcome
+//! afterwards, with what was made; on resume the environment that carried it out is asked what came of it.
 //!
 //! Steps about different things are carried out side by side ([`Executor::parallel`]); a lock in the store
 //! keeps other operations out ([`Lock`]), and whoever loses it can write no more.
 //!
 //! This room knows what an etcd transaction and a field of an object is, not what a Service is: renumbering
-//! compiles to these steps, and so will anything else that must be undone. What a step needs from outside is
-//! a port ([`World`]), implemented by the room that knows the thing.
+//! compiles to these steps, and so does anything else that must be undone. What a step does outside the store is an
+//! [`Effect`] of the room that knows the thing, which that room's [`Environment`] carries out.
 
 mod claim;
+mod environment;
 mod executor;
 mod journal;
 mod lock;
 mod mend;
+mod observer;
 mod plan;
-mod ports;
 mod step;
 mod stop;
 mod swap;
 
 pub use claim::Claim;
+pub use environment::{
+    Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
+    SystemAmbient,
+};
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Progress, Record, Returning, State, Status, Summary};
+pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, replace, settle};
-pub use plan::{Header, Plan, PlanFileError, Stage, Work};
-pub use ports::{
-    Ambient, Answer, Checkpoint, Closed, Event, Fault, NoWorld, Observed, Observer, Silent, SystemAmbient,
-    World,
-};
+pub use observer::{Event, Observer, Silent, Told};
+pub use plan::{Header, Kind, Plan, PlanFileError, Stage, Work};
 pub use step::{
-    Action, ApiChange, External, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Step, StepId, Swap, Wait,
+    Action, Effect, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Manual, NoEffect, Step, StepId, Swap, Wait,
 };
 pub use stop::{Stop, StopSwitch};
 
@@ -126,9 +128,9 @@ pub enum OperationError {
         /// What could not be undone first.
         reason: String,
     },
-    /// A port failed.
+    /// The environment failed.
     #[error(transparent)]
-    World(#[from] Fault),
+    Environment(#[from] Fault),
     /// The journal says something that cannot be.
     #[error("the journal record of step `{step}` cannot go from {from} to {to}")]
     IllegalTransition {
@@ -176,7 +178,10 @@ impl OperationError {
     pub fn is_about_one_object(&self) -> bool {
         matches!(
             self,
-            Self::Changed { .. } | Self::Gone { .. } | Self::Exists { .. } | Self::World(Fault::Skip(_))
+            Self::Changed { .. }
+                | Self::Gone { .. }
+                | Self::Exists { .. }
+                | Self::Environment(Fault::Skip(_))
         )
     }
 

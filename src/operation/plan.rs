@@ -9,23 +9,31 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Step;
+use super::{Effect, Step};
 use crate::store::Revision;
 
-/// Version of the saved form, and of how a plan's work compiles to steps: an older plan is refused rather
-/// than carried out in another way than it was reviewed.
-pub const FORMAT: u32 = 4;
+/// A kind of plan.
+pub trait Kind: Serialize + DeserializeOwned {
+    /// What it is called: `renumber`.
+    const NAME: &'static str;
+    /// Version of its saved form, and of how it compiles to steps: a plan of another version is refused rather than
+    /// carried out in another way than it was reviewed.
+    const VERSION: u32;
+}
 
 /// The intention that a plan carries, in the terms of the room that compiles it to steps.
 ///
 /// The steps are a pure function of it. They are compiled stage by stage, so that a plan for tens of
 /// thousands of objects is never held as steps in memory.
 pub trait Work: Send + Sync {
+    /// What its steps do outside the store.
+    type Effect: Effect;
+
     /// Returns the stages, in the order in which they are carried out.
     fn stages(&self) -> Vec<Stage>;
 
     /// Returns the steps of a stage, in order.
-    fn steps(&self, stage: &Stage) -> Vec<Step>;
+    fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
     /// Returns the stages in the order in which they are undone, each last step first.
     fn way_back(&self) -> Vec<Stage> {
@@ -65,7 +73,7 @@ pub struct Header {
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan<W> {
-    /// [`FORMAT`].
+    /// [`Kind::VERSION`].
     pub version: u32,
     /// What it says about itself.
     pub header: Header,
@@ -95,15 +103,40 @@ pub enum PlanFileError {
         /// The parser's words.
         reason: String,
     },
+    /// The file is a plan for something else.
+    #[error("`{path}` is a plan of kind `{found}`, not `{expected}`", path = path.display())]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// The kind found.
+        found: String,
+        /// The kind expected.
+        expected: &'static str,
+    },
     /// The file was made by a version with other steps.
-    #[error("plan `{path}` has format {found} ({tool}); this netsurgeon carries out format {FORMAT}", path = path.display())]
+    #[error(
+        "plan `{path}` has format {found} ({tool}); this netsurgeon carries out format {expected}",
+        path = path.display()
+    )]
     Format {
         /// The file.
         path: PathBuf,
         /// The format found.
         found: u32,
+        /// The format that this program has.
+        expected: u32,
         /// The tool that made it.
         tool: String,
+    },
+    /// An operation was begun by a version with other steps.
+    #[error("operation `{operation}` was begun by {tool}, whose steps are not those of {this} ({difference})", this = TOOL)]
+    Begun {
+        /// The operation.
+        operation: String,
+        /// The tool that began it.
+        tool: String,
+        /// What differs.
+        difference: String,
     },
     /// The file was changed after it was made.
     #[error("plan `{path}` was changed: its content has digest {computed}, it says {stated}", path = path.display())]
@@ -117,40 +150,84 @@ pub enum PlanFileError {
     },
 }
 
-impl<W: Serialize + DeserializeOwned> Plan<W> {
+/// This program, as plans name it.
+const TOOL: &str = concat!("netsurgeon ", env!("CARGO_PKG_VERSION"));
+
+impl<W: Kind> Plan<W> {
     /// Returns the plan with its digest.
-    pub fn new(kind: &str, cluster: &str, base_revision: Revision, work: W) -> Self {
+    pub fn new(cluster: &str, base_revision: Revision, work: W) -> Self {
         let header = Header {
-            kind: kind.to_string(),
-            tool: concat!("netsurgeon ", env!("CARGO_PKG_VERSION")).to_string(),
+            kind: W::NAME.to_string(),
+            tool: TOOL.to_string(),
             cluster: cluster.to_string(),
             base_revision,
         };
-        let digest = digest(&header, &work);
-        Self { version: FORMAT, header, digest, work }
+        let digest = digest(W::VERSION, &header, &work);
+        Self { version: W::VERSION, header, digest, work }
     }
 
-    /// Reads a saved plan and checks its format and digest.
+    /// Reads a saved plan and checks its kind, format and digest.
     pub fn read(path: &Path) -> Result<Self, PlanFileError> {
         let text = std::fs::read(path).map_err(|source| PlanFileError::Io { path: path.into(), source })?;
         Self::parse(&text, path)
     }
 
-    /// Reads a plan from JSON and checks its format and digest; `path` is for messages.
+    /// Reads the plan of an operation from its journal, as [`Self::parse`]; an operation that another version has begun
+    /// is refused by that version's name.
+    pub fn of_operation(json: &[u8], operation: &str) -> Result<Self, PlanFileError> {
+        Self::parse(json, Path::new(operation)).map_err(|error| match error {
+            PlanFileError::Format { found, expected, tool, .. } => PlanFileError::Begun {
+                operation: operation.to_string(),
+                tool,
+                difference: format!("its plan has format {found}, not {expected}"),
+            },
+            other => other,
+        })
+    }
+
+    /// Reads a plan from JSON and checks its kind, format and digest; `path` is for messages.
     pub fn parse(json: &[u8], path: &Path) -> Result<Self, PlanFileError> {
         let syntax =
             |e: serde_json::Error| PlanFileError::Syntax { path: path.into(), reason: e.to_string() };
         let outline: Outline = serde_json::from_slice(json).map_err(syntax)?;
-        if outline.version != FORMAT {
-            let (found, tool) = (outline.version, outline.header.tool);
-            return Err(PlanFileError::Format { path: path.into(), found, tool });
+        let (found, expected) = (outline.header.kind, W::NAME);
+        if found != expected {
+            return Err(PlanFileError::Kind { path: path.into(), found, expected });
+        }
+        let (found, expected, tool) = (outline.version, W::VERSION, outline.header.tool);
+        if found != expected {
+            return Err(PlanFileError::Format { path: path.into(), found, expected, tool });
         }
         let plan: Self = serde_json::from_slice(json).map_err(syntax)?;
-        let computed = digest(&plan.header, &plan.work);
+        let computed = digest(W::VERSION, &plan.header, &plan.work);
         if computed != plan.digest {
             return Err(PlanFileError::Digest { path: path.into(), computed, stated: plan.digest });
         }
         Ok(plan)
+    }
+}
+
+impl<W: Work> Plan<W> {
+    /// Returns the digest of what it compiles to, all stages and steps: SHA-256, in hexadecimal. It costs as much as
+    /// compiling every step.
+    pub fn compiled(&self) -> String {
+        hashed(|blocks| {
+            for stage in self.work.stages() {
+                serde_json::to_writer(&mut *blocks, &(&stage, self.work.steps(&stage)))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Refuses to change anything for an operation whose plan compiled to other steps when it was begun, as `compiled`
+    /// says; empty where the operation was begun by a version that did not record it.
+    pub fn compiles_as(&self, compiled: &str, operation: &str) -> Result<(), PlanFileError> {
+        if compiled.is_empty() || compiled == self.compiled() {
+            return Ok(());
+        }
+        let (operation, tool) = (operation.to_string(), self.header.tool.clone());
+        let difference = "its plan compiles to other steps".to_string();
+        Err(PlanFileError::Begun { operation, tool, difference })
     }
 }
 
@@ -162,15 +239,20 @@ struct Outline {
 
 #[derive(Deserialize)]
 struct OutlineHeader {
+    kind: String,
     tool: String,
 }
 
-fn digest<W: Serialize>(header: &Header, work: &W) -> String {
+fn digest<W: Serialize>(version: u32, header: &Header, work: &W) -> String {
+    hashed(|blocks| serde_json::to_writer(blocks, &(version, header, work)))
+}
+
+fn hashed(write: impl FnOnce(&mut BufWriter<&mut HashWriter>) -> serde_json::Result<()>) -> String {
     let mut hasher = HashWriter(Sha256::new());
     // JSON is written a few bytes at a time, and hashed in blocks.
     let mut blocks = BufWriter::with_capacity(DIGEST_BLOCK, &mut hasher);
     // Serialising plain data into a hasher cannot fail; were it to, the digest would not match on reading.
-    let _ = serde_json::to_writer(&mut blocks, &(FORMAT, header, work));
+    let _ = write(&mut blocks);
     let _ = blocks.flush();
     drop(blocks);
     HEXLOWER.encode(&hasher.0.finalize())
@@ -195,13 +277,40 @@ impl Write for HashWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::{Action, NoEffect, StepId};
 
-    fn saved() -> String {
-        let work = serde_json::json!({"to": "10.200.0.0/16"});
-        serde_json::to_string(&Plan::new("test", "cluster", Revision(7), work)).unwrap()
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Test {
+        to: String,
     }
 
-    fn parse(text: &str) -> Result<Plan<serde_json::Value>, PlanFileError> {
+    impl Kind for Test {
+        const NAME: &'static str = "test";
+        const VERSION: u32 = 7;
+    }
+
+    impl Work for Test {
+        type Effect = NoEffect;
+
+        fn stages(&self) -> Vec<Stage> {
+            vec![Stage { index: 0, name: "only".into(), batch: None, title: String::new() }]
+        }
+
+        fn steps(&self, _stage: &Stage) -> Vec<Step<NoEffect>> {
+            let (id, action) = (StepId(self.to.clone()), Action::PointOfNoReturn);
+            vec![Step { id, about: String::new(), action, apart: false, back_of: Vec::new() }]
+        }
+    }
+
+    fn plan() -> Plan<Test> {
+        Plan::new("cluster", Revision(7), Test { to: "10.200.0.0/16".into() })
+    }
+
+    fn saved() -> String {
+        serde_json::to_string(&plan()).unwrap()
+    }
+
+    fn parse(text: &str) -> Result<Plan<Test>, PlanFileError> {
         Plan::parse(text.as_bytes(), Path::new("plan.json"))
     }
 
@@ -225,9 +334,36 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_format_is_refused_by_its_number() {
-        let changed = saved().replace(&format!("\"version\":{FORMAT}"), "\"version\":99");
-        assert!(matches!(parse(&changed), Err(PlanFileError::Format { found: 99, .. })), "{changed}");
+        let changed = saved().replace("\"version\":7", "\"version\":99");
+        let refused = parse(&changed).unwrap_err();
+        assert!(matches!(refused, PlanFileError::Format { found: 99, expected: 7, .. }), "{refused}");
         assert!(matches!(parse("{}"), Err(PlanFileError::Syntax { .. })));
         assert!(matches!(parse("no"), Err(PlanFileError::Syntax { .. })));
+    }
+
+    #[test]
+    fn a_plan_of_another_kind_is_none() {
+        let refused = parse(&saved().replace("\"kind\":\"test\"", "\"kind\":\"renumber\"")).unwrap_err();
+        assert_eq!(refused.to_string(), "`plan.json` is a plan of kind `renumber`, not `test`");
+    }
+
+    #[test]
+    fn an_operation_of_another_version_is_refused_by_the_version_that_began_it() {
+        let older = saved().replace("\"version\":7", "\"version\":6").replace(TOOL, "netsurgeon 0.0.9");
+        let refused = Plan::<Test>::of_operation(older.as_bytes(), "op-1").unwrap_err().to_string();
+        let expected = format!(
+            "operation `op-1` was begun by netsurgeon 0.0.9, whose steps are not those of {TOOL} (its plan has format 6, not 7)"
+        );
+        assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn an_operation_that_compiles_to_other_steps_is_refused() {
+        let compiled = plan().compiled();
+        assert!(plan().compiles_as(&compiled, "op-1").is_ok());
+        assert!(plan().compiles_as("", "op-1").is_ok(), "a version that recorded none");
+        let other = Plan::new("cluster", Revision(7), Test { to: "10.201.0.0/16".into() });
+        let refused = other.compiles_as(&compiled, "op-1").unwrap_err().to_string();
+        assert!(refused.contains("compiles to other steps"), "{refused}");
     }
 }

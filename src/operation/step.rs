@@ -1,4 +1,5 @@
-//! What an operation consists of: a closed set of step kinds, each plain data with its way back.
+//! What an operation consists of: a closed set of step kinds, each plain data with its way back. What a step does outside
+//! the store is the domain's own type.
 
 use std::fmt;
 
@@ -26,27 +27,38 @@ impl fmt::Display for StepId {
     }
 }
 
-/// One step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+/// One step. `E` is what steps of its kind of operation do outside the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step<E> {
     /// Its name.
     pub id: StepId,
     /// What it is about, as in `default/web`; empty for a step that the whole operation needs. Once a step
-    /// cannot be undone, what came before it for the same thing is left as it is, and so is what the whole
+    /// cannot be undone, what came before it for the same subject is left as it is, and so is what the whole
     /// operation needs: undoing it would take from under it what it stands on.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// What it does, and how to undo it.
-    pub action: Action,
+    pub action: Action<E>,
     /// Whether nothing stands on it: if it cannot be undone, only what it is about is left as it is.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,
+    /// With any, the step matters on the way back only: in its place of the reverse order it is carried out when one of
+    /// these steps had been. Empty for a step of both ways.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub back_of: Vec<StepId>,
 }
 
-/// The kinds of step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+impl<E> Step<E> {
+    /// Whether there is nothing to do on the way forward.
+    pub fn is_for_the_way_back(&self) -> bool {
+        !self.back_of.is_empty()
+    }
+}
+
+/// What a step does, and how it is undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum Action<E> {
     /// A transaction in the store, and the one that undoes it, if there is anything to undo.
     Swap {
         /// On the way forward.
@@ -54,44 +66,33 @@ pub enum Action {
         /// On the way back.
         backward: Option<Swap>,
     },
-    /// A transaction that matters on the way back only: it is carried out, in its place in the reverse order,
-    /// when an operation is undone in which another step had been carried out.
-    WayBack {
-        /// The other step.
-        of: StepId,
-        /// The transaction.
-        swap: Swap,
-    },
-    /// A change through the Kubernetes API.
-    Api {
-        /// On the way forward.
-        forward: ApiChange,
-        /// On the way back.
-        backward: Option<ApiChange>,
-    },
+    /// An effect outside the store, or one whose transaction is made at that moment; undone by the same effect on the
+    /// way back ([`Effect`]).
+    Do(E),
     /// Waiting for something to be true; done in both directions, on the way back whenever something was
-    /// undone since the last wait.
+    /// undone since the last wait. On the way back only ([`Step::back_of`]) once for all waits for the same thing,
+    /// as long as nothing is undone in between; whoever asks to stop need not wait for its end then.
     Wait(Wait),
-    /// Waiting that matters on the way back only, when one of these steps had been carried out; as long as nothing
-    /// is undone in between, once for all waits for the same thing. Whoever asks to stop need not wait for its end.
-    WaitBack {
-        /// The other steps.
-        of: Vec<StepId>,
-        /// What for.
-        wait: Wait,
-    },
-    /// Something that a person or another component does.
-    External(External),
+    /// Something that a person does.
+    Manual(Manual),
     /// From here on the operation cannot be rolled back.
     PointOfNoReturn,
 }
 
-impl Action {
-    /// Whether there is nothing to do on the way forward.
-    pub fn is_for_the_way_back(&self) -> bool {
-        matches!(self, Self::WayBack { .. } | Self::WaitBack { .. })
+/// What steps of one kind of operation do outside the store: data that the room of that kind brings, and its
+/// [`Environment`](super::Environment) carries out.
+pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
+    /// Whether there is something to undo of it.
+    fn has_way_back(&self) -> bool {
+        true
     }
 }
+
+/// The effect of operations that change the store alone: there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum NoEffect {}
+
+impl Effect for NoEffect {}
 
 /// Changes of a few keys in one transaction, with what must hold of others.
 ///
@@ -184,59 +185,6 @@ pub struct KeyCheck {
     pub conditions: Vec<Condition>,
 }
 
-/// A change through the Kubernetes API.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ApiChange {
-    /// An object is made.
-    Create {
-        /// The object, with `apiVersion`, `kind` and `metadata`.
-        manifest: serde_json::Value,
-    },
-    /// An object is deleted, if it is still there.
-    Delete {
-        /// As in `networking.k8s.io/v1`.
-        api_version: String,
-        /// As in `ServiceCIDR`.
-        kind: String,
-        /// `None` for objects without a namespace.
-        namespace: Option<String>,
-        /// The object's name.
-        name: String,
-    },
-    /// A list in an object gets items and loses others, whatever else is in it. An object that is not there, or has no such
-    /// list, needs none of them.
-    List {
-        /// As in `crd.projectcalico.org/v1`.
-        api_version: String,
-        /// As in `BGPConfiguration`.
-        kind: String,
-        /// `None` for objects without a namespace.
-        namespace: Option<String>,
-        /// The object's name.
-        name: String,
-        /// Where the list is (RFC 6901).
-        pointer: String,
-        /// What it must have.
-        with: Vec<serde_json::Value>,
-        /// What it must not have.
-        without: Vec<serde_json::Value>,
-    },
-}
-
-impl fmt::Display for ApiChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Create { manifest } => {
-                let text = |path: &str| manifest.pointer(path).and_then(|v| v.as_str()).unwrap_or_default();
-                write!(f, "create {} `{}`", text("/kind"), text("/metadata/name"))
-            }
-            Self::Delete { kind, name, .. } => write!(f, "delete {kind} `{name}`"),
-            Self::List { kind, name, .. } => write!(f, "change {kind} `{name}`"),
-        }
-    }
-}
-
 /// Something to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
@@ -252,10 +200,10 @@ pub struct Wait {
     pub until: String,
 }
 
-/// Something that a person or another component does.
+/// Something that a person does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct External {
-    /// What, as a word for the port: `flags`.
+pub struct Manual {
+    /// What, as a word: `flags`.
     pub name: String,
     /// What, in words for the operator.
     pub what: String,
@@ -264,10 +212,4 @@ pub struct External {
     /// What, on the way back; `None` for what may stay as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<String>,
-    /// What it does to the store, where a rehearsal must take it as done to go on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assumed: Option<Swap>,
-    /// What undoing it does to the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assumed_back: Option<Swap>,
 }

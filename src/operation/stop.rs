@@ -13,8 +13,8 @@ impl StopSwitch {
     }
 }
 
-/// Knows whether it was asked for. Its clones are for whoever else waits for long: a wait of
-/// [`super::World`] may give up when it is asked to stop.
+/// Knows whether it was asked for. Its clones are for whoever else waits for long: a wait of an
+/// [`super::Environment`] may give up when it is asked to stop.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Option<watch::Receiver<bool>>);
 

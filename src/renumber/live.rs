@@ -1,4 +1,4 @@
-//! The world of a live renumbering: the cluster's API, its nodes, and the people who do what no program does.
+//! The environment of a live renumbering: the cluster's API, its nodes, and the people who do what no program does.
 
 mod bitmap;
 mod closing;
@@ -7,24 +7,21 @@ mod list;
 mod shadows;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::compare::difference;
 pub use self::shadows::delete_again;
+use super::effect::Effect;
 use super::intention::Renumbering;
-use super::steps::{
-    CLOSE_RANGE, KEEP_BITS, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP,
-    REWRITE_BITMAP, routed,
-};
+use super::steps::{FLAGS, OTHER_RANGES, routed};
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
-use crate::operation::{Answer, ApiChange, External, Fault, Observed, Wait, World};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Wait};
 use crate::store::{Guard, ReadStore, Revision};
 
 /// How long a wait may take: longer
@@ -37,12 +34,12 @@ const DEADLINE: Duration = Duration::from_secs(150);
 /// answer for as long on its own account (a JVM: `networkaddress.cache.ttl`, 30 s).
 pub const LINGER: Duration = Duration::from_mins(1);
 
-/// Asks whether something is done that a person or another component does.
+/// Asks whether a manual step is done.
 #[async_trait]
 pub trait Approver: Send + Sync {
     /// Returns [`Answer::Confirmed`] once it is done, or [`Answer::Open`] if nobody says so: then the operation
     /// pauses.
-    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, Fault>;
+    async fn confirm(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
 /// Returns what must be waited for when addresses of a batch were put right: as the batch itself does before its flips.
@@ -91,7 +88,7 @@ impl LiveOptions {
 pub const MANUAL_STEPS: [&str; 8] = [
     "snapshot",
     "certificates",
-    "flags",
+    FLAGS,
     OTHER_RANGES,
     "node-local-dns",
     "cluster-dns",
@@ -99,8 +96,8 @@ pub const MANUAL_STEPS: [&str; 8] = [
     "certificates-after",
 ];
 
-/// The world of a live renumbering.
-pub struct LiveWorld<'a> {
+/// The environment of a live renumbering.
+pub struct LiveEnvironment<'a> {
     /// The Kubernetes API.
     pub cluster: &'a Cluster,
     /// The cluster's etcd.
@@ -111,28 +108,14 @@ pub struct LiveWorld<'a> {
     pub approver: &'a dyn Approver,
     /// How to wait.
     pub options: LiveOptions,
-    /// What this process has made.
-    pub made: Made,
 }
 
-/// The objects that this process has made, by their names: uid, and revision of their creation.
-#[derive(Debug, Default)]
-pub struct Made(Mutex<BTreeMap<String, (String, Revision)>>);
-
-impl Made {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, (String, Revision)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, made: &Value) -> Result<(), ClusterError> {
-        let text = |path: &str| made.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        // The API's resourceVersion is etcd's mod_revision.
-        if let Ok(revision) = text("/metadata/resourceVersion").parse() {
-            let object = ObjectRef::of(made)?.to_string();
-            self.all().insert(object, (text("/metadata/uid").to_string(), Revision(revision)));
-        }
-        Ok(())
-    }
+/// What the journal keeps of an object that was made: its uid, and the revision of its creation if this process is known to
+/// have made it.
+fn made(object: &Value, is_known: bool) -> Value {
+    let text = |path: &str| object.pointer(path).cloned().unwrap_or_default();
+    let revision = if is_known { text("/metadata/resourceVersion") } else { Value::Null };
+    json!({"uid": text("/metadata/uid"), "revision": revision})
 }
 
 /// Words an error of the API, with what to do about it. What a policy, a webhook or the API refuses of one object is no
@@ -161,17 +144,18 @@ enum Found {
     Others,
 }
 
-impl LiveWorld<'_> {
-    async fn create(&self, manifest: &Value) -> Result<(), Fault> {
+impl LiveEnvironment<'_> {
+    /// Creates an object, unless it is there as asked for; returns what the journal keeps of it.
+    async fn create(&self, manifest: &Value) -> Result<Value, Fault> {
         let object = ObjectRef::of(manifest)?;
         // A ServiceCIDR of the last attempt may end only when its last address does.
         if object.collection.kind == "ServiceCIDR" && matches!(self.find(&object).await?, Found::Leaving) {
             self.is_gone(&object).await?;
         }
         match self.cluster.create_once_allocated(manifest).await {
-            Ok(made) => Ok(self.made.note(&made)?),
+            Ok(object) => Ok(made(&object, true)),
             Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
-                Observed::Done => Ok(()),
+                Observed::Done(found) => Ok(found),
                 Observed::Changed(reason) => Err(Fault::Skip(reason)),
                 Observed::NotDone => Err(error.into()),
             },
@@ -189,12 +173,13 @@ impl LiveWorld<'_> {
         self.cluster.list_as(&services, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
     }
 
-    /// Compares what is there under a manifest's name with the manifest.
+    /// Compares what is there under a manifest's name with the manifest; returns what the journal keeps of it if it is that.
     async fn compare(&self, manifest: &Value) -> Result<Observed, Fault> {
         let object = ObjectRef::of(manifest)?;
         let Some(found) = self.cluster.get(&object).await? else { return Ok(Observed::NotDone) };
-        Ok(match difference(manifest, &found) {
-            None => Observed::Done,
+        let difference = difference(manifest, &found);
+        Ok(match difference {
+            None => Observed::Done(made(&found, false)),
             Some(difference) => Observed::Changed(format!(
                 "{object} exists and is not what would be made: {difference}; delete or rename it, then resume"
             )),
@@ -264,82 +249,83 @@ fn not_ours(object: &ObjectRef<'_>) -> String {
     format!("{object} has no label `{label}: {value}`: someone else has made it, and it stays as it is")
 }
 
-fn reference(change: &ApiChange) -> Result<ObjectRef<'_>, ClusterError> {
-    match change {
-        ApiChange::Create { manifest } => ObjectRef::of(manifest),
-        ApiChange::Delete { api_version, kind, namespace, name }
-        | ApiChange::List { api_version, kind, namespace, name, .. } => {
-            Ok(ObjectRef::new(api_version, kind, namespace.as_deref(), name))
+impl LiveEnvironment<'_> {
+    async fn undo(&self, effect: &Effect) -> Result<Applied, Fault> {
+        match effect {
+            Effect::Create { manifest } => self.delete(&ObjectRef::of(manifest)?).await?,
+            Effect::List(list) => self.change_list(list, true).await?,
+            Effect::ReserveBits { batch } => return self.reserved_bits(*batch, true).await,
+            Effect::RestoreBitmap => return self.rewritten_bitmap(true).await,
+            Effect::ReopenRange => self.reopen_old_range().await?,
+            Effect::KeepBits { .. }
+            | Effect::RewriteBitmap
+            | Effect::CloseRange
+            | Effect::ReplaceRange
+            | Effect::RemoveTemporaryRange => {}
         }
+        Ok(Applied::NOTHING)
     }
 }
 
 #[async_trait]
-impl World for LiveWorld<'_> {
-    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
-        match change {
-            ApiChange::Create { manifest } => self.create(manifest).await,
-            ApiChange::Delete { .. } => self.delete(&reference(change)?).await,
-            ApiChange::List { pointer, with, without, .. } => {
-                self.change_list(&reference(change)?, pointer, with, without).await
-            }
+impl Environment<Effect> for LiveEnvironment<'_> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+        if doing.back {
+            return self.undo(doing.effect).await;
         }
+        match doing.effect {
+            Effect::Create { manifest } => return Ok(Applied::Made(self.create(manifest).await?)),
+            Effect::List(list) => self.change_list(list, false).await?,
+            Effect::ReserveBits { batch } | Effect::KeepBits { batch } => {
+                return self.reserved_bits(*batch, false).await;
+            }
+            Effect::RewriteBitmap => return self.rewritten_bitmap(false).await,
+            Effect::CloseRange => self.close_old_range().await?,
+            Effect::ReplaceRange => self.replace_range().await?,
+            Effect::RemoveTemporaryRange => self.remove_temporary_range().await?,
+            Effect::RestoreBitmap | Effect::ReopenRange => {}
+        }
+        Ok(Applied::NOTHING)
     }
 
-    async fn take_back(&self, change: &ApiChange, ended: Option<Revision>) -> Result<bool, Fault> {
-        let ApiChange::Create { manifest } = change else { return Ok(false) };
-        let object = ObjectRef::of(manifest)?;
-        let Some((uid, made)) = self.made.all().get(&object.to_string()).cloned() else { return Ok(false) };
+    async fn take_back(&self, doing: &Doing<'_, Effect>, ended: Option<Revision>) -> Result<bool, Fault> {
+        let (Effect::Create { manifest }, false) = (doing.effect, doing.back) else { return Ok(false) };
+        let text = |name: &str| doing.made.get(name).and_then(Value::as_str);
+        // The API's resourceVersion is etcd's mod_revision.
+        let made = text("revision").and_then(|revision| revision.parse().ok()).map(Revision);
+        let (Some(uid), Some(made)) = (text("uid"), made) else { return Ok(false) };
         // What was there when they came to the end of the step is theirs.
         if ended.is_some_and(|ended| made < ended) {
             return Ok(false);
         }
-        self.cluster.delete(&object, Some(&uid)).await?;
+        self.cluster.delete(&ObjectRef::of(manifest)?, Some(uid)).await?;
         Ok(true)
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
-        match change {
-            ApiChange::Create { manifest } => self.compare(manifest).await,
-            // Carrying it out once more is the same as once.
-            ApiChange::List { .. } => Ok(Observed::NotDone),
-            ApiChange::Delete { .. } => {
-                let object = reference(change)?;
-                Ok(match self.find(&object).await? {
-                    Found::Nothing | Found::Leaving => Observed::Done,
-                    Found::Ours(_) => Observed::NotDone,
-                    Found::Others => Observed::Changed(not_ours(&object)),
-                })
-            }
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+        // Carrying out anything else once more is the same as once.
+        let Effect::Create { manifest } = doing.effect else { return Ok(Observed::NotDone) };
+        if !doing.back {
+            return self.compare(manifest).await;
         }
+        let object = ObjectRef::of(manifest)?;
+        Ok(match self.find(&object).await? {
+            Found::Nothing | Found::Leaving => Observed::Done(Value::Null),
+            Found::Ours(_) => Observed::NotDone,
+            Found::Others => Observed::Changed(not_ours(&object)),
+        })
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         self.wait_for(wait).await
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
-        match external.name.as_str() {
-            REOPEN_RANGE | RESTORE_BITMAP if !back => Ok(Answer::Confirmed),
-            REOPEN_RANGE => self.reopen_old_range().await.map(|()| Answer::Confirmed),
-            CLOSE_RANGE => self.close_old_range().await.map(|()| Answer::Confirmed),
-            REPLACE_RANGE => self.replace_range().await.map(|()| Answer::Confirmed),
-            RESERVE_BITS | KEEP_BITS => {
-                self.reserved_bits(external, back).await.map(|swap| Answer::Changes(Box::new(swap)))
-            }
-            REWRITE_BITMAP | RESTORE_BITMAP => {
-                self.rewritten_bitmap(back).await.map(|swap| Answer::Changes(Box::new(swap)))
-            }
-            "temporary-range" => self.remove_temporary_range().await.map(|()| Answer::Confirmed),
-            "flags" => {
-                let answer = self.approver.confirm(external, back).await?;
-                if matches!(answer, Answer::Confirmed) {
-                    self.allocation_follows(back).await?;
-                }
-                Ok(answer)
-            }
-            _ => self.approver.confirm(external, back).await,
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        let answer = self.approver.confirm(manual, back).await?;
+        if manual.name == FLAGS && matches!(answer, Answer::Confirmed) {
+            self.allocation_follows(back).await?;
         }
+        Ok(answer)
     }
 }
 

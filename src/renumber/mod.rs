@@ -9,6 +9,7 @@
 pub mod current;
 pub mod data_plane;
 pub mod dates;
+pub mod effect;
 pub mod estimate;
 pub mod guard;
 pub mod hold;
@@ -32,11 +33,12 @@ pub mod users;
 pub mod verify;
 pub mod without_api;
 
+pub use effect::Effect;
 pub use hold::Hold;
 pub use intention::{
     BitmapChange, Move, OtherRange, Overlap, RecordChange, Renumbering, Shadow, Skipped, Turn,
 };
 pub use plan::{PlanError, PlanOptions, plan};
 pub use rehearse::{Rehearsal, RehearsalError, rehearse};
-pub use steps::{is_manual, is_past_no_return};
+pub use steps::{Action, Step, is_past_no_return};
 pub use tier::{TierSource, Tiers};

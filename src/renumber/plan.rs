@@ -100,7 +100,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         amendments: 0,
     };
     give_temporaries(&mut work, survey, taken)?;
-    Ok(Plan::new(KIND, &cluster, survey.revision, work))
+    Ok(Plan::new(&cluster, survey.revision, work))
 }
 
 /// Decides for every Service where it goes, and how its old address is held.

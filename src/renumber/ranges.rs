@@ -14,7 +14,7 @@ use super::index::Index;
 use super::intention::Renumbering;
 use super::target;
 use crate::ip::{Item, Items, ServiceCidr};
-use crate::operation::{Action, KeyChange, KeyEdit, Plan, Stage, Step, StepId, Swap, Work};
+use crate::operation::{self, Action, KeyChange, KeyEdit, NoEffect, Plan, Stage, Step, StepId, Swap, Work};
 use crate::store::Key;
 use crate::survey::{BitmapRecord, Era, Manager, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
@@ -221,7 +221,7 @@ pub fn plan_rewrite(
     };
     let key = survey.layout.range(name);
     let work = RangeRewrite { name: name.to_string(), key, before, after, outside };
-    Ok(Plan::new(KIND, &cluster, survey.revision, work))
+    Ok(Plan::new(&cluster, survey.revision, work))
 }
 
 /// Checks a new range of addresses against what it replaces and what stands beside it.
@@ -274,13 +274,20 @@ fn new_range(
     }
 }
 
+impl operation::Kind for RangeRewrite {
+    const NAME: &'static str = KIND;
+    const VERSION: u32 = 4;
+}
+
 impl Work for RangeRewrite {
+    type Effect = NoEffect;
+
     fn stages(&self) -> Vec<Stage> {
         let title = format!("rewrite RangeAllocation `{}`", self.name);
         vec![Stage { index: 0, name: "rewrite".into(), batch: None, title }]
     }
 
-    fn steps(&self, _stage: &Stage) -> Vec<Step> {
+    fn steps(&self, _stage: &Stage) -> Vec<Step<NoEffect>> {
         let change =
             |change| Swap { edits: vec![KeyEdit { key: self.key.clone(), change }], checks: Vec::new() };
         let (forward, backward) = match &self.before {
@@ -300,6 +307,7 @@ impl Work for RangeRewrite {
             about: String::new(),
             action,
             apart: false,
+            back_of: Vec::new(),
         }]
     }
 }

@@ -13,7 +13,7 @@ use super::intention::Renumbering;
 use super::plan::{PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
-    Ambient, Claim, Executor, External, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
+    Ambient, Claim, Executor, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
 };
 use crate::store::overlay::Overlay;
 use crate::store::{KeyRange, ReadStore, StoreError};
@@ -150,7 +150,7 @@ pub async fn rehearse(
             .and_then(|index| stages.get(index))
             .map(|s| s.title.clone())
             .unwrap_or_default(),
-        external: finished.externals.into_iter().map(|e| Outside { what: e.what, why: e.why }).collect(),
+        external: finished.taken_as_done.into_iter().map(|[what, why]| Outside { what, why }).collect(),
     };
     Ok((plan, rehearsal))
 }
@@ -173,7 +173,7 @@ struct Finished {
     steps: usize,
     waits: usize,
     stuck: Vec<Stuck>,
-    externals: Vec<External>,
+    taken_as_done: Vec<[String; 2]>,
 }
 
 impl Rehearsing<'_> {
@@ -196,8 +196,8 @@ impl Rehearsing<'_> {
             let unwound = executor.unwind(&self.plan.work).await;
             stuck = unwound.map_err(|failure| RehearsalError::Step { phase: "back", failure })?.stuck;
         }
-        let (externals, waits) = simulation.into_notes();
-        Ok(Finished { overlay, steps: report.done, waits, stuck, externals })
+        let (taken_as_done, waits) = simulation.into_notes();
+        Ok(Finished { overlay, steps: report.done, waits, stuck, taken_as_done })
     }
 }
 

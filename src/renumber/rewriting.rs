@@ -6,7 +6,8 @@
 
 use super::ranges::RangeRewrite;
 use crate::operation::{
-    Ambient, Executor, Failure, Journal, NoWorld, OperationError, Report, Silent, State, Status, StepId, Work,
+    Ambient, Executor, Failure, Journal, NoEffect, NoEnvironment, OperationError, Report, Silent, State,
+    Status, StepId, Work,
 };
 use crate::store::{Guard, WriteStore};
 
@@ -66,8 +67,8 @@ impl Rewriting<'_> {
         Ok(report)
     }
 
-    fn executor<'e>(&'e self, silent: &'e mut Silent, journal: &'e mut Journal) -> Executor<'e> {
-        let executor = Executor::new(self.store, &NoWorld, self.ambient, silent, journal);
+    fn executor<'e>(&'e self, silent: &'e mut Silent, journal: &'e mut Journal) -> Executor<'e, NoEffect> {
+        let executor = Executor::new(self.store, &NoEnvironment, self.ambient, silent, journal);
         Executor { guards: self.guards.clone(), ..executor }
     }
 

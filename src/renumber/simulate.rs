@@ -1,4 +1,4 @@
-//! What stands in for the world outside etcd in a rehearsal.
+//! What stands in for everything outside etcd in a rehearsal.
 //!
 //! Changes through the API are carried out on the overlay as the API server would store them, as far as
 //! that is certain: the object, and for a Service its allocation. Waiting ends at once. What people or
@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
+use super::effect::Effect;
 use super::intention::Renumbering;
-use super::steps::{KEEP_BITS, REOPEN_RANGE, RESERVE_BITS, RESTORE_BITMAP, REWRITE_BITMAP, word};
+use super::steps::{Compiler, FLAGS, word};
 use crate::ip::{Item, Items};
-use crate::operation::{Ambient, Answer, ApiChange, External, Fault, Observed, Wait, World};
+use crate::operation::{Ambient, Answer, Applied, Doing, Environment, Fault, Manual, Observed, Swap, Wait};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
 use crate::wire::StoredService;
@@ -20,12 +21,12 @@ use crate::wire::edit::{self, FieldChange};
 use crate::wire::objects::{self, NewIpAddress, RangeAllocation};
 use crate::wire::{Field, FieldEdit, Value};
 
-/// The world of a rehearsal.
+/// The environment of a rehearsal.
 pub struct Simulation<'a> {
     store: &'a dyn WriteStore,
     work: &'a Renumbering,
     ambient: &'a dyn Ambient,
-    externals: Mutex<Vec<External>>,
+    taken_as_done: Mutex<Vec<[String; 2]>>,
     waits: Mutex<usize>,
     /// The API server of a rehearsal serves one request at a time: its allocations are no race.
     turn: tokio::sync::Mutex<()>,
@@ -36,16 +37,17 @@ fn failed(error: impl std::fmt::Display) -> Fault {
 }
 
 impl<'a> Simulation<'a> {
-    /// Returns the world around a store that nobody else uses.
+    /// Returns the environment around a store that nobody else uses.
     pub fn new(store: &'a dyn WriteStore, work: &'a Renumbering, ambient: &'a dyn Ambient) -> Self {
-        let (externals, waits, turn) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        Self { store, work, ambient, externals, waits, turn }
+        let (taken_as_done, waits, turn) =
+            (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { store, work, ambient, taken_as_done, waits, turn }
     }
 
-    /// Returns what was taken as done, in order, and how often something was waited for.
-    pub fn into_notes(self) -> (Vec<External>, usize) {
-        let externals = self.externals.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (externals, self.waits.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// Returns what was taken as done, in order, each with why it is necessary; and how often something was waited for.
+    pub fn into_notes(self) -> (Vec<[String; 2]>, usize) {
+        let taken_as_done = self.taken_as_done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (taken_as_done, self.waits.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -54,19 +56,32 @@ impl Simulation<'_> {
         Layout::new(&self.work.prefix)
     }
 
-    fn key_of(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Key, Fault> {
-        match (kind, namespace) {
-            ("ServiceCIDR", None) => Ok(self.layout().service_cidr(name)),
-            ("Service", Some(namespace)) => Ok(self.layout().service(namespace, name)),
+    fn take_as_done(&self, what: [String; 2]) {
+        tracing::info!("taken as done: {}", what[0]);
+        self.taken_as_done.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// What is planned of the RangeAllocation: nobody else allocates anything meanwhile, so it is what would be computed.
+    fn planned(&self, plan: impl Fn(&Compiler<'_>) -> Option<Swap>) -> Applied {
+        let layout = self.layout();
+        let swap = plan(&Compiler { work: self.work, layout: &layout });
+        swap.map_or(Applied::NOTHING, |swap| Applied::Changes(Box::new(swap)))
+    }
+
+    fn kind_and_key<'m>(&self, manifest: &'m serde_json::Value) -> Result<(&'m str, Key), Fault> {
+        let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
+        let (kind, name) = (text("/kind").unwrap_or_default(), text("/metadata/name").unwrap_or_default());
+        match (kind, text("/metadata/namespace")) {
+            ("ServiceCIDR", None) => Ok((kind, self.layout().service_cidr(name))),
+            ("Service", Some(namespace)) => Ok((kind, self.layout().service(namespace, name))),
             _ => Err(Fault::Halt(format!("a rehearsal cannot change a {kind}"))),
         }
     }
 
     async fn create(&self, manifest: &serde_json::Value) -> Result<(), Fault> {
         let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
-        let (kind, name) = (text("/kind").unwrap_or_default(), text("/metadata/name").unwrap_or_default());
-        let namespace = text("/metadata/namespace");
-        let key = self.key_of(kind, namespace, name)?;
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name").unwrap_or_default());
+        let (_, key) = self.kind_and_key(manifest)?;
         let value = self.fresh(format!("{manifest}\n").as_bytes())?;
         let mut changes = vec![Change { key, expected: Expected::Absent, action: Action::Put(value) }];
         if let (Some(namespace), Some(address)) = (namespace, text("/spec/clusterIP")) {
@@ -128,8 +143,8 @@ impl Simulation<'_> {
         Ok(Some(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) }))
     }
 
-    async fn delete(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<(), Fault> {
-        let key = self.key_of(kind, namespace, name)?;
+    async fn delete(&self, manifest: &serde_json::Value) -> Result<(), Fault> {
+        let (kind, key) = self.kind_and_key(manifest)?;
         let Some(entry) = self.store.get(&key).await.map_err(failed)? else { return Ok(()) };
         let expected = Expected::At(entry.mod_revision);
         let mut changes = vec![Change { key, expected, action: Action::Delete }];
@@ -158,34 +173,38 @@ impl Simulation<'_> {
 }
 
 #[async_trait]
-impl World for Simulation<'_> {
-    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
+impl Environment<Effect> for Simulation<'_> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
         let _turn = self.turn.lock().await;
-        match change {
-            ApiChange::Create { manifest } => self.create(manifest).await,
-            ApiChange::Delete { kind, namespace, name, .. } => {
-                self.delete(kind, namespace.as_deref(), name).await
+        let (effect, back) = (doing.effect, doing.back);
+        match effect {
+            Effect::Create { manifest } if back => self.delete(manifest).await?,
+            Effect::Create { manifest } => self.create(manifest).await?,
+            Effect::ReserveBits { batch } => {
+                return Ok(self.planned(|compiler| Some(compiler.bits_of(*batch, back))));
             }
-            // Of objects that nothing else here looks at.
-            ApiChange::List { .. } => Ok(()),
+            Effect::RewriteBitmap => {
+                return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(forward, _)| forward)));
+            }
+            Effect::RestoreBitmap => {
+                return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(_, backward)| backward)));
+            }
+            // A list is of an object that nothing else here looks at; no bit is freed meanwhile.
+            Effect::List(_) | Effect::KeepBits { .. } | Effect::ReopenRange => {}
+            Effect::CloseRange | Effect::ReplaceRange | Effect::RemoveTemporaryRange => {
+                if let Some(what) = effect.cannot_be_rehearsed(self.work) {
+                    self.take_as_done(what);
+                }
+            }
         }
+        Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
-        let (key, wanted) = match change {
-            ApiChange::Create { manifest } => {
-                let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
-                let name = text("/metadata/name").unwrap_or_default();
-                let kind = text("/kind").unwrap_or_default();
-                (self.key_of(kind, text("/metadata/namespace"), name)?, true)
-            }
-            ApiChange::Delete { kind, namespace, name, .. } => {
-                (self.key_of(kind, namespace.as_deref(), name)?, false)
-            }
-            ApiChange::List { .. } => return Ok(Observed::NotDone),
-        };
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+        let Effect::Create { manifest } = doing.effect else { return Ok(Observed::NotDone) };
+        let (_, key) = self.kind_and_key(manifest)?;
         let exists = self.store.get(&key).await.map_err(failed)?.is_some();
-        Ok(if exists == wanted { Observed::Done } else { Observed::NotDone })
+        Ok(if exists == doing.back { Observed::NotDone } else { Observed::Done(serde_json::Value::Null) })
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
@@ -195,22 +214,20 @@ impl World for Simulation<'_> {
         Ok(())
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, Fault> {
-        if matches!(external.name.as_str(), REOPEN_RANGE | RESTORE_BITMAP) && !back {
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        let Manual { name, what, why, undo } = manual;
+        let what = undo.as_ref().filter(|_| back).unwrap_or(what);
+        self.take_as_done([what.clone(), why.clone()]);
+        if name != FLAGS || self.work.era != Era::Bitmap {
             return Ok(Answer::Confirmed);
         }
-        // Nobody frees anything meanwhile, either.
-        if external.name == KEEP_BITS {
-            return Ok(Answer::Confirmed);
-        }
-        // Nobody else allocates anything meanwhile: what was planned is what would be computed.
-        let planned = if back { &external.assumed_back } else { &external.assumed };
-        if let (RESERVE_BITS | REWRITE_BITMAP | RESTORE_BITMAP, Some(planned)) =
-            (external.name.as_str(), planned)
-        {
-            return Ok(Answer::Changes(Box::new(planned.clone())));
-        }
-        self.externals.lock().unwrap_or_else(PoisonError::into_inner).push(external.clone());
-        Ok(Answer::Assumed)
+        // An API server that starts with another range rewrites the RangeAllocation.
+        let rewrite = |compiler: &Compiler<'_>| {
+            compiler.bitmap_rewrite().map(|(to, from)| if back { from } else { to })
+        };
+        Ok(match self.planned(rewrite) {
+            Applied::Changes(swap) => Answer::Changes(swap),
+            Applied::Made(_) => Answer::Confirmed,
+        })
     }
 }

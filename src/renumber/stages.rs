@@ -9,11 +9,16 @@
 
 use std::ops::Range;
 
+use super::effect::Effect;
 use super::intention::{Move, Renumbering};
-use super::steps::{self, Compiler};
+use super::plan::KIND;
+use super::steps::{self, Compiler, Step};
 use crate::ip::as_flag;
-use crate::operation::{Stage, Step, Work};
+use crate::operation::{self, Stage, Work};
 use crate::survey::{Era, Layout};
+
+/// Version of a plan's form, and of how it compiles.
+pub(super) const VERSION: u32 = 5;
 
 /// The kinds of stage. Some occur once, some once a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,7 +288,14 @@ fn is_alone(candidate: &Move) -> bool {
     !candidate.turn.is_any()
 }
 
+impl operation::Kind for Renumbering {
+    const NAME: &'static str = KIND;
+    const VERSION: u32 = VERSION;
+}
+
 impl Work for Renumbering {
+    type Effect = Effect;
+
     fn stages(&self) -> Vec<Stage> {
         let stage = |(index, (part, batch)): (usize, (Part, Option<usize>))| Stage {
             index,
@@ -315,7 +327,7 @@ impl Work for Renumbering {
                     steps.extend(moves.iter().map(|m| compiler.reserve(m)));
                 }
                 if self.era != Era::Objects {
-                    steps.push(compiler.reserve_bits(batch, moves));
+                    steps.push(Compiler::reserve_bits(batch));
                 }
                 steps
             }
@@ -326,7 +338,7 @@ impl Work for Renumbering {
             Part::Date => each(&|m| compiler.date(m)),
             Part::Barrier => vec![steps::barrier("barrier", batch)],
             Part::Flip if self.era == Era::Bitmap => {
-                let kept = std::iter::once(compiler.keep_bits(batch, moves));
+                let kept = std::iter::once(Compiler::keep_bits(batch));
                 kept.chain(moves.iter().map(|m| compiler.flip(m))).collect()
             }
             Part::Flip => each(&|m| compiler.flip(m)),

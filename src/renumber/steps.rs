@@ -13,20 +13,22 @@ use std::net::IpAddr;
 
 use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap, text};
 
-pub use range::is_manual;
-pub(super) use range::{
-    CLOSE_RANGE, KEEP_BITS, OTHER_RANGES, REOPEN_RANGE, REPLACE_RANGE, RESERVE_BITS, RESTORE_BITMAP,
-    REWRITE_BITMAP, bits_step,
-};
+pub(super) use range::{FLAGS, OTHER_RANGES, bits_step};
 
+use super::effect::Effect;
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
-use crate::operation::{Action, KeyChange, KeyCheck, KeyEdit, State, Step, StepId, Wait};
+use crate::operation::{self, KeyChange, KeyCheck, KeyEdit, State, StepId, Wait};
 use crate::store::Key;
 use crate::survey::{Era, Layout};
 use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::objects::NewIpAddress;
 use crate::wire::{Field, FieldEdit, Text, Value};
+
+/// A step of a renumbering.
+pub type Step = operation::Step<Effect>;
+/// What such a step does.
+pub type Action = operation::Action<Effect>;
 
 /// How far ahead of now both IPAddress objects of a Service that moves are dated, from before its flip until its old
 /// address is retired: longer than any soak, and renewed by the guard and by every resume once half of it is over.
@@ -43,13 +45,14 @@ pub(super) struct Compiler<'a> {
 }
 
 fn step(name: &str, subject: &str, action: Action) -> Step {
-    Step { id: StepId(format!("{name}/{subject}")), about: String::new(), action, apart: false }
+    let id = StepId(format!("{name}/{subject}"));
+    Step { id, about: String::new(), action, apart: false, back_of: Vec::new() }
 }
 
 /// A step that belongs to one Service: it is left alone on the way back once another of that Service cannot
 /// be undone.
 fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
-    Step { id: candidate.step(name), about: candidate.id(), action, apart: false }
+    Step { id: candidate.step(name), about: candidate.id(), action, apart: false, back_of: Vec::new() }
 }
 
 /// Words for what is waited for, which a [`Wait`] carries to whoever waits.
@@ -87,8 +90,8 @@ fn waiting(name: &str, batch: usize, wait: Wait) -> Step {
 pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
     let until = "nobody connects any more to a new address that a name was resolved to";
     let wait = wait(batch, word::LINGER, until);
-    let of = moves.iter().map(|candidate| candidate.step("flip")).collect();
-    step("linger", &format!("{batch:05}"), Action::WaitBack { of, wait })
+    let back_of = moves.iter().map(|candidate| candidate.step("flip")).collect();
+    Step { back_of, ..waiting("linger", batch, wait) }
 }
 
 /// Waiting for every API server to know what its repair loop must not misunderstand.

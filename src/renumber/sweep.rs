@@ -11,10 +11,12 @@ use super::current::newcomers;
 use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, RecordChange, Renumbering, Turn};
 use super::plan::{PlanError, PlanOptions, give_temporaries, in_use, make_moves};
+use super::stages::VERSION;
+use crate::operation;
 use crate::survey::{ServiceRecord, Survey};
 
 /// The kind of what is added to a plan, as its header says.
-pub const KIND: &str = "renumber-sweep";
+const KIND: &str = "renumber-sweep";
 
 /// Services swept at once: what they add to the plan is one value in etcd (1.5 MiB a request,
 /// `--max-request-bytes`), a shadow's specification with two hundred ports included.
@@ -32,6 +34,11 @@ pub struct Sweep {
     /// ([`super::replan`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Move>,
+}
+
+impl operation::Kind for Sweep {
+    const NAME: &'static str = KIND;
+    const VERSION: u32 = VERSION;
 }
 
 impl Renumbering {

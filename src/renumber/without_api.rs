@@ -10,14 +10,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::sleep;
 
+use super::effect::Effect;
 use super::intention::Renumbering;
-use super::steps::word;
-use crate::operation::{Answer, ApiChange, External, Fault, Observed, Stage, Step, Wait, Work, World};
+use super::steps::{Step, word};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Stage, Wait, Work};
 
 /// A renumbering whose way back ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
 
 impl Work for MovesBack<'_> {
+    type Effect = Effect;
+
     fn stages(&self) -> Vec<Stage> {
         self.0.stages()
     }
@@ -31,7 +34,7 @@ impl Work for MovesBack<'_> {
     }
 }
 
-/// The world while no API server answers.
+/// The environment while no API server answers.
 #[derive(Debug, Clone, Copy)]
 pub struct WithoutApi {
     /// How long each wait takes.
@@ -43,13 +46,13 @@ fn without(what: &dyn std::fmt::Display) -> Fault {
 }
 
 #[async_trait]
-impl World for WithoutApi {
-    async fn api(&self, change: &ApiChange) -> Result<(), Fault> {
-        Err(without(change))
+impl Environment<Effect> for WithoutApi {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+        Err(without(doing.effect))
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, Fault> {
-        Err(without(change))
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+        Err(without(doing.effect))
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
@@ -66,7 +69,7 @@ impl World for WithoutApi {
         Ok(())
     }
 
-    async fn external(&self, external: &External, _back: bool) -> Result<Answer, Fault> {
-        Err(without(&external.what))
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        Err(without(&manual.what))
     }
 }

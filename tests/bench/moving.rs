@@ -18,10 +18,10 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::StreamExt as _;
 use netsurgeon::operation::{
-    Answer, ApiChange, Claim, Executor, External, Fault, Journal, Lock, Observed, Silent, SystemAmbient,
-    Wait, World,
+    Answer, Applied, Claim, Doing, Environment, Executor, Fault, Journal, Lock, Manual, Observed, Silent,
+    SystemAmbient, Wait,
 };
-use netsurgeon::renumber::{PlanOptions, plan};
+use netsurgeon::renumber::{Effect, PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{
@@ -135,16 +135,16 @@ impl WriteStore for Recorder {
     }
 }
 
-/// A world in which everything outside etcd is done at once.
+/// An environment in which everything outside etcd is done at once.
 struct Ready;
 
 #[async_trait]
-impl World for Ready {
-    async fn api(&self, _change: &ApiChange) -> Result<(), Fault> {
-        Ok(())
+impl Environment<Effect> for Ready {
+    async fn apply(&self, _doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+        Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, _change: &ApiChange) -> Result<Observed, Fault> {
+    async fn observe(&self, _doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
         Ok(Observed::NotDone)
     }
 
@@ -152,7 +152,7 @@ impl World for Ready {
         Ok(())
     }
 
-    async fn external(&self, _external: &External, _back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, _manual: &Manual, _back: bool) -> Result<Answer, Fault> {
         Ok(Answer::Confirmed)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netsurgeon::operation::{Journal, State, Summary};
+use netsurgeon::operation::{Journal, Noted, State, Summary};
 use netsurgeon::renumber::{PlanOptions, plan};
 use netsurgeon::store::{Transaction, WriteStore as _};
 use netsurgeon::survey::{Layout, Survey};
@@ -455,7 +455,8 @@ async fn pods_older_than_a_move_are_found_where_a_journal_tells() {
     Journal::begin(&store, id, "told", &text, summary, &[]).await.unwrap();
     let (journal, ..) = Journal::open(&store, id, "told").await.unwrap();
     for candidate in &plan.work.moves {
-        let (change, _) = journal.record(&candidate.step("flip"), State::Done, 1_800_000_000, None).unwrap();
+        let (change, _) =
+            journal.record(&candidate.step("flip"), State::Done, 1_800_000_000, Noted::default()).unwrap();
         store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
     }
     let with = netsurgeon(&cluster, &audit);

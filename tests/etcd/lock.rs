@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netsurgeon::operation::{
-    Action, Claim, Executor, Failure, Journal, KeyChange, KeyEdit, Lock, NoWorld, OperationError, Report,
-    Silent, Stage, Status, Step, StepId, Summary, Swap, SystemAmbient, Work,
+    Action, Claim, Executor, Failure, Journal, KeyChange, KeyEdit, Lock, NoEffect, NoEnvironment,
+    OperationError, Report, Silent, Stage, Status, Step, StepId, Summary, Swap, SystemAmbient, Work,
 };
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::lease::LeaseStore;
@@ -47,18 +47,21 @@ async fn acquire_at_last(store: &Arc<EtcdStore>, holder: &str, ttl: Duration) ->
 struct Keys(Vec<&'static str>);
 
 impl Work for Keys {
+    type Effect = NoEffect;
+
     fn stages(&self) -> Vec<Stage> {
         vec![Stage { index: 0, name: "make".into(), batch: None, title: "make keys".into() }]
     }
 
-    fn steps(&self, _stage: &Stage) -> Vec<Step> {
+    fn steps(&self, _stage: &Stage) -> Vec<Step<NoEffect>> {
         let step = |name: &&str| {
             let key = Key::from(format!("/made/{name}"));
             let value = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#.to_vec();
             let edits = vec![KeyEdit { key, change: KeyChange::Create { value, fill: Vec::new() } }];
             let forward = Swap { edits, checks: Vec::new() };
             let action = Action::Swap { forward, backward: None };
-            Step { id: StepId(format!("make/{name}")), about: (*name).to_string(), action, apart: false }
+            let (id, about) = (StepId(format!("make/{name}")), (*name).to_string());
+            Step { id, about, action, apart: false, back_of: Vec::new() }
         };
         self.0.iter().map(step).collect()
     }
@@ -71,7 +74,7 @@ async fn carry_out(
     names: &[&'static str],
 ) -> Result<Report, Failure> {
     let mut silent = Silent;
-    let executor = Executor::new(store, &NoWorld, &SystemAmbient, &mut silent, journal);
+    let executor = Executor::new(store, &NoEnvironment, &SystemAmbient, &mut silent, journal);
     Executor { guards, parallel: 4, ..executor }.run(&Keys(names.to_vec()), None).await
 }
 

@@ -4,28 +4,29 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, ApiChange, Executor, External, Failure, Fault as WorldFault, Observed, OperationError,
-    Report, Silent, State, StepId, Wait, Work as _, World,
+    Answer, Applied, Doing, Environment, Executor, Failure, Fault as StepFault, Manual, Observed,
+    OperationError, Report, Silent, State, StepId, Wait, Work as _,
 };
 use netsurgeon::renumber::live::MANUAL_STEPS;
 use netsurgeon::renumber::simulate::Simulation;
+use netsurgeon::renumber::{Action, Effect};
 
 use crate::harness::{Bench, Constant, keys};
 use crate::loops::picks;
 use crate::saboteur::{Fault, Saboteur};
 
-/// A world in which people answer for the flags, and a range that is deleted is never ready.
+/// A rehearsal in which people answer for the flags, and a range that is deleted is never ready.
 struct Asking<'a> {
     simulation: Simulation<'a>,
     store: &'a Saboteur,
-    /// The answer for `flags`.
-    flags: Answer,
+    /// The answer for `flags`; `None` for that of the rehearsal.
+    flags: Option<Answer>,
     /// In which direction the flags were asked for: `true` for back.
     asked: Mutex<Vec<bool>>,
 }
 
 impl<'a> Asking<'a> {
-    fn new(bench: &'a Bench, store: &'a Saboteur, flags: Answer) -> Self {
+    fn new(bench: &'a Bench, store: &'a Saboteur, flags: Option<Answer>) -> Self {
         let simulation = Simulation::new(store, &bench.plan.work, &Constant);
         Self { simulation, store, flags, asked: Mutex::default() }
     }
@@ -36,35 +37,42 @@ impl<'a> Asking<'a> {
 }
 
 #[async_trait]
-impl World for Asking<'_> {
-    async fn api(&self, change: &ApiChange) -> Result<(), WorldFault> {
-        self.simulation.api(change).await
+impl Environment<Effect> for Asking<'_> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, StepFault> {
+        self.simulation.apply(doing).await
     }
 
-    async fn observe(&self, change: &ApiChange) -> Result<Observed, WorldFault> {
-        self.simulation.observe(change).await
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, StepFault> {
+        self.simulation.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), WorldFault> {
+    async fn wait(&self, wait: &Wait) -> Result<(), StepFault> {
         if wait.name == "range-ready" {
             let ranges = keys(self.store, "/registry/servicecidrs/").await;
             if !ranges.keys().any(|key| key.to_string().contains("/netsurgeon-")) {
-                return Err(WorldFault::Halt("the ServiceCIDR does not exist".into()));
+                return Err(StepFault::Halt("the ServiceCIDR does not exist".into()));
             }
         }
         self.simulation.wait(wait).await
     }
 
-    async fn external(&self, external: &External, back: bool) -> Result<Answer, WorldFault> {
-        if external.name != "flags" {
-            return self.simulation.external(external, back).await;
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
+        if manual.name == "flags" {
+            self.asked.lock().expect("nobody panics").push(back);
+            if let Some(answer) = &self.flags {
+                return Ok(answer.clone());
+            }
         }
-        self.asked.lock().expect("nobody panics").push(back);
-        Ok(self.flags.clone())
+        self.simulation.manual(manual, back).await
     }
 }
 
-async fn go(bench: &Bench, store: &Saboteur, world: &dyn World, back: bool) -> Result<Report, Failure> {
+async fn go(
+    bench: &Bench,
+    store: &Saboteur,
+    world: &dyn Environment<Effect>,
+    back: bool,
+) -> Result<Report, Failure> {
     let (mut journal, mut silent) = (bench.journal(store).await, Silent);
     let mut executor = Executor::new(store, world, &Constant, &mut silent, &mut journal);
     let work = &bench.plan.work;
@@ -72,7 +80,7 @@ async fn go(bench: &Bench, store: &Saboteur, world: &dyn World, back: bool) -> R
 }
 
 fn flags() -> StepId {
-    StepId("external/flags".into())
+    StepId("manual/flags".into())
 }
 
 fn is_paused(outcome: &Result<Report, Failure>) -> bool {
@@ -84,7 +92,7 @@ async fn rollback_asks_for_the_opposite_of_a_manual_step_that_was_asked_for() {
     for (fixture, to) in crate::harness::CASES {
         let bench = Bench::of(fixture, to).await;
         let store = bench.fresh().await;
-        let world = Asking::new(&bench, &store, Answer::Open);
+        let world = Asking::new(&bench, &store, Some(Answer::Open));
         assert!(is_paused(&go(&bench, &store, &world, false).await), "{fixture}");
         assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::Started), "{fixture}");
         // The operator changes flags, and rolls back without a word of it.
@@ -92,7 +100,7 @@ async fn rollback_asks_for_the_opposite_of_a_manual_step_that_was_asked_for() {
         assert!(is_paused(&back), "{fixture}: {back:?}");
         assert_eq!(world.asked(), [false, true], "{fixture}");
         assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::UndoStarted), "{fixture}");
-        let world = Asking::new(&bench, &store, Answer::Assumed);
+        let world = Asking::new(&bench, &store, None);
         let report = go(&bench, &store, &world, true).await.expect("a rollback");
         assert_eq!((report.stuck.len(), world.asked()), (0, vec![true]), "{fixture}");
         assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::UndoDone), "{fixture}");
@@ -105,12 +113,12 @@ async fn a_manual_step_that_was_asked_for_is_resumed_without_another_record() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     for _ in 0..3 {
-        let world = Asking::new(&bench, &store, Answer::Open);
+        let world = Asking::new(&bench, &store, Some(Answer::Open));
         assert!(is_paused(&go(&bench, &store, &world, false).await));
     }
     let journal = bench.journal(&store).await;
     assert_eq!(journal.find(&flags()).expect("a record").history.len(), 1);
-    go(&bench, &store, &Asking::new(&bench, &store, Answer::Confirmed), false).await.expect("a run");
+    go(&bench, &store, &Asking::new(&bench, &store, Some(Answer::Confirmed)), false).await.expect("a run");
     assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::Done));
 }
 
@@ -119,7 +127,7 @@ async fn rollback_does_not_ask_for_a_manual_step_that_was_never_asked_for() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     bench.run(&store, bench.plan.work.flip_stage(1)).await.expect("a run");
-    let world = Asking::new(&bench, &store, Answer::Open);
+    let world = Asking::new(&bench, &store, Some(Answer::Open));
     go(&bench, &store, &world, true).await.expect("a rollback");
     assert_eq!(world.asked(), Vec::<bool>::new());
 }
@@ -141,9 +149,9 @@ async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
             let store = bench.fresh().await;
             bench.run(&store, bench.no_return()).await.expect("a run");
             store.arm(Fault::Stop(at));
-            drop(go(&bench, &store, &Asking::new(&bench, &store, Answer::Assumed), true).await);
+            drop(go(&bench, &store, &Asking::new(&bench, &store, None), true).await);
             store.arm(Fault::None);
-            let world = Asking::new(&bench, &store, Answer::Assumed);
+            let world = Asking::new(&bench, &store, None);
             let report = go(&bench, &store, &world, true).await;
             let report =
                 report.unwrap_or_else(|failure| panic!("{fixture}, commit {at} of {total}: {failure}"));
@@ -156,26 +164,15 @@ async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
 /// What is asked of people can be confirmed by its name, and nothing else.
 #[tokio::test]
 async fn every_manual_step_has_a_name_that_can_be_confirmed() {
-    let automatic = [
-        "close-range",
-        "reopen-range",
-        "replace-range",
-        "temporary-range",
-        "rewrite-bitmap",
-        "restore-bitmap",
-        "reserve-bits",
-        "keep-bits",
-    ];
     let mut found = std::collections::BTreeSet::new();
     for bench in Bench::all().await {
         let work = &bench.plan.work;
         for step in work.stages().iter().flat_map(|stage| work.steps(stage)) {
-            if let Action::External(external) = step.action {
-                let is_manual = MANUAL_STEPS.contains(&external.name.as_str());
-                assert!(is_manual != automatic.contains(&external.name.as_str()), "{}", external.name);
-                found.insert(external.name);
+            if let Action::Manual(manual) = step.action {
+                assert!(MANUAL_STEPS.contains(&manual.name.as_str()), "{}", manual.name);
+                found.insert(manual.name);
             }
         }
     }
-    assert!(found.contains("flags") && found.contains("close-range"), "{found:?}");
+    assert!(found.contains("flags"), "{found:?}");
 }

@@ -281,7 +281,7 @@ fn help_names_every_command() {
     ");
     assert_snapshot!(tell("version"), @r"
     --- stdout
-    netsurgeon 0.1.0
+    netsurgeon 0.2.0
     --- exit status 0
     ");
 }

@@ -190,7 +190,8 @@ async fn the_bit_of_a_service_that_is_deleted_before_it_moves_back_is_freed() {
         if bench.journal(&store).await.state(&restore) == Some(State::UndoDone) {
             break;
         }
-        store.arm(Fault::Stop(2));
+        // An effect is two commits: its intention, and what it changes.
+        store.arm(Fault::Stop(3));
         bench.unwind(&store).await.expect_err("it stops");
         store.arm(Fault::None);
     }

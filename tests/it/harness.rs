@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netsurgeon::operation::{
-    Action, Ambient, Checkpoint, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent,
-    State, Step, Stop, Summary, Work, World,
+    Ambient, Checkpoint, Environment, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent,
+    State, Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
 use netsurgeon::renumber::without_api::{MovesBack, WithoutApi};
-use netsurgeon::renumber::{Move, PlanOptions, Renumbering, plan};
+use netsurgeon::renumber::{Action, Effect, Move, PlanOptions, Renumbering, Step, plan};
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::snapshot::SnapshotStore;
@@ -287,10 +287,10 @@ impl Bench {
     fn executor<'a>(
         &'a self,
         store: &'a Saboteur,
-        world: &'a dyn World,
+        world: &'a dyn Environment<Effect>,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
-    ) -> Executor<'a> {
+    ) -> Executor<'a, Effect> {
         let Settings { parallel, guards, stop, rate, max_failures, .. } = self.settings.clone();
         let checkpoint = self.settings.checkpoint.as_deref();
         let executor = Executor::new(store, world, &Constant, observer, journal);
@@ -303,7 +303,7 @@ impl Bench {
         let journal = self.journal(store).await;
         let work = &self.plan.work;
         let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
-        let is_told = |step: &Step| !matches!(step.action, Action::WaitBack { .. });
+        let is_told = |step: &Step| step.back_of.is_empty() || !matches!(step.action, Action::Wait(_));
         steps.filter(is_told).map(|step| (step.id.to_string(), journal.state(&step.id))).collect()
     }
 

@@ -152,7 +152,7 @@ async fn doing_each_step_again_with_an_old_journal_changes_nothing() {
             if let Err(failure) = outcome {
                 let refused = matches!(
                     failure.source,
-                    OperationError::World(_) | OperationError::IllegalTransition { .. }
+                    OperationError::Environment(_) | OperationError::IllegalTransition { .. }
                 );
                 assert!(refused, "{}, commit {at} of {total}: {failure}", bench.name);
             }

@@ -27,6 +27,7 @@ mod cli_renumber;
 mod cli_tiers;
 mod codegen;
 mod deploy;
+mod effects;
 mod findings;
 mod gates;
 mod gone;

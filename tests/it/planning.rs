@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netsurgeon::operation::{Action, Work};
+use netsurgeon::operation::Work;
 use netsurgeon::renumber::hold::Hold;
 use netsurgeon::renumber::sweep::sweep;
-use netsurgeon::renumber::{Move, PlanError, PlanOptions, Renumbering, plan};
+use netsurgeon::renumber::{Action, Move, PlanError, PlanOptions, Renumbering, plan};
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Action as StoreAction, Change, Expected, Key, ReadStore, Transaction, WriteStore};
 use netsurgeon::survey::audit::audit;
@@ -61,11 +61,11 @@ fn find<'w>(work: &'w Renumbering, subject: &str) -> &'w Move {
 }
 
 /// What others are told to do, in words.
-fn externals(work: &Renumbering) -> Vec<String> {
+fn manual_steps(work: &Renumbering) -> Vec<String> {
     let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
     steps
         .filter_map(|step| match step.action {
-            Action::External(external) => Some(external.what),
+            Action::Manual(manual) => Some(manual.what),
             _ => None,
         })
         .collect()
@@ -75,18 +75,18 @@ fn externals(work: &Renumbering) -> Vec<String> {
 async fn one_family_of_two_leaves_the_other_alone_in_every_instruction() {
     let store = cluster("dualstack").await;
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
-    let told = externals(&work).join("\n");
+    let told = manual_steps(&work).join("\n");
     assert!(told.contains("`--service-cluster-ip-range` to `10.200.0.0/16,fd00:10:96::/112`"), "{told}");
     assert!(told.contains("carries `10.200.0.1` beside `10.96.0.1`"), "{told}");
     let created =
         work.stages().into_iter().flat_map(|stage| work.steps(&stage)).find_map(|step| match step.action {
-            Action::Api { forward, .. } => Some(format!("{forward:?}")),
+            Action::Do(effect) => Some(format!("{effect:?}")),
             _ => None,
         });
     assert!(created.unwrap().contains("fd00:10:96::/112"), "the temporary range keeps the other family");
 
     let work = plan_of(&store, "fd00:200::/112", &[]).await.unwrap();
-    let told = externals(&work).join("\n");
+    let told = manual_steps(&work).join("\n");
     assert!(told.contains("`10.96.0.0/16,fd00:200::/112`"), "{told}");
     assert!(!told.contains("certificate that carries"), "`default/kubernetes` does not move: {told}");
 }
@@ -205,7 +205,7 @@ async fn kubelets_follow_a_dns_of_another_name() {
     put_dns(&store, "kube-dns-upstream", "10.96.9.54", label).await;
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
     assert_eq!(work.dns().map(Move::subject).collect::<Vec<_>>(), ["kube-system/rke2-coredns-rke2-coredns"]);
-    let told = externals(&work).join("\n");
+    let told = manual_steps(&work).join("\n");
     assert!(told.contains("`netsurgeon controlplane set-dns --from 10.96.9.53 --to 10.200.9.53`"), "{told}");
     assert!(!told.contains("10.96.9.54"), "{told}");
 }

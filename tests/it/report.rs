@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use async_trait::async_trait;
 use netsurgeon::cli::report::{Subject, page};
 use netsurgeon::operation::{
-    Action, Ambient, Event, Executor, Journal, Observer, Plan, State, Status, StepId, Summary, Work,
+    Ambient, Answer, Applied, Doing, Environment, Executor, Fault, Journal, Manual, Noted, Observed, Plan,
+    Silent, State, Status, StepId, Summary, Wait, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
-use netsurgeon::renumber::{Move, Renumbering};
+use netsurgeon::renumber::{Action, Effect, Move, Renumbering};
 use netsurgeon::store::Revision;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::survey::{Layout, Survey};
@@ -40,15 +42,26 @@ impl Ambient for Clock {
     }
 }
 
-/// Others take their time.
-struct Slow<'a>(&'a Clock);
+/// A rehearsal in which people take their time.
+struct Slow<'a>(Simulation<'a>, &'a Clock);
 
-impl Observer for Slow<'_> {
-    fn event(&mut self, event: Event<'_>) {
-        // They are asked by then, and have not answered yet.
-        if let Event::Assumed { .. } = event {
-            self.0.0.fetch_add(3 * HOUR, Ordering::SeqCst);
-        }
+#[async_trait]
+impl Environment<Effect> for Slow<'_> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+        self.0.apply(doing).await
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+        self.0.observe(doing).await
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        self.0.wait(wait).await
+    }
+
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        self.1.0.fetch_add(3 * HOUR, Ordering::SeqCst);
+        self.0.manual(manual, back).await
     }
 }
 
@@ -89,9 +102,9 @@ fn keep(name: &str, page: &str) {
 
 async fn carried_out(bench: &Bench, until: Option<usize>) -> Saboteur {
     let (store, clock) = (bench.fresh().await, Clock::new());
-    let world = Simulation::new(&store, &bench.plan.work, &clock);
-    let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
-    let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
+    let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
+    let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
+    let mut executor = Executor::new(&store, &slow, &clock, &mut silent, &mut journal);
     executor.run(&bench.plan.work, until).await.expect("a run");
     store
 }
@@ -181,9 +194,9 @@ async fn what_could_not_be_undone_comes_first() {
     ];
     store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;
     let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
-    let world = Simulation::new(&store, &bench.plan.work, &clock);
-    let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
-    let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
+    let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
+    let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
+    let mut executor = Executor::new(&store, &slow, &clock, &mut silent, &mut journal);
     let report = executor.unwind(&bench.plan.work).await.expect("it goes on with the others");
     assert!(!report.stuck.is_empty());
     let page = page_of(&bench, &store, Status::Stuck).await;
@@ -233,9 +246,9 @@ async fn tiers_are_on_the_time_line_above_their_batches() {
     assert!(rows[1].starts_with("web</td><td>7 of 15</td><td>3 to 5</td><td><time>"), "{}", rows[1]);
     assert!(page.contains(">Tier</th>") && page.contains("<td>&lt;dev&gt;</td><td>external-ip</td>"));
     let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
-    let world = Simulation::new(&store, &bench.plan.work, &clock);
-    let (mut journal, mut slow) = (bench.journal(&store).await, Slow(&clock));
-    let mut executor = Executor::new(&store, &world, &clock, &mut slow, &mut journal);
+    let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
+    let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
+    let mut executor = Executor::new(&store, &slow, &clock, &mut silent, &mut journal);
     executor.unwind(&bench.plan.work).await.expect("a way back");
     let page = page_of(&bench, &store, Status::RolledBack).await;
     check(&page);
@@ -265,14 +278,15 @@ async fn nothing_that_a_cluster_says_is_taken_for_markup() {
         skipped.reason = HOSTILE[1].into();
         skipped.name = HOSTILE[0].into();
     }
-    let plan = Plan::new("renumber", HOSTILE[0], Revision(7), work);
+    let plan = Plan::new(HOSTILE[0], Revision(7), work);
     let (store, survey) =
         (MemoryStore::new(), Survey::read(bench.base(), &Layout::default(), None).await.unwrap());
     let mut journal = Journal::begin(&store, "c", "op", b"", summary(Status::Stuck), &[]).await.unwrap();
     let step = StepId(format!("flip/{}", plan.work.moves[0].subject()));
     for (number, state, error) in [(0, State::Done, None), (1, State::UndoFailed, Some(HOSTILE[1]))] {
         let time = BEGUN + number;
-        let (_, record) = journal.record(&step, state, time, error.map(str::to_string)).unwrap();
+        let noted = Noted { error: error.map(str::to_string), ..Noted::default() };
+        let (_, record) = journal.record(&step, state, time, noted).unwrap();
         journal.recorded(&step, record, Revision(8));
     }
     let summary = Summary {
@@ -313,19 +327,20 @@ async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
     let store = MemoryStore::new();
     let mut journal =
         Journal::begin(&store, "c", "op", b"", summary(Status::Soaking), &[]).await.expect("a journal");
-    let plan = Plan::new("renumber", &bench.plan.header.cluster, Revision(7), work);
+    let plan = Plan::new(&bench.plan.header.cluster, Revision(7), work);
     let (mut time, until) = (BEGUN, plan.work.soak_stage().expect("a soak"));
     for stage in plan.work.stages().iter().take(until) {
         // Killed in the middle, and noticed a while later.
         time += if stage.batch == Some(120) && stage.name == "barrier" { 17 * 60 } else { 0 };
         for (index, step) in plan.work.steps(stage).iter().enumerate() {
             time += match &step.action {
-                Action::External(_) => 20 * 60,
+                Action::Manual(_) => 20 * 60,
                 Action::Wait(_) => 2,
                 _ => i64::from(index % 40 == 39),
             };
-            if !step.action.is_for_the_way_back() {
-                let (_, record) = journal.record(&step.id, State::Done, time, None).expect("it may");
+            if !step.is_for_the_way_back() {
+                let (_, record) =
+                    journal.record(&step.id, State::Done, time, Noted::default()).expect("it may");
                 journal.recorded(&step.id, record, Revision(8));
             }
         }

@@ -64,7 +64,7 @@ async fn a_stopped_operation_names_the_way_on_and_back_at_every_stage() {
             let next = found.next().unwrap();
             // A stage may have nothing to do on the way forward.
             let is_left = stages.iter().take(soak).skip(until).flat_map(|stage| bench.plan.work.steps(stage));
-            let is_left = is_left.into_iter().any(|step| !step.action.is_for_the_way_back());
+            let is_left = is_left.into_iter().any(|step| !step.is_for_the_way_back());
             let expected = if is_left { "operation resume op" } else { "renumber retire --operation op" };
             let expected = format!("netsurgeon {expected}");
             assert_eq!(next, expected, "{context}");

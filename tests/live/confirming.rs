@@ -97,7 +97,7 @@ async fn a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back() {
     let rollback = format!("operation rollback {operation} --yes --linger 0");
     let paused = serving.netsurgeon(&rollback).expect(6);
     assert!(paused.err.contains(&format!("set-range --to {OLD_RANGE}")), "{}", paused.err);
-    assert_eq!(serving.state("external/flags").await.as_deref(), Some("undo-started"));
+    assert_eq!(serving.state("manual/flags").await.as_deref(), Some("undo-started"));
     let refused = serving.netsurgeon(&format!("{rollback} --confirm flags")).expect(6);
     assert!(refused.err.contains("is refused: process "), "{}", refused.err);
     serving.restart_with(OLD_RANGE).await;

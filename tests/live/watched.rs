@@ -295,7 +295,7 @@ fn check_log(lines: &[String], operation: &str) {
     assert!(of_batches.iter().all(|fields| fields["services_per_second"].is_number()), "{of_batches:?}");
     let paused = lines.iter().find(|line| line["fields"]["kind"] == "paused").expect("it says why it stops");
     assert_eq!(paused["fields"]["exit_status"], 6, "{paused}");
-    assert_eq!(paused["fields"]["step"], "external/flags", "{paused}");
+    assert_eq!(paused["fields"]["step"], "manual/flags", "{paused}");
     assert!(lines.iter().all(|line| line["level"] != "error"), "a pause is no error: {lines:?}");
 }
 

@@ -1,17 +1,17 @@
 //! A renumbering carried out on a cluster that runs: through its API servers, its etcd and its kube-proxies,
 //! forward until the old addresses are only held, and back.
 
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use netsurgeon::cluster::Cluster as Api;
 use netsurgeon::operation::{
-    Answer, ApiChange, Claim, Executor, External, Fault, Journal, Observed, OperationError, Plan, Silent,
-    SystemAmbient, Wait, Work, World,
+    Answer, Applied, Claim, Doing, Environment as _, Executor, Fault, Journal, Manual, Observed,
+    OperationError, Plan, Silent, StepId, SystemAmbient, Wait, Work,
 };
-use netsurgeon::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
-use netsurgeon::renumber::{PlanOptions, Renumbering, plan};
+use netsurgeon::renumber::live::{Approver, LiveEnvironment, LiveOptions};
+use netsurgeon::renumber::{Effect, PlanOptions, Renumbering, plan};
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::{Guard, ReadStore as _, Revision};
 use netsurgeon::survey::audit::audit_beside;
@@ -39,8 +39,8 @@ impl Says {
 
 #[async_trait]
 impl Approver for Says {
-    async fn confirm(&self, external: &External, _back: bool) -> Result<Answer, Fault> {
-        self.1.lock().unwrap().push(external.what.clone());
+    async fn confirm(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        self.1.lock().unwrap().push(manual.what.clone());
         Ok(self.0.clone())
     }
 }
@@ -59,9 +59,9 @@ fn world<'a>(
     store: &'a EtcdStore,
     plan: &'a Plan<Renumbering>,
     approver: &'a Says,
-) -> LiveWorld<'a> {
+) -> LiveEnvironment<'a> {
     let options = LiveOptions { linger: Duration::ZERO, ..LiveOptions::new("test") };
-    LiveWorld { cluster: api, store, work: &plan.work, approver, options, made: Made::default() }
+    LiveEnvironment { cluster: api, store, work: &plan.work, approver, options }
 }
 
 /// Services with a pod behind them; with one whose address a shadow holds, if asked for.
@@ -193,6 +193,12 @@ async fn an_operation_pauses_where_others_must_act() {
     }
 }
 
+fn doing(effect: &Effect, back: bool) -> Doing<'_, Effect> {
+    static STEP: LazyLock<StepId> = LazyLock::new(|| StepId("make-shadow/default/a".into()));
+    let (before, made) = (Value::Null, Value::Null);
+    Doing { step: &STEP, effect, back, before, made, records: &|_| None }
+}
+
 /// What is there is told from what was asked for, and only what is ours is deleted.
 #[tokio::test]
 async fn changes_are_observed() {
@@ -209,29 +215,27 @@ async fn changes_are_observed() {
             "spec": {"ports": [{"port": port}], "selector": {"app": "a"}},
         })
     };
-    let create = |name: &str, port: u16| ApiChange::Create { manifest: manifest(name, port, true) };
-    let delete = |name: &str| ApiChange::Delete {
-        api_version: "v1".into(),
-        kind: "Service".into(),
-        namespace: Some("default".into()),
-        name: name.into(),
-    };
-    assert_eq!(world.observe(&create("a", 80)).await.unwrap(), Observed::NotDone);
-    world.api(&create("a", 80)).await.unwrap();
-    world.api(&create("a", 80)).await.expect("what is there as asked for is made");
-    assert_eq!(world.observe(&create("a", 80)).await.unwrap(), Observed::Done);
-    let error = world.api(&create("a", 81)).await.unwrap_err().to_string();
+    let of = |name: &str, port: u16| Effect::Create { manifest: manifest(name, port, true) };
+    assert_eq!(world.observe(&doing(&of("a", 80), false)).await.unwrap(), Observed::NotDone);
+    let Applied::Made(made) = world.apply(&doing(&of("a", 80), false)).await.unwrap() else { panic!("made") };
+    // What is there as asked for is made, but not known to be made by this process.
+    let found = json!({"uid": made["uid"], "revision": null});
+    assert_eq!(world.apply(&doing(&of("a", 80), false)).await.unwrap(), Applied::Made(found.clone()));
+    assert_eq!(world.observe(&doing(&of("a", 80), false)).await.unwrap(), Observed::Done(found));
+    let error = world.apply(&doing(&of("a", 81), false)).await.unwrap_err().to_string();
     assert!(error.contains("`spec.ports[0].port` is `80`, expected `81`"), "{error}");
-    assert!(matches!(world.observe(&create("a", 81)).await.unwrap(), Observed::Changed(_)));
+    let observed = world.observe(&doing(&of("a", 81), false)).await.unwrap();
+    assert!(matches!(observed, Observed::Changed(_)));
 
-    assert_eq!(world.observe(&delete("a")).await.unwrap(), Observed::NotDone);
-    world.api(&delete("a")).await.unwrap();
-    world.api(&delete("a")).await.unwrap();
-    assert_eq!(world.observe(&delete("a")).await.unwrap(), Observed::Done);
+    assert_eq!(world.observe(&doing(&of("a", 80), true)).await.unwrap(), Observed::NotDone);
+    world.apply(&doing(&of("a", 80), true)).await.unwrap();
+    world.apply(&doing(&of("a", 80), true)).await.unwrap();
+    assert!(matches!(world.observe(&doing(&of("a", 80), true)).await.unwrap(), Observed::Done(_)));
     cluster.api.create(&manifest("theirs", 80, false)).await;
-    let error = world.api(&delete("theirs")).await.unwrap_err().to_string();
+    let error = world.apply(&doing(&of("theirs", 80), true)).await.unwrap_err().to_string();
     assert!(error.contains("someone else has made it"), "{error}");
-    assert!(matches!(world.observe(&delete("theirs")).await.unwrap(), Observed::Changed(_)));
+    let observed = world.observe(&doing(&of("theirs", 80), true)).await.unwrap();
+    assert!(matches!(observed, Observed::Changed(_)));
 }
 
 /// What a process has made that stood still meanwhile, and what whoever went on had come to.
@@ -246,22 +250,28 @@ async fn what_was_made_too_late_is_taken_back() {
         "metadata": {"name": "late", "namespace": "default", "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
         "spec": {"ports": [{"port": 80}]},
     });
-    let create = ApiChange::Create { manifest };
+    let create = Effect::Create { manifest };
     let world = world(&api, &store, &plan, &approver);
+    let create_it = async || {
+        let mut doing = doing(&create, false);
+        let Applied::Made(made) = world.apply(&doing).await.unwrap() else { panic!("it is made") };
+        doing.made = made;
+        doing
+    };
     let before = store.revision().await.unwrap();
-    world.api(&create).await.unwrap();
+    let made = create_it().await;
     let after = store.revision().await.unwrap();
     // They came to the end of the step with it.
-    assert!(!world.take_back(&create, Some(Revision(after.0 + 1))).await.unwrap());
+    assert!(!world.take_back(&made, Some(Revision(after.0 + 1))).await.unwrap());
     assert!(cluster.api.find(path).await.is_some());
     // They had come to its end before.
-    assert!(world.take_back(&create, Some(before)).await.unwrap());
+    assert!(world.take_back(&made, Some(before)).await.unwrap());
     assert!(cluster.api.find(path).await.is_none());
     // Somebody else's of that name is not touched.
-    world.api(&create).await.unwrap();
+    let made = create_it().await;
     cluster.api.delete(path).await;
     cluster.api.create_service("default", "late", json!({"ports": [{"port": 80}]})).await;
-    let _ = world.take_back(&create, None).await;
+    let _ = world.take_back(&made, None).await;
     assert!(cluster.api.find(path).await.is_some());
 }
 
@@ -277,9 +287,10 @@ async fn an_address_that_is_being_given_back_is_waited_for() {
     cluster.api.create_service("default", "late", spec.clone()).await;
     let labels = json!({"app.kubernetes.io/managed-by": "netsurgeon"});
     let metadata = json!({"name": "shadow", "namespace": "default", "labels": labels});
-    let create = ApiChange::Create {
+    let create = Effect::Create {
         manifest: json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}),
     };
+    let creating = doing(&create, false);
     let given_back = async {
         wait_until("the API server has refused it", Duration::from_secs(20), async || {
             let metrics = cluster.ask("/metrics").await?.1;
@@ -294,7 +305,7 @@ async fn an_address_that_is_being_given_back_is_waited_for() {
         .await;
         cluster.api.delete("/api/v1/namespaces/default/services/late").await;
     };
-    let (made, ()) = tokio::join!(world.api(&create), given_back);
+    let (made, ()) = tokio::join!(world.apply(&creating), given_back);
     made.unwrap();
     assert_eq!(
         cluster.api.get("/api/v1/namespaces/default/services/shadow").await["spec"]["clusterIP"],

@@ -12,7 +12,7 @@ use crate::cli::controlplane::{Places, endpoints, not_yet, other_ranges};
 use crate::cli::output::{Output, counted};
 use crate::cluster::{Cluster, Collection, served};
 use crate::ip::{ServiceCidr, as_flag};
-use crate::operation::{Answer, External, Fault};
+use crate::operation::{Answer, Fault, Manual};
 use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
 
@@ -29,29 +29,29 @@ pub(super) struct Confirmations<'a> {
 
 #[async_trait]
 impl Approver for Confirmations<'_> {
-    async fn confirm(&self, external: &External, back: bool) -> Result<Answer, Fault> {
-        let is_given = self.given.contains(&external.name);
-        if is_given && self.is_believed(&external.name, back).await {
+    async fn confirm(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        let is_given = self.given.contains(&manual.name);
+        if is_given && self.is_believed(&manual.name, back).await {
             return Ok(Answer::Confirmed);
         }
-        let seen = self.look(&external.name, back).await;
+        let seen = self.look(&manual.name, back).await;
         if let Some(Ok(seen)) = &seen {
-            self.output.note(&format!("{}: {seen}", external.name));
+            self.output.note(&format!("{}: {seen}", manual.name));
             return Ok(Answer::Confirmed);
         }
-        self.output.note(&required(external, back));
+        self.output.note(&required(manual, back));
         if let Some(Err(reason)) = seen {
-            self.output.note(&format!("{}: {reason}", external.name));
+            self.output.note(&format!("{}: {reason}", manual.name));
         }
         let is_confirmed = !is_given && self.output.ask("Is it done?", false).is_ok();
-        let is_done = is_confirmed && self.is_believed(&external.name, back).await;
+        let is_done = is_confirmed && self.is_believed(&manual.name, back).await;
         Ok(if is_done { Answer::Confirmed } else { Answer::Open })
     }
 }
 
 /// What is to be done, and why. Why holds of the way forward alone.
-fn required(external: &External, back: bool) -> String {
-    let External { name, what, why, undo, .. } = external;
+fn required(manual: &Manual, back: bool) -> String {
+    let Manual { name, what, why, undo } = manual;
     match undo {
         Some(undo) if back => format!("waiting for manual step `{name}`: {undo}"),
         _ => format!("waiting for manual step `{name}`: {what}; why: {why}"),
@@ -218,19 +218,17 @@ mod tests {
 
     #[test]
     fn a_manual_step_of_the_rollback_names_the_old_range_alone() {
-        let external = External {
+        let manual = Manual {
             name: "flags".into(),
             what: "set the flag to `10.200.0.0/16`".into(),
             why: "an API server with `10.96.0.0/16` would make that range again".into(),
             undo: Some("set the flag to `10.96.0.0/16`".into()),
-            assumed: None,
-            assumed_back: None,
         };
         let forward = "waiting for manual step `flags`: set the flag to `10.200.0.0/16`; why: an API server with \
                        `10.96.0.0/16` would make that range again";
-        assert_eq!(required(&external, false), forward);
+        assert_eq!(required(&manual, false), forward);
         assert_eq!(
-            required(&external, true),
+            required(&manual, true),
             "waiting for manual step `flags`: set the flag to `10.96.0.0/16`"
         );
     }

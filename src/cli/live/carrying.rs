@@ -133,9 +133,9 @@ impl Session {
     ) -> Result<Result<Arrival, operation::Failure>, Failure> {
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
         let approver = self.approver(context, args, work, last_move(work, journal));
-        let boxed = self.world(args, &ongoing.operation, work, &approver, lock);
-        let world = boxed.as_ref();
-        let renewed = renew(&context.output, &self.store, world, work, journal, lock).await;
+        let boxed = self.environment(args, &ongoing.operation, work, &approver, lock);
+        let environment = boxed.as_ref();
+        let renewed = renew(&context.output, &self.store, environment, work, journal, lock).await;
         if let Err(failure) = renewed {
             drop(boxed);
             return Err(left_open(failure, ongoing, way));
@@ -153,7 +153,7 @@ impl Session {
             rate: args.rate,
             max_failures: args.most_failures(),
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
-            ..Executor::new(&store, world, &SystemAmbient, &mut watchers, journal)
+            ..Executor::new(&store, environment, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = go(&mut executor, work, way, &keeper).await;
         vigil.abort();

@@ -2,18 +2,16 @@
 
 use super::{LiveArgs, Ongoing};
 use crate::cli::failure::Failure;
-use crate::operation::{Action, External, State, StepId, Work};
-use crate::renumber::Renumbering;
+use crate::operation::{Manual, State, StepId, Work};
 use crate::renumber::live::MANUAL_STEPS;
+use crate::renumber::{Action, Renumbering};
 
 /// Returns the manual steps of a renumbering. No batch has one.
-fn manual_steps(work: &Renumbering) -> Vec<(StepId, External)> {
+fn manual_steps(work: &Renumbering) -> Vec<(StepId, Manual)> {
     let stages = work.stages().into_iter().filter(|stage| stage.batch.is_none());
     let steps = stages.flat_map(|stage| work.steps(&stage));
     let manual = steps.filter_map(|step| match step.action {
-        Action::External(external) if MANUAL_STEPS.contains(&external.name.as_str()) => {
-            Some((step.id, external))
-        }
+        Action::Manual(manual) => Some((step.id, manual)),
         _ => None,
     });
     manual.collect()
@@ -22,21 +20,21 @@ fn manual_steps(work: &Renumbering) -> Vec<(StepId, External)> {
 impl LiveArgs {
     /// Refuses to confirm what no renumbering has; names the manual steps of this plan, of which none was started.
     pub fn confirm_only_planned(&self, work: &Renumbering) -> Result<(), Failure> {
-        let names: Vec<String> = manual_steps(work).into_iter().map(|(_, external)| external.name).collect();
+        let names: Vec<String> = manual_steps(work).into_iter().map(|(_, manual)| manual.name).collect();
         self.confirm_only(&MANUAL_STEPS, &names)
     }
 
     /// Refuses to confirm what no renumbering has; names the manual steps that are open. What was confirmed before, or is no
     /// step of this plan, may be confirmed: scripts give the same names every time.
     pub fn confirm_only_known(&self, ongoing: &Ongoing, back: bool) -> Result<(), Failure> {
-        let is_open = |(step, external): &(StepId, External)| match ongoing.journal.state(step) {
-            Some(State::Done) => back && external.undo.is_some(),
+        let is_open = |(step, manual): &(StepId, Manual)| match ongoing.journal.state(step) {
+            Some(State::Done) => back && manual.undo.is_some(),
             None | Some(State::Failed) => !back,
             Some(State::UndoDone) => false,
-            Some(_) => !back || external.undo.is_some(),
+            Some(_) => !back || manual.undo.is_some(),
         };
         let open = manual_steps(&ongoing.plan.work).into_iter().filter(|step| is_open(step));
-        let open: Vec<String> = open.map(|(_, external)| external.name).collect();
+        let open: Vec<String> = open.map(|(_, manual)| manual.name).collect();
         self.confirm_only(&MANUAL_STEPS, &open)
     }
 

@@ -15,10 +15,10 @@ use crate::cli::gates::Gates;
 use crate::cli::metrics::Metrics;
 use crate::cli::output::{Output, counted};
 use crate::cli::source::LiveEtcd;
-use crate::operation::{Lock, World};
-use crate::renumber::Renumbering;
-use crate::renumber::live::{Approver, LiveOptions, LiveWorld, Made};
+use crate::operation::{Environment, Lock};
+use crate::renumber::live::{Approver, LiveEnvironment, LiveOptions};
 use crate::renumber::without_api::WithoutApi;
+use crate::renumber::{Effect, Renumbering};
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Layout, Survey};
 
@@ -159,14 +159,14 @@ impl Session {
     }
 
     /// Returns what steps and waits act on.
-    pub(super) fn world<'a>(
+    pub(super) fn environment<'a>(
         &'a self,
         args: &LiveArgs,
         operation: &str,
         work: &'a Renumbering,
         approver: &'a dyn Approver,
         lock: &Lock,
-    ) -> Box<dyn World + 'a> {
+    ) -> Box<dyn Environment<Effect> + 'a> {
         let store = self.store.as_ref();
         match &self.api {
             Api::Silent(pause) => Box::new(WithoutApi { pause: *pause }),
@@ -176,7 +176,7 @@ impl Session {
                 options.linger = args.linger_of(work);
                 options.guards = vec![lock.guard()];
                 options.without_api_servers = args.without_api_server.iter().cloned().collect();
-                Box::new(LiveWorld { cluster, store, work, approver, options, made: Made::default() })
+                Box::new(LiveEnvironment { cluster, store, work, approver, options })
             }
         }
     }

@@ -7,11 +7,11 @@ use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::cli::source::LiveEtcd;
 use crate::operation::{
-    Ambient as _, Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, World, settle,
+    Ambient as _, Environment, Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, settle,
 };
 use crate::renumber::dates::kept;
 use crate::renumber::reserved::{reserve_again, reserved};
-use crate::renumber::{Renumbering, live};
+use crate::renumber::{Effect, Renumbering, live};
 use crate::survey::{Era, Layout, Survey};
 
 /// How often is tried to change a bitmap that others change, too.
@@ -21,7 +21,7 @@ const MOST_LOOKS: u32 = 20;
 pub(super) async fn renew(
     output: &Output,
     store: &LiveEtcd,
-    world: &dyn World,
+    environment: &dyn Environment<Effect>,
     work: &Renumbering,
     journal: &mut Journal,
     lock: &Lock,
@@ -29,7 +29,7 @@ pub(super) async fn renew(
     if work.era == Era::Bitmap {
         return renew_bits(output, store, work, journal, lock).await;
     }
-    renew_addresses(output, store, world, work, journal, lock).await
+    renew_addresses(output, store, environment, work, journal, lock).await
 }
 
 async fn renew_bits(
@@ -68,7 +68,7 @@ async fn renew_bits(
 async fn renew_addresses(
     output: &Output,
     store: &LiveEtcd,
-    world: &dyn World,
+    environment: &dyn Environment<Effect>,
     work: &Renumbering,
     journal: &mut Journal,
     lock: &Lock,
@@ -90,7 +90,7 @@ async fn renew_addresses(
         output.note(&format!("{count} lost during the interruption; recreated"));
     }
     for wait in batches.into_iter().map(live::seen_again) {
-        world.wait(&wait).await.map_err(OperationError::from)?;
+        environment.wait(&wait).await.map_err(OperationError::from)?;
     }
     Ok(())
 }

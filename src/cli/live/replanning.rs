@@ -5,7 +5,7 @@ use crate::cli::Context;
 use crate::cli::failure::Failure;
 use crate::operation::{self, Ambient, Lock, Mended, Plan, State, SystemAmbient};
 use crate::renumber::replan::{Replanned, replan};
-use crate::renumber::sweep::{KIND, Sweep};
+use crate::renumber::sweep::Sweep;
 use crate::store::Revision;
 use crate::survey::Survey;
 
@@ -61,7 +61,7 @@ impl Session {
     ) -> Result<bool, Failure> {
         let number = ongoing.plan.work.amendments.saturating_add(1);
         let again = Sweep { found: Vec::new(), again: vec![replanned.made.clone()] };
-        let amendment = Plan::new(KIND, &self.id, revision, again);
+        let amendment = Plan::new(&self.id, revision, again);
         let (store, journal) = (self.store.as_ref(), &mut ongoing.journal);
         let (text, by) = (json(&amendment)?, (&[lock.guard()][..], &SystemAmbient as &dyn Ambient));
         let to = if back { State::UndoDone } else { State::Reset };
@@ -82,7 +82,7 @@ impl Session {
         amendment: Sweep,
     ) -> Result<(), Failure> {
         let number = ongoing.plan.work.amendments.saturating_add(1);
-        let amendment = Plan::new(KIND, &self.id, revision, amendment);
+        let amendment = Plan::new(&self.id, revision, amendment);
         ongoing.journal.amend(self.store.as_ref(), number, &json(&amendment)?, &[lock.guard()]).await?;
         ongoing.plan.work.amend(amendment.work);
         Ok(())

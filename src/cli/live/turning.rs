@@ -5,8 +5,8 @@ use crate::cli::failure::{Failure, Kind};
 use crate::cli::gates::{Gatekeeper, OnFailure};
 use crate::cli::output::counted;
 use crate::operation::{self, Closed, Executor, OperationError, Report, Returning};
-use crate::renumber::Renumbering;
 use crate::renumber::without_api::MovesBack;
+use crate::renumber::{Effect, Renumbering};
 
 /// Where it came to.
 pub(super) enum Arrival {
@@ -18,7 +18,7 @@ pub(super) enum Arrival {
 
 /// Goes there, unless a gate on the way is closed.
 pub(super) async fn go(
-    executor: &mut Executor<'_>,
+    executor: &mut Executor<'_, Effect>,
     work: &Renumbering,
     way: Way,
     keeper: &Gatekeeper<'_>,

@@ -13,7 +13,7 @@ use crate::cli::log::{self, Kind};
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::tally::{Goal, Tally};
-use crate::operation::{Action, Event, Journal, Observer};
+use crate::operation::{Event, Journal, Observer};
 use crate::renumber::Renumbering;
 
 /// They, until the operation has ended.
@@ -73,7 +73,8 @@ impl Observer for Watchers<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.progress.event(event);
         if let Event::StepStarted { step } = event
-            && matches!(step.action, Action::WaitBack { .. })
+            && step.wait.is_some()
+            && step.is_for_the_way_back
         {
             let [seconds, asked] = self.linger;
             let mut text = format!(

@@ -99,7 +99,7 @@ fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let open = steps_of_the_end(work).filter(|step| journal.state(&step.id) != Some(State::Done));
     let names = open.filter_map(|step| match step.action {
-        Action::External(external) => Some(external.name),
+        Action::Manual(manual) => Some(manual.name),
         _ => None,
     });
     names.filter(|name| live.confirms(name)).collect()

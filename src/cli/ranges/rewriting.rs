@@ -1,7 +1,6 @@
 //! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lock, and its journal is
 //! resumed and rolled back like that of any other. It needs etcd alone.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +49,9 @@ pub(in crate::cli) async fn open(
         let text = format!("operation `{operation}` is of kind `{}`, not `{KIND}`", summary.kind);
         return Err(Failure::refused(text));
     }
-    Ok(Opened { plan: Plan::parse(&text, Path::new(operation))?, journal, summary })
+    let plan: Plan<RangeRewrite> = Plan::of_operation(&text, operation)?;
+    plan.compiles_as(&summary.compiled, operation)?;
+    Ok(Opened { plan, journal, summary })
 }
 
 fn changed() -> Failure {

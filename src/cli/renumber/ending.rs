@@ -17,11 +17,10 @@ use crate::cli::tally::Phases;
 use crate::cli::{Context, Outcome};
 use crate::ip::{ServiceCidr, as_flag};
 use crate::operation::{
-    Action, Ambient as _, External, Journal, Lock, Report, State, Status, Step, Stuck, SystemAmbient,
-    Work as _,
+    Ambient as _, Journal, Lock, Manual, Report, State, Status, Stuck, SystemAmbient, Work as _,
 };
 use crate::renumber::guard::watch;
-use crate::renumber::{Renumbering, current, is_manual, verify};
+use crate::renumber::{Action, Renumbering, Step, current, verify};
 use crate::survey::{Era, Finding, Severity, Survey};
 
 /// Stop holding the old addresses: the end of a renumbering
@@ -356,7 +355,7 @@ fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, Stri
     let is_begun =
         |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
     let manual = steps.filter(is_begun).filter_map(|step| match step.action {
-        Action::External(External { name, undo: Some(undo), .. }) if is_manual(&name) => Some((name, undo)),
+        Action::Manual(Manual { name, undo: Some(undo), .. }) => Some((name, undo)),
         _ => None,
     });
     manual.collect()

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use crate::operation::{Action, Journal, Stage, State, Step, StepId, Summary, Work};
-use crate::renumber::{Renumbering, is_manual};
+use crate::operation::{Journal, Stage, State, StepId, Summary, Work};
+use crate::renumber::{Action, Renumbering, Step};
 
 /// As long as no step of a running operation takes: steps take milliseconds.
 const STANDSTILL: i64 = 30;
@@ -137,7 +137,7 @@ struct Moment {
 enum What {
     Step,
     Wait,
-    External(String, String),
+    Manual(String, String),
 }
 
 impl History {
@@ -163,19 +163,17 @@ impl History {
 
     fn take(&mut self, journal: &Journal, stage: &Stage, step: &Step, moments: &mut Vec<Moment>) {
         let record = journal.find(&step.id);
-        if let Action::External(external) = &step.action
-            && is_manual(&external.name)
-        {
+        if let Action::Manual(manual) = &step.action {
             let at = |wanted: State| {
                 let states = record.iter().flat_map(|record| &record.history);
                 states.rev().find(|(state, _)| *state == wanted).map(|(_, time)| *time)
             };
             self.outside.push(Outside {
-                name: external.name.clone(),
-                what: external.what.clone(),
-                why: external.why.clone(),
+                name: manual.name.clone(),
+                what: manual.what.clone(),
+                why: manual.why.clone(),
                 confirmed: at(State::Done),
-                undone: at(State::UndoDone).filter(|_| external.undo.is_some()),
+                undone: at(State::UndoDone).filter(|_| manual.undo.is_some()),
                 waited: 0,
             });
         }
@@ -183,7 +181,7 @@ impl History {
         let is_asked = |state: State| matches!(state, State::Started | State::UndoStarted);
         match record.state {
             // It is listed with what others do.
-            asked if is_asked(asked) && matches!(step.action, Action::External(_)) => {}
+            asked if is_asked(asked) && matches!(step.action, Action::Manual(_)) => {}
             State::Done => self.done = self.done.saturating_add(1),
             State::UndoDone | State::Reset => self.undone = self.undone.saturating_add(1),
             open => self.troubles.push(Trouble {
@@ -196,15 +194,11 @@ impl History {
         for (state, time) in &record.history {
             let back = state.is_of_the_way_back() || *state == State::Reset;
             let what = match &step.action {
-                Action::External(external)
-                    if is_manual(&external.name)
-                        && !is_asked(*state)
-                        && (!back || external.undo.is_some()) =>
-                {
-                    let words = external.undo.as_ref().filter(|_| back).unwrap_or(&external.what);
-                    What::External(external.name.clone(), words.clone())
+                Action::Manual(manual) if !is_asked(*state) && (!back || manual.undo.is_some()) => {
+                    let words = manual.undo.as_ref().filter(|_| back).unwrap_or(&manual.what);
+                    What::Manual(manual.name.clone(), words.clone())
                 }
-                Action::Wait(_) | Action::WaitBack { .. } => What::Wait,
+                Action::Wait(_) => What::Wait,
                 _ => What::Step,
             };
             moments.push(Moment { time: *time, stage: stage.index, back, what });
@@ -262,7 +256,7 @@ fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
 
 fn pause_before(moment: &Moment, last: i64, gap: i64) -> Option<Pause> {
     let (external, what) = match &moment.what {
-        What::External(name, what) if gap > 0 => (Some(name.clone()), what.clone()),
+        What::Manual(name, what) if gap > 0 => (Some(name.clone()), what.clone()),
         What::Step if gap >= STANDSTILL => (None, "it was stopped, or nobody carried it out".to_string()),
         What::Wait if gap >= LONG_WAIT => {
             (None, "it was stopped, or waited in vain for the data plane".to_string())

@@ -4,33 +4,37 @@ use super::{Executor, Failure, Report};
 use crate::operation::OperationError;
 use crate::operation::journal::{Returning, State};
 use crate::operation::plan::Work;
-use crate::operation::step::{Step, StepId};
+use crate::operation::step::{Effect, Step, StepId};
 
-impl Executor<'_> {
+impl<E: Effect> Executor<'_, E> {
     /// Undoes one batch, last step first, with the waits of the way back; the others stay as they are. Afterwards
     /// its steps count as never begun, and [`Executor::run`] does them anew.
     ///
     /// May be interrupted at any instant: [`Executor::run`] first goes on with it then. Where something cannot be
     /// undone, because someone else has changed an object, the rest is, and the failure is
     /// [`OperationError::BatchStuck`]; the same call tries again.
-    pub async fn unwind_batch(&mut self, work: &dyn Work, returning: &Returning) -> Result<Report, Failure> {
+    pub async fn unwind_batch(
+        &mut self,
+        work: &dyn Work<Effect = E>,
+        returning: &Returning,
+    ) -> Result<Report, Failure> {
         let mut stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         stages.retain(|stage| stage.batch == Some(returning.batch));
-        let steps: Vec<Step> = stages.iter().rev().flat_map(|stage| work.steps(stage)).collect();
+        let steps: Vec<Step<E>> = stages.iter().rev().flat_map(|stage| work.steps(stage)).collect();
         let first = steps.first().map_or_else(|| StepId("(none)".into()), |step| step.id.clone());
         let failed = |source| Failure { step: first.clone(), source };
         let guards = self.guards.clone();
         self.journal.set_returning(self.store, Some(returning), &guards).await.map_err(failed)?;
-        let is_back = |step: &Step| self.journal.state(&step.id).is_some_and(State::is_of_the_way_back);
+        let is_back = |step: &Step<E>| self.journal.state(&step.id).is_some_and(State::is_of_the_way_back);
         let begun = steps.iter().any(is_back);
         let report = self.unwind_stages(work, &stages, begun).await?;
         if let Some(stuck) = report.stuck.first() {
             let (batch, step, reason) = (returning.batch, stuck.step.clone(), stuck.reason.clone());
             return Err(Failure { step, source: OperationError::BatchStuck { batch, reason } });
         }
-        let (last, most): (Vec<Step>, Vec<Step>) =
-            steps.into_iter().partition(|step| step.action.is_for_the_way_back());
+        let (last, most): (Vec<Step<E>>, Vec<Step<E>>) =
+            steps.into_iter().partition(Step::is_for_the_way_back);
         let order: Vec<StepId> = most.into_iter().chain(last).map(|step| step.id).collect();
         let now = self.ambient.now();
         self.journal.reset(self.store, &order, now, &guards).await.map_err(failed)?;
@@ -40,7 +44,7 @@ impl Executor<'_> {
 
     /// Goes on with a batch that was being rolled back when the operation was interrupted, and pauses before it
     /// then, as whoever began with it was going to.
-    pub(super) async fn finish_returning(&mut self, work: &dyn Work) -> Result<(), Failure> {
+    pub(super) async fn finish_returning(&mut self, work: &dyn Work<Effect = E>) -> Result<(), Failure> {
         let Some(returning) = self.journal.returning().cloned() else { return Ok(()) };
         self.unwind_batch(work, &returning).await?;
         let Returning { batch, gate, reason } = returning;

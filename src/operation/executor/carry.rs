@@ -9,22 +9,23 @@ use super::ahead::Ahead;
 use super::crew::lock;
 use super::pace::Pace;
 use crate::operation::OperationError;
-use crate::operation::journal::{Journal, Record, State};
+use crate::operation::environment::{Ambient, Answer, Environment, Fault};
+use crate::operation::journal::{Journal, Noted, State};
 use crate::operation::lock::lost_to;
-use crate::operation::ports::{Ambient, Answer, Event, Fault, Observed, Observer, World};
-use crate::operation::step::{Action, ApiChange, External, Step, StepId, Swap, Wait};
+use crate::operation::observer::{Event, Observer};
+use crate::operation::step::{Action, Effect, Manual, Step, StepId, Swap, Wait};
 use crate::operation::stop::Stop;
 use crate::operation::swap::prepare;
 use crate::store::{CommitError, Guard, Key, Revision, Transaction, WriteStore};
 
 /// How often a step tries to change an object that others keep changing.
-const MOST_ATTEMPTS: u32 = 20;
+pub(super) const MOST_ATTEMPTS: u32 = 20;
 
 /// What the steps of one run have in common.
-pub(super) struct Carrier<'e> {
+pub(super) struct Carrier<'e, E> {
     pub(super) store: &'e dyn WriteStore,
     pub(super) ahead: Ahead<'e>,
-    pub(super) world: &'e dyn World,
+    pub(super) environment: &'e dyn Environment<E>,
     pub(super) ambient: &'e dyn Ambient,
     pub(super) observer: Mutex<&'e mut dyn Observer>,
     pub(super) journal: Mutex<&'e mut Journal>,
@@ -33,7 +34,7 @@ pub(super) struct Carrier<'e> {
     pub(super) stop: &'e Stop,
 }
 
-impl Carrier<'_> {
+impl<E: Effect> Carrier<'_, E> {
     pub(super) fn tell(&self, event: Event<'_>) {
         lock(&self.observer).event(event);
     }
@@ -58,118 +59,60 @@ impl Carrier<'_> {
     }
 
     /// Carries out one step; one that is done only if it is owed again. Returns whether there was anything to do.
-    pub(super) async fn forward(&self, step: &Step, is_owed: bool) -> Result<bool, OperationError> {
-        let state = self.state(&step.id);
-        if state == Some(State::Done) && !is_owed {
+    pub(super) async fn forward(&self, step: &Step<E>, is_owed: bool) -> Result<bool, OperationError> {
+        let is_done = self.state(&step.id) == Some(State::Done);
+        if (is_done && !is_owed) || step.is_for_the_way_back() {
             return Ok(false);
         }
         match &step.action {
             Action::Swap { forward, .. } => self.swap(step, Some(forward), State::Done).await?,
-            Action::WayBack { .. } | Action::WaitBack { .. } => return Ok(false),
-            Action::Api { forward, .. } => {
-                self.api(step, forward, state, State::Started, State::Done).await?;
-            }
+            Action::Do(effect) => self.effect(step, effect, false).await?,
             Action::Wait(wait) => {
                 self.wait(wait).await?;
-                self.note(step, State::Done, None).await?;
+                self.note(step, State::Done, Noted::default()).await?;
             }
-            Action::External(external) => {
-                let assumed = external.assumed.as_ref();
-                self.external(step, external, assumed, (State::Started, State::Done)).await?;
-            }
-            Action::PointOfNoReturn => self.note(step, State::Done, None).await?,
+            Action::Manual(manual) => self.manual(step, manual, false).await?,
+            Action::PointOfNoReturn => self.note(step, State::Done, Noted::default()).await?,
         }
         Ok(true)
     }
 
     /// Undoes one step.
-    pub(super) async fn backward(&self, step: &Step) -> Result<(), OperationError> {
-        let state = self.state(&step.id);
+    pub(super) async fn backward(&self, step: &Step<E>) -> Result<(), OperationError> {
         match &step.action {
             Action::Swap { backward, .. } => self.swap(step, backward.as_ref(), State::UndoDone).await,
-            Action::WayBack { swap, .. } => self.swap(step, Some(swap), State::UndoDone).await,
-            Action::Api { backward: Some(change), .. } => {
-                self.api(step, change, state, State::UndoStarted, State::UndoDone).await
-            }
-            Action::Wait(wait) | Action::WaitBack { wait, .. } => {
-                let may_be_cut_short = matches!(step.action, Action::WaitBack { .. });
+            Action::Do(effect) if effect.has_way_back() => self.effect(step, effect, true).await,
+            Action::Wait(wait) => {
                 tokio::select! {
                     biased;
-                    () = self.stop.asked(), if may_be_cut_short => return Err(OperationError::Stopped),
+                    () = self.stop.asked(), if step.is_for_the_way_back() => return Err(OperationError::Stopped),
                     outcome = self.wait(wait) => outcome?,
                 }
-                if state == Some(State::UndoDone) {
+                if self.state(&step.id) == Some(State::UndoDone) {
                     Ok(())
                 } else {
-                    self.note(step, State::UndoDone, None).await
+                    self.note(step, State::UndoDone, Noted::default()).await
                 }
             }
-            Action::Api { backward: None, .. }
-            | Action::External(External { undo: None, assumed_back: None, .. })
-            | Action::PointOfNoReturn => self.note(step, State::UndoDone, None).await,
-            Action::External(external) => {
-                let assumed = external.assumed_back.as_ref();
-                self.external(step, external, assumed, (State::UndoStarted, State::UndoDone)).await
+            Action::Manual(manual) if manual.undo.is_some() => self.manual(step, manual, true).await,
+            Action::Do(_) | Action::Manual(_) | Action::PointOfNoReturn => {
+                self.note(step, State::UndoDone, Noted::default()).await
             }
         }
-    }
-
-    /// A change through the API: the intention first, then the change, then the outcome. A change whose
-    /// outcome is not in the journal is looked for before it is made again.
-    async fn api(
-        &self,
-        step: &Step,
-        change: &ApiChange,
-        state: Option<State>,
-        intention: State,
-        outcome: State,
-    ) -> Result<(), OperationError> {
-        self.make_sure_of_guards().await?;
-        let begun = matches!(state, Some(State::Started | State::UndoStarted));
-        let observed = if begun { self.world.observe(change).await? } else { Observed::NotDone };
-        match observed {
-            Observed::Changed(reason) => return self.unless_lost(Err(Fault::Skip(reason).into())).await,
-            Observed::Done => {}
-            Observed::NotDone => {
-                self.note(step, intention, None).await?;
-                self.pace.turn().await;
-                let outcome = self.world.api(change).await;
-                self.unless_lost(outcome.map_err(OperationError::from)).await?;
-            }
-        }
-        let noted = self.note(step, outcome, None).await;
-        if matches!(noted, Err(OperationError::LockLost { .. }))
-            && let Err(error) = self.take_back(step, change).await
-        {
-            tracing::warn!(%error, step = %step.id, "what was made after the lock was lost could not be taken back");
-        }
-        noted
-    }
-
-    /// Takes back a change that came too late. Where whoever has the lock has not come to the end of the step, it is
-    /// left to them: they look for it before they make it.
-    async fn take_back(&self, step: &Step, change: &ApiChange) -> Result<(), OperationError> {
-        let key = lock(&self.journal).step_key(&step.id);
-        let ended = match Journal::read_at::<Record>(self.store, &key).await? {
-            None => None,
-            Some((record, at)) if matches!(record.state, State::Done | State::UndoDone) => Some(at),
-            Some(_) => return Ok(()),
-        };
-        if self.world.take_back(change, ended).await? {
-            tracing::warn!(step = %step.id, "taken back: it was made after the lock was lost");
-        }
-        Ok(())
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
-        let outcome = self.world.wait(wait).await.map_err(|error| self.given_up(error));
+        let outcome = self.environment.wait(wait).await.map_err(|error| self.given_up(error));
         self.unless_lost(outcome).await
     }
 
     /// What fails outside the store may do so because whoever has the lock by now is in the way: then that is the
     /// reason.
-    async fn unless_lost<T>(&self, outcome: Result<T, OperationError>) -> Result<T, OperationError> {
+    pub(super) async fn unless_lost<T>(
+        &self,
+        outcome: Result<T, OperationError>,
+    ) -> Result<T, OperationError> {
         if outcome.is_err()
             && let Err(lost @ OperationError::LockLost { .. }) = self.make_sure_of_guards().await
         {
@@ -180,49 +123,31 @@ impl Carrier<'_> {
 
     /// Asks for a manual step. That it is asked for is recorded first: people act before they answer, or without an
     /// answer, and rollback must ask for the opposite then.
-    async fn external(
-        &self,
-        step: &Step,
-        external: &External,
-        assumed: Option<&Swap>,
-        (intention, outcome): (State, State),
-    ) -> Result<(), OperationError> {
+    async fn manual(&self, step: &Step<E>, manual: &Manual, back: bool) -> Result<(), OperationError> {
+        let (intention, outcome) = in_direction(back);
         self.make_sure_of_guards().await?;
         if self.state(&step.id) != Some(intention) {
-            self.note(step, intention, None).await?;
+            self.note(step, intention, Noted::default()).await?;
         }
-        let back = outcome == State::UndoDone;
-        let mut last = None;
-        for _ in 0..MOST_ATTEMPTS {
-            let answer = self.world.external(external, back).await.map_err(|error| self.given_up(error));
-            match self.unless_lost(answer).await? {
-                Answer::Confirmed => return self.note(step, outcome, None).await,
-                Answer::Open => {
-                    let External { name, what, why, undo, .. } = external.clone();
-                    let what = if back { undo.unwrap_or(what) } else { what };
-                    return Err(OperationError::Paused { name, what, why });
-                }
-                Answer::Assumed => {
-                    self.tell(Event::Assumed { external });
-                    return self.swap(step, assumed, outcome).await;
-                }
-                // Others may have changed since what it was computed from: then it is computed anew.
-                Answer::Changes(swap) => match self.swap(step, Some(&swap), outcome).await {
-                    Err(error) if error.is_about_one_object() => last = Some(error),
-                    done => return done,
-                },
+        let answer = self.environment.manual(manual, back).await.map_err(|error| self.given_up(error));
+        match self.unless_lost(answer).await? {
+            Answer::Confirmed => self.note(step, outcome, Noted::default()).await,
+            Answer::Changes(swap) => self.swap(step, Some(&swap), outcome).await,
+            Answer::Open => {
+                let Manual { name, what, why, undo } = manual.clone();
+                let what = if back { undo.unwrap_or(what) } else { what };
+                Err(OperationError::Paused { name, what, why })
             }
         }
-        Err(last.unwrap_or_else(|| self.contended(step)))
     }
 
-    /// A port that waits for long gives up when it is asked to stop, which is no failure.
-    fn given_up(&self, error: Fault) -> OperationError {
+    /// An environment that waits for long gives up when it is asked to stop, which is no failure.
+    pub(super) fn given_up(&self, error: Fault) -> OperationError {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
     }
 
     /// What the store does not make sure of itself: a step outside it is not begun once the lock is lost.
-    async fn make_sure_of_guards(&self) -> Result<(), OperationError> {
+    pub(super) async fn make_sure_of_guards(&self) -> Result<(), OperationError> {
         for guard in self.guards {
             let entry = self.store.get(guard.key()).await?;
             if !guard.holds(entry.as_ref()) {
@@ -233,14 +158,9 @@ impl Carrier<'_> {
     }
 
     /// Writes a record alone.
-    pub(super) async fn note(
-        &self,
-        step: &Step,
-        to: State,
-        error: Option<String>,
-    ) -> Result<(), OperationError> {
+    pub(super) async fn note(&self, step: &Step<E>, to: State, noted: Noted) -> Result<(), OperationError> {
         for _ in 0..MOST_ATTEMPTS {
-            if self.commit(step, Transaction::default(), to, error.clone()).await? {
+            if self.commit(step, Transaction::default(), to, noted.clone()).await? {
                 return Ok(());
             }
         }
@@ -249,7 +169,12 @@ impl Carrier<'_> {
 
     /// Changes keys and writes the record, in one transaction; reads anew and tries again when others were
     /// faster.
-    async fn swap(&self, step: &Step, swap: Option<&Swap>, to: State) -> Result<(), OperationError> {
+    pub(super) async fn swap(
+        &self,
+        step: &Step<E>,
+        swap: Option<&Swap>,
+        to: State,
+    ) -> Result<(), OperationError> {
         for attempt in 0..MOST_ATTEMPTS {
             let is_ahead = attempt == 0;
             let transaction = match swap {
@@ -260,7 +185,7 @@ impl Carrier<'_> {
             let done = match transaction {
                 // As it was a while ago, perhaps.
                 Err(error) if is_ahead && error.is_about_one_object() => false,
-                Ok(transaction) => self.commit(step, transaction, to, None).await?,
+                Ok(transaction) => self.commit(step, transaction, to, Noted::default()).await?,
                 // The objects are not as they were before the change: perhaps because it was made, by a
                 // commit of ours whose answer was lost or by another process. Then the record says so.
                 // Or by whoever has the lock now, who may have changed it back, too.
@@ -281,12 +206,12 @@ impl Carrier<'_> {
         Err(self.contended(step))
     }
 
-    fn contended(&self, step: &Step) -> OperationError {
+    pub(super) fn contended(&self, step: &Step<E>) -> OperationError {
         OperationError::Contended { key: lock(&self.journal).step_key(&step.id), attempts: MOST_ATTEMPTS }
     }
 
     /// Reads the record of a step anew, after a commit whose answer was lost.
-    async fn reread(&self, step: &Step) -> Result<(), OperationError> {
+    async fn reread(&self, step: &Step<E>) -> Result<(), OperationError> {
         let key = lock(&self.journal).step_key(&step.id);
         let found = Journal::read_at(self.store, &key).await?;
         lock(&self.journal).replace(&step.id, found);
@@ -296,13 +221,13 @@ impl Carrier<'_> {
     /// Commits a transaction with the step's record in it. Returns `false` when it must be made anew.
     async fn commit(
         &self,
-        step: &Step,
+        step: &Step<E>,
         mut transaction: Transaction,
         to: State,
-        error: Option<String>,
+        noted: Noted,
     ) -> Result<bool, OperationError> {
         self.pace.turn().await;
-        let (change, record) = lock(&self.journal).record(&step.id, to, self.ambient.now(), error)?;
+        let (change, record) = lock(&self.journal).record(&step.id, to, self.ambient.now(), noted)?;
         transaction.changes.push(change);
         transaction.guards.extend(self.guards.iter().cloned());
         match self.store.commit(&transaction).await {
@@ -328,4 +253,9 @@ impl Carrier<'_> {
     fn is_guarded(&self, key: &Key) -> bool {
         self.guards.iter().any(|guard| guard.key() == key)
     }
+}
+
+/// The states of a step that is begun, and that is done, in a direction.
+pub(super) fn in_direction(back: bool) -> (State, State) {
+    if back { (State::UndoStarted, State::UndoDone) } else { (State::Started, State::Done) }
 }

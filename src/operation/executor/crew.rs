@@ -14,9 +14,9 @@ use super::carry::Carrier;
 use super::schedule::{Schedule, groups};
 use super::{Failure, Report, Stuck};
 use crate::operation::OperationError;
-use crate::operation::journal::State;
-use crate::operation::ports::Event;
-use crate::operation::step::{Action, Step, Swap, Wait};
+use crate::operation::journal::{Noted, State};
+use crate::operation::observer::Event;
+use crate::operation::step::{Action, Effect, Step, Swap, Wait};
 use crate::store::Revision;
 
 /// In which direction steps are carried out.
@@ -51,7 +51,7 @@ impl LeftAlone {
     }
 
     /// Leaves one more thing alone, if that may be.
-    fn add(&mut self, step: &Step, before: Option<State>, most: usize) -> bool {
+    fn add<E>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
         let is_fresh = before != Some(State::Failed);
         if is_fresh && self.fresh >= most {
             return false;
@@ -82,10 +82,10 @@ impl Unwinding {
     }
 
     /// Takes note of a step that was undone.
-    fn undone(&mut self, step: &Step) {
+    fn undone<E>(&mut self, step: &Step<E>) {
         self.begun = true;
         match &step.action {
-            Action::Wait(wait) | Action::WaitBack { wait, .. } => {
+            Action::Wait(wait) => {
                 self.waited_for.insert(awaited(wait));
             }
             _ => self.waited_for.clear(),
@@ -93,9 +93,9 @@ impl Unwinding {
     }
 
     /// Whether a step must stay because a later one, which builds on it, could not be undone.
-    fn is_built_upon(&self, step: &Step) -> bool {
+    fn is_built_upon<E>(&self, step: &Step<E>) -> bool {
         match &step.action {
-            Action::Wait(_) | Action::WaitBack { .. } if step.about.is_empty() => false,
+            Action::Wait(_) if step.about.is_empty() => false,
             _ if step.about.is_empty() => !self.stuck.is_empty(),
             _ => self.stuck.contains(&step.about),
         }
@@ -118,19 +118,19 @@ enum Outcome {
 }
 
 /// Carries out the steps of a stage.
-pub(super) struct Crew<'e> {
-    pub(super) carrier: Carrier<'e>,
+pub(super) struct Crew<'e, E> {
+    pub(super) carrier: Carrier<'e, E>,
     /// How many at the same time; at least 1.
     pub(super) parallel: usize,
     /// How many things may be left alone on the way forward.
     pub(super) max_failures: usize,
 }
 
-impl Crew<'_> {
+impl<E: Effect> Crew<'_, E> {
     /// Carries out the steps of one stage, given in the order in which they would be carried out one by one.
     pub(super) async fn carry_out(
         &self,
-        steps: &[&Step],
+        steps: &[&Step<E>],
         way: &Way,
         report: &mut Report,
     ) -> Result<(), Failure> {
@@ -146,7 +146,7 @@ impl Crew<'_> {
 
     async fn carry_out_group(
         &self,
-        group: &[&Step],
+        group: &[&Step<E>],
         way: &Way,
         report: &mut Report,
         stuck: &mut Vec<(usize, Stuck)>,
@@ -175,7 +175,7 @@ impl Crew<'_> {
                 Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
                 Ok(outcome) => self.count(step, &outcome, report),
                 Err(source) => {
-                    self.carrier.tell(Event::StepFailed { step, error: &source });
+                    self.carrier.tell(Event::StepFailed { step: step.into(), error: &source });
                     let later = Failure { step: step.id.clone(), source };
                     if failure.is_some() {
                         tracing::warn!(%later, "another step under way failed, too");
@@ -188,15 +188,16 @@ impl Crew<'_> {
     }
 
     /// Reads what these steps look at, where that is more than one of them.
-    async fn read_ahead(&self, steps: &[&Step], way: &Way) {
-        let is_open = |step: &&&Step| self.is_to_be_carried_out(step, way);
+    async fn read_ahead(&self, steps: &[&Step<E>], way: &Way) {
+        let is_open = |step: &&&Step<E>| self.is_to_be_carried_out(step, way);
         let swaps: Vec<&Swap> = steps
             .iter()
             .filter(is_open)
             .filter_map(|step| match (&step.action, way) {
-                (Action::Swap { forward, .. }, Way::Forward(_)) => Some(forward),
+                (Action::Swap { forward, .. }, Way::Forward(_)) => {
+                    Some(forward).filter(|_| !step.is_for_the_way_back())
+                }
                 (Action::Swap { backward, .. }, Way::Back(_)) => backward.as_ref(),
-                (Action::WayBack { swap, .. }, Way::Back(_)) => Some(swap),
                 _ => None,
             })
             .collect();
@@ -208,9 +209,9 @@ impl Crew<'_> {
     async fn one<'s>(
         &self,
         index: usize,
-        step: &'s Step,
+        step: &'s Step<E>,
         way: &Way,
-    ) -> (usize, &'s Step, Result<Outcome, OperationError>) {
+    ) -> (usize, &'s Step<E>, Result<Outcome, OperationError>) {
         let outcome = match way {
             Way::Forward(left) => self.carry(step, left).await,
             Way::Back(unwinding) => self.undo(step, way, unwinding).await,
@@ -219,17 +220,15 @@ impl Crew<'_> {
     }
 
     /// Carries out a step, unless one before it about the same thing could not be.
-    async fn carry(&self, step: &Step, left: &Mutex<LeftAlone>) -> Result<Outcome, OperationError> {
+    async fn carry(&self, step: &Step<E>, left: &Mutex<LeftAlone>) -> Result<Outcome, OperationError> {
         if lock(left).things.contains(&step.about) {
             return Ok(Outcome::Nothing);
         }
-        let is_wait = matches!(step.action, Action::Wait(_));
+        let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
         // A step that is retried is done later than the waits that those after it rely on: they are owed again.
         let is_owed = is_wait && self.carrier.done_at(&step.id) < lock(left).newest;
-        if !step.action.is_for_the_way_back()
-            && (is_owed || self.carrier.state(&step.id) != Some(State::Done))
-        {
-            self.carrier.tell(Event::StepStarted { step });
+        if !step.is_for_the_way_back() && (is_owed || self.carrier.state(&step.id) != Some(State::Done)) {
+            self.carrier.tell(Event::StepStarted { step: step.into() });
         }
         let before = self.carrier.state(&step.id);
         let outcome = self.carrier.forward(step, is_owed).await;
@@ -253,25 +252,25 @@ impl Crew<'_> {
     /// Takes note of a step whose object someone else has changed, and returns the reason.
     async fn leave_alone(
         &self,
-        step: &Step,
+        step: &Step<E>,
         error: &OperationError,
         state: State,
     ) -> Result<String, OperationError> {
         let reason = error.to_string();
         self.carrier.tell(Event::LeftAlone { step: &step.id, reason: &reason });
-        self.carrier.note(step, state, Some(reason.clone())).await?;
+        self.carrier.note(step, state, Noted::error(reason.clone())).await?;
         Ok(reason)
     }
 
-    fn count(&self, step: &Step, outcome: &Outcome, report: &mut Report) {
+    fn count(&self, step: &Step<E>, outcome: &Outcome, report: &mut Report) {
         match outcome {
             Outcome::Done => {
                 report.done = report.done.saturating_add(1);
-                self.carrier.tell(Event::StepDone { step });
+                self.carrier.tell(Event::StepDone { step: step.into() });
             }
             Outcome::Skipped => {
                 report.skipped = report.skipped.saturating_add(1);
-                self.carrier.tell(Event::StepSkipped { step });
+                self.carrier.tell(Event::StepSkipped { step: step.into() });
             }
             Outcome::Nothing | Outcome::Stuck(_) => {}
         }
@@ -279,21 +278,25 @@ impl Crew<'_> {
 
     /// Whether there is anything to do (or undo) of a step. On the way back a wait is repeated even if it was
     /// undone already, when something was undone since the last one for the same thing.
-    pub(super) fn is_to_be_carried_out(&self, step: &Step, way: &Way) -> bool {
+    pub(super) fn is_to_be_carried_out(&self, step: &Step<E>, way: &Way) -> bool {
         let state = self.carrier.state(&step.id);
         let Way::Back(unwinding) = way else { return state != Some(State::Done) };
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
         let was_carried_out = |other| !matches!(self.carrier.state(other), None | Some(State::Failed));
-        match &step.action {
-            Action::Wait(wait) => (state.is_some() && lock(unwinding).owes(wait)) || was_begun(state),
-            Action::WaitBack { of, wait } => lock(unwinding).owes(wait) && of.iter().any(was_carried_out),
-            Action::WayBack { of, .. } => state != Some(State::UndoDone) && was_carried_out(of),
-            _ => was_begun(state),
+        match (&step.action, step.is_for_the_way_back()) {
+            (Action::Wait(wait), true) => {
+                lock(unwinding).owes(wait) && step.back_of.iter().any(was_carried_out)
+            }
+            (_, true) => state != Some(State::UndoDone) && step.back_of.iter().any(was_carried_out),
+            (Action::Wait(wait), false) => {
+                (state.is_some() && lock(unwinding).owes(wait)) || was_begun(state)
+            }
+            (_, false) => was_begun(state),
         }
     }
 
     /// Returns the steps of a stage in the order of the way back, without waits that are over.
-    pub(super) fn way_back<'s>(&self, steps: &'s [Step], way: &Way) -> Vec<&'s Step> {
+    pub(super) fn way_back<'s>(&self, steps: &'s [Step<E>], way: &Way) -> Vec<&'s Step<E>> {
         let mut order = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
             let (later, rest) = steps.split_at_checked(index).unwrap_or_default();
@@ -309,13 +312,14 @@ impl Crew<'_> {
     /// Whether a wait need not be repeated on the way back, given the steps of its stage that are undone before it and after
     /// it. What it waits for may be deleted by the steps after it, so it must not be repeated once they are undone, or started
     /// to be, with nothing undone before it since.
-    fn is_over(&self, wait: &Step, (earlier, later): (&[Step], &[Step]), way: &Way) -> bool {
+    fn is_over(&self, wait: &Step<E>, (earlier, later): (&[Step<E>], &[Step<E>]), way: &Way) -> bool {
+        // Those of the way back alone are looked at for themselves.
+        let is_wait = |step: &&Step<E>| matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
         let was_waited_for = matches!(self.carrier.state(&wait.id), None | Some(State::UndoDone));
-        if !matches!(wait.action, Action::Wait(_)) || !was_waited_for {
+        if !is_wait(&wait) || !was_waited_for {
             return false;
         }
-        let is_wait = |step: &&Step| matches!(step.action, Action::Wait(_));
-        let is_open = |step: &Step| self.is_to_be_carried_out(step, way);
+        let is_open = |step: &Step<E>| self.is_to_be_carried_out(step, way);
         let mut later = later.iter().filter(|step| !is_wait(step)).peekable();
         if later.peek().is_none() {
             return false;
@@ -326,13 +330,13 @@ impl Crew<'_> {
             begun |= self.carrier.state(&step.id).is_some_and(State::is_of_the_way_back);
         }
         let waited_at = self.carrier.changed_at(&wait.id);
-        let is_before = |step: &Step| !is_open(step) && self.carrier.changed_at(&step.id) <= waited_at;
+        let is_before = |step: &Step<E>| !is_open(step) && self.carrier.changed_at(&step.id) <= waited_at;
         !open || (begun && earlier.iter().filter(|step| !is_wait(step)).all(is_before))
     }
 
     async fn undo(
         &self,
-        step: &Step,
+        step: &Step<E>,
         way: &Way,
         unwinding: &Mutex<Unwinding>,
     ) -> Result<Outcome, OperationError> {
@@ -343,7 +347,7 @@ impl Crew<'_> {
         if lock(unwinding).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
-        self.carrier.tell(Event::StepStarted { step });
+        self.carrier.tell(Event::StepStarted { step: step.into() });
         match self.carrier.backward(step).await {
             Ok(()) => {
                 lock(unwinding).undone(step);

@@ -3,9 +3,11 @@
 use super::Failure;
 use super::crew::Crew;
 use crate::operation::OperationError;
+use crate::operation::environment::{Checkpoint, Closed};
 use crate::operation::journal::State;
+use crate::operation::observer::Event;
 use crate::operation::plan::{Stage, Work};
-use crate::operation::ports::{Checkpoint, Closed, Event};
+use crate::operation::step::Effect;
 
 /// Where an operation has come to, among its stages.
 #[derive(Default)]
@@ -32,10 +34,10 @@ impl Place {
 /// Asks whether what comes next may begin: the first of these stages and those of the same batch. Not before the
 /// first batch, unless that is to be done anew; and what has begun already is not asked about again, so that a
 /// resumed operation first finishes its batch.
-pub(super) async fn ask(
+pub(super) async fn ask<E: Effect>(
     checkpoint: &dyn Checkpoint,
-    crew: &Crew<'_>,
-    work: &dyn Work,
+    crew: &Crew<'_, E>,
+    work: &dyn Work<Effect = E>,
     (place, stages): (&Place, &[Stage]),
 ) -> Result<(), Failure> {
     let Some(next) = stages.first() else { return Ok(()) };

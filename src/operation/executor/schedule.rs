@@ -1,7 +1,7 @@
 //! Which steps of a stage may be under way at the same time.
 //!
 //! Steps about the same thing keep their order, and so do steps that write the same key, which would only be
-//! in each other's way. A step that is about nothing in particular, a wait, something that others do and the
+//! in each other's way. A step that is about nothing in particular, a wait, a manual step and the
 //! point of no return are met alone: everything before them is finished, nothing after them begun.
 
 use std::cmp::Reverse;
@@ -11,14 +11,14 @@ use crate::operation::step::{Action, Step, Swap};
 use crate::store::Key;
 
 /// Splits steps into groups that come one after the other. A step that must be alone is a group of its own.
-pub(super) fn groups<'s>(steps: &'s [&'s Step]) -> impl Iterator<Item = &'s [&'s Step]> {
+pub(super) fn groups<'s, E>(steps: &'s [&'s Step<E>]) -> impl Iterator<Item = &'s [&'s Step<E>]> {
     steps.chunk_by(|one, next| !is_alone(one) && !is_alone(next))
 }
 
-fn is_alone(step: &Step) -> bool {
+fn is_alone<E>(step: &Step<E>) -> bool {
     let has_company = match &step.action {
-        Action::Swap { .. } | Action::WayBack { .. } | Action::Api { .. } => true,
-        Action::Wait(_) | Action::WaitBack { .. } | Action::External(_) | Action::PointOfNoReturn => false,
+        Action::Swap { .. } | Action::Do(_) => true,
+        Action::Wait(_) | Action::Manual(_) | Action::PointOfNoReturn => false,
     };
     step.about.is_empty() || !has_company
 }
@@ -30,10 +30,9 @@ enum Claim<'s> {
     Writes(&'s Key),
 }
 
-fn claims(step: &Step) -> impl Iterator<Item = Claim<'_>> {
+fn claims<E>(step: &Step<E>) -> impl Iterator<Item = Claim<'_>> {
     let swaps: [Option<&Swap>; 2] = match &step.action {
         Action::Swap { forward, backward } => [Some(forward), backward.as_ref()],
-        Action::WayBack { swap, .. } => [Some(swap), None],
         _ => [None, None],
     };
     let written = swaps.into_iter().flatten().flat_map(|swap| &swap.edits);
@@ -41,8 +40,8 @@ fn claims(step: &Step) -> impl Iterator<Item = Claim<'_>> {
 }
 
 /// The steps of a group that are still to begin.
-pub(super) struct Schedule<'s> {
-    steps: &'s [&'s Step],
+pub(super) struct Schedule<'s, E> {
+    steps: &'s [&'s Step<E>],
     places: Vec<Place>,
     /// Those that wait for no other, first in the plan first.
     ready: BinaryHeap<Reverse<usize>>,
@@ -55,9 +54,9 @@ struct Place {
     followers: Vec<usize>,
 }
 
-impl<'s> Schedule<'s> {
+impl<'s, E> Schedule<'s, E> {
     /// Returns the schedule of a group, in the order in which it would be carried out one by one.
-    pub(super) fn new(steps: &'s [&'s Step]) -> Self {
+    pub(super) fn new(steps: &'s [&'s Step<E>]) -> Self {
         let mut places: Vec<Place> = steps.iter().map(|_| Place::default()).collect();
         let mut last: HashMap<Claim<'s>, usize> = HashMap::new();
         let mut ready = BinaryHeap::new();
@@ -83,7 +82,7 @@ impl<'s> Schedule<'s> {
     }
 
     /// Takes the next step that may begin, with its place.
-    pub(super) fn begin(&mut self) -> Option<(usize, &'s Step)> {
+    pub(super) fn begin(&mut self) -> Option<(usize, &'s Step<E>)> {
         let Reverse(index) = self.ready.pop()?;
         self.steps.get(index).map(|step| (index, *step))
     }
@@ -104,10 +103,13 @@ impl<'s> Schedule<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::step::{ApiChange, External, KeyChange, KeyEdit, StepId, Wait};
+    use crate::operation::step::{KeyChange, KeyEdit, Manual, StepId, Wait};
+
+    type Step = super::Step<&'static str>;
+    type Action = super::Action<&'static str>;
 
     fn step(id: &str, about: &str, action: Action) -> Step {
-        Step { id: StepId(id.into()), about: about.into(), action, apart: false }
+        Step { id: StepId(id.into()), about: about.into(), action, apart: false, back_of: Vec::new() }
     }
 
     fn writes(id: &str, about: &str, keys: &[&str]) -> Step {
@@ -124,28 +126,20 @@ mod tests {
     #[test]
     fn what_must_be_alone_is_a_group_of_its_own() {
         let wait = Wait { name: "barrier".into(), batch: None, subject: None, until: String::new() };
-        let external = External {
-            name: String::new(),
-            what: String::new(),
-            why: String::new(),
-            undo: None,
-            assumed: None,
-            assumed_back: None,
-        };
-        let api = ApiChange::Create { manifest: serde_json::Value::Null };
+        let manual = Manual { name: String::new(), what: String::new(), why: String::new(), undo: None };
         let steps = [
             writes("a", "x", &[]),
-            step("b", "y", Action::Api { forward: api, backward: None }),
+            step("b", "y", Action::Do("effect")),
             writes("all", "", &[]),
             writes("c", "x", &[]),
             step("wait", "x", Action::Wait(wait)),
-            step("external", "x", Action::External(external)),
-            step("d", "z", Action::WayBack { of: StepId("a".into()), swap: Swap::default() }),
+            step("manual", "x", Action::Manual(manual)),
+            Step { back_of: vec![StepId("a".into())], ..writes("d", "z", &[]) },
             step("end", "z", Action::PointOfNoReturn),
         ];
         let steps: Vec<&Step> = steps.iter().collect();
         let found: Vec<String> = groups(&steps).map(names).collect();
-        assert_eq!(found, ["a b", "all", "c", "wait", "external", "d", "end"]);
+        assert_eq!(found, ["a b", "all", "c", "wait", "manual", "d", "end"]);
     }
 
     #[test]

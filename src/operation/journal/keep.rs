@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::{Journal, State, Status, Summary, put_new};
+use super::{Journal, Noted, State, Status, Summary, put_new};
 use crate::operation::lock::lost_to;
 use crate::operation::{OperationError, StepId};
 use crate::store::{
@@ -84,7 +84,7 @@ impl Journal {
         now: i64,
         guards: &[Guard],
     ) -> Result<(), OperationError> {
-        let (change, record) = self.record(step, State::Failed, now, Some(reason.to_string()))?;
+        let (change, record) = self.record(step, State::Failed, now, Noted::error(reason.to_string()))?;
         let revision = commit(store, guards, vec![change]).await?;
         self.recorded(step, record, revision);
         Ok(())

@@ -16,7 +16,7 @@ async fn begin(store: &MemoryStore, cluster: &str, operation: &str) -> Journal {
 
 async fn note(store: &MemoryStore, journal: &mut Journal, step: &str, state: State) {
     let step = StepId(step.into());
-    let (change, record) = journal.record(&step, state, 8, None).unwrap();
+    let (change, record) = journal.record(&step, state, 8, Noted::default()).unwrap();
     let revision = commit(store, &[], vec![change]).await.unwrap();
     journal.recorded(&step, record, revision);
 }

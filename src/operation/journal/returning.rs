@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::keep::commit;
-use super::{Journal, Record, State, Summary};
+use super::{Journal, Noted, Record, State, Summary};
 use crate::operation::{OperationError, StepId};
 use crate::store::{Change, CommitError, Guard, WriteStore};
 
@@ -79,7 +79,7 @@ impl Journal {
         loop {
             let (mut changes, mut records): (Vec<Change>, Vec<(&StepId, Record)>) = Default::default();
             for step in steps.iter().filter(|step| self.state(step) == Some(State::UndoDone)) {
-                let (change, record) = self.record(step, State::Reset, now, None)?;
+                let (change, record) = self.record(step, State::Reset, now, Noted::default())?;
                 changes.push(change);
                 records.push((step, record));
             }

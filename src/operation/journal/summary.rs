@@ -16,6 +16,9 @@ pub struct Summary {
     pub kind: String,
     /// Digest of its plan.
     pub digest: String,
+    /// Digest of what the plan compiled to when the operation began ([`Plan::compiled`](crate::operation::Plan::compiled)).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub compiled: String,
     /// Number of parts of the plan.
     pub plan_parts: usize,
     /// When it began, in seconds since 1970.

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::{Watch, is_the_planned};
-use crate::operation::{Action, KeyEdit, Mend, State, Step, StepId, Swap, Work as _};
+use crate::operation::{KeyEdit, Mend, State, StepId, Swap, Work as _};
 use crate::renumber::intention::{Move, Renumbering};
+use crate::renumber::steps::Step;
 use crate::survey::{Era, Layout, Survey};
 
 /// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
@@ -42,13 +43,8 @@ pub fn given_up(
 
 /// As the executor sees it: what was begun and not undone, and what matters on the way back of a step that was.
 fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bool {
-    let begun = match &step.action {
-        Action::WayBack { of, .. } => state(of).is_some(),
-        // It is no Service's.
-        Action::WaitBack { .. } => return false,
-        _ => state(&step.id).is_some(),
-    };
-    begun && state(&step.id) != Some(State::UndoDone)
+    // The lingering is no Service's.
+    !step.is_for_the_way_back() && state(&step.id).is_some() && state(&step.id) != Some(State::UndoDone)
 }
 
 /// What is done of a Service that is gone. Of its shadows one at a time is removed: a transaction changes one Service.

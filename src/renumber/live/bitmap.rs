@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use super::LiveWorld;
+use super::LiveEnvironment;
 use crate::ip::{Item, Items};
-use crate::operation::{External, Fault, KeyChange, KeyEdit, Swap};
+use crate::operation::{Applied, Fault, KeyChange, KeyEdit, Swap};
 use crate::renumber::index::Index;
 use crate::renumber::intention::Move;
 use crate::renumber::ranges::{wanted, wanted_meanwhile};
@@ -15,21 +15,20 @@ use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit, Value};
 
-impl LiveWorld<'_> {
+impl LiveEnvironment<'_> {
     /// Computes which bits of a batch are set, or on the way back cleared. A bit that is set and no Service's is ours: an API
     /// server may have left it behind. One of another Service stays as it is: forward that is refused, by name; back it was
     /// allocated when its Service was deleted.
-    pub(super) async fn reserved_bits(&self, external: &External, back: bool) -> Result<Swap, Fault> {
+    pub(super) async fn reserved_bits(&self, batch: usize, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be read: {text}"));
-        let planned = if back { &external.assumed_back } else { &external.assumed };
-        let mut swap = planned.clone().unwrap_or_default();
         let layout = Layout::new(&self.work.prefix);
+        let compiler = Compiler { work: self.work, layout: &layout };
+        let mut swap = compiler.bits_of(batch, back);
         let survey =
             Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
         // Without one of the new range the change is refused, and says why.
         let found = survey.address_bitmap(self.work.family).filter(|it| it.cidr() == Some(self.work.to));
-        let Some(found) = found else { return Ok(swap) };
-        let compiler = Compiler { work: self.work, layout: &layout };
+        let Some(found) = found else { return Ok(Applied::Changes(Box::new(swap))) };
         let capacity = compiler.bitmap_capacity();
         let there = Bitmap::from_bytes(&found.data, capacity).map_err(|error| failed(error.to_string()))?;
         let index = Index::of(&survey);
@@ -55,12 +54,12 @@ impl LiveWorld<'_> {
                 }
             }
         }
-        Ok(swap)
+        Ok(Applied::Changes(Box::new(swap)))
     }
 
     /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those that
     /// Services and the allocator's objects ask for, but for those of the addresses of the operation.
-    pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Swap, Fault> {
+    pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be rewritten: {text}"));
         let change = self.work.bitmap.as_ref().ok_or_else(|| failed("none was planned".to_string()))?;
         let layout = Layout::new(&self.work.prefix);
@@ -83,6 +82,7 @@ impl LiveWorld<'_> {
             FieldEdit::replace(Field::data(), bytes(found.data.clone()), bytes(bits.to_bytes())),
         ];
         let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
-        Ok(Swap { edits: vec![KeyEdit { key: layout.range(&found.name), change }], checks: Vec::new() })
+        let edits = vec![KeyEdit { key: layout.range(&found.name), change }];
+        Ok(Applied::Changes(Box::new(Swap { edits, checks: Vec::new() })))
     }
 }

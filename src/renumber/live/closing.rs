@@ -9,7 +9,7 @@
 
 use serde_json::{Value, json};
 
-use super::LiveWorld;
+use super::LiveEnvironment;
 use super::waits::{Look, NotYet, is_ready};
 use crate::cluster::{MANAGED_BY, ObjectRef};
 use crate::ip::ServiceCidr;
@@ -33,7 +33,7 @@ fn has(range: &Value, flag: &[ServiceCidr]) -> bool {
     range.pointer("/spec/cidrs") == Some(&json!(flag))
 }
 
-impl LiveWorld<'_> {
+impl LiveEnvironment<'_> {
     fn range<'n>(&'n self, name: &'n str) -> ObjectRef<'n> {
         ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, name)
     }

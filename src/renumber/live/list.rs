@@ -2,25 +2,23 @@
 
 use serde_json::Value;
 
-use super::LiveWorld;
+use super::LiveEnvironment;
 use crate::cluster::{ClusterError, ObjectRef};
 use crate::operation::Fault;
+use crate::renumber::effect::List;
 
 /// How often it is tried again when somebody else was faster.
 const ATTEMPTS: usize = 10;
 
-impl LiveWorld<'_> {
-    /// Gives a list items and takes others away. Does nothing where it is so, or where there is no such list.
-    pub(super) async fn change_list(
-        &self,
-        object: &ObjectRef<'_>,
-        pointer: &str,
-        with: &[Value],
-        without: &[Value],
-    ) -> Result<(), Fault> {
+impl LiveEnvironment<'_> {
+    /// Gives a list items and takes others away, or on the way `back` the other way round. Does nothing where it is so, or
+    /// where there is no such list.
+    pub(super) async fn change_list(&self, list: &List, back: bool) -> Result<(), Fault> {
+        let object = ObjectRef::new(&list.api_version, &list.kind, None, &list.name);
+        let (with, without) = if back { (&list.without, &list.with) } else { (&list.with, &list.without) };
         for _ in 0..ATTEMPTS {
-            let Some(mut found) = self.cluster.get(object).await? else { return Ok(()) };
-            if !change(&mut found, pointer, with, without) {
+            let Some(mut found) = self.cluster.get(&object).await? else { return Ok(()) };
+            if !change(&mut found, &list.pointer, with, without) {
                 return Ok(());
             }
             match self.cluster.replace(&found).await {

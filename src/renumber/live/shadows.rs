@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::LiveWorld;
+use super::LiveEnvironment;
 use super::waits::NotYet;
 use crate::cluster::{Cluster, ClusterError, ObjectRef};
 use crate::ip::Family;
@@ -15,7 +15,7 @@ use crate::renumber::intention::Move;
 use crate::survey::{Layout, ServiceRecord};
 use crate::wire::StoredService;
 
-impl LiveWorld<'_> {
+impl LiveEnvironment<'_> {
     /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
     /// is not there is none of this wait's concern: the steps that change it will say so.
     pub(super) async fn shadows_have_endpoints(

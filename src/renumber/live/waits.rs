@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::LiveWorld;
+use super::LiveEnvironment;
 use crate::cluster::{ApiServerClient, ApiServerLease, ClusterError, ObjectRef};
 use crate::ip::ServiceCidr;
 use crate::operation::{Fault, Wait};
@@ -54,7 +54,7 @@ impl From<StoreError> for NotYet {
     }
 }
 
-impl LiveWorld<'_> {
+impl LiveEnvironment<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
         if wait.name == word::LINGER {
             sleep(self.options.linger).await;
@@ -189,7 +189,7 @@ impl LiveWorld<'_> {
     }
 
     /// Whether every API server has seen the ServiceCIDR of the new range to be ready. Its allocator follows a
-    /// moment later, which [`LiveWorld::create`] sits out; it cannot be asked beforehand, because a dry run asks
+    /// moment later, which [`LiveEnvironment::create`] sits out; it cannot be asked beforehand, because a dry run asks
     /// the allocator of any range (`MetaAllocator.DryRun`, `ipallocator/cidrallocator.go`, v1.36.3).
     pub(super) async fn range_is_ready(&self, name: &str) -> Result<(), NotYet> {
         let object = ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, name);

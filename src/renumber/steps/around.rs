@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::Compiler;
 use super::edits::both;
-use crate::operation::{Action, ApiChange, KeyChange, KeyEdit, Step, StepId};
+use super::{Action, Compiler, Step};
+use crate::operation::{KeyChange, KeyEdit, StepId};
+use crate::renumber::effect::{Effect, List};
 use crate::renumber::intention::{Overlap, RecordChange};
 use crate::wire::edit::FieldChange;
 use crate::wire::{Field, FieldEdit};
@@ -22,40 +23,37 @@ impl Compiler<'_> {
         };
         let action = both(edit(vec![forward]), edit(backward));
         let id = StepId(format!("record/{}-{}", record.config_map, record.before.replace('/', "-")));
-        Step { id, about: format!("ConfigMap kube-system/{}", record.config_map), action, apart: true }
+        let about = format!("ConfigMap kube-system/{}", record.config_map);
+        Step { id, about, action, apart: true, back_of: Vec::new() }
     }
 
     /// Adds the new range beside the old one.
     pub(in crate::renumber) fn overlap(overlap: &Overlap) -> Step {
-        let back = change(overlap, &[], &overlap.new);
-        around("overlap", overlap, change(overlap, &overlap.new, &[]), Some(back))
+        around("overlap", overlap, (&overlap.new, &[]), true)
     }
 
     /// Takes the old range away.
     pub(super) fn overlaps_end(&self) -> Vec<Step> {
-        let end = |overlap| around("overlap-end", overlap, change(overlap, &[], &overlap.old), None);
+        let end = |overlap: &Overlap| around("overlap-end", overlap, (&[], &overlap.old), false);
         self.work.overlaps.iter().map(end).collect()
     }
 }
 
-fn change(overlap: &Overlap, with: &[Value], without: &[Value]) -> ApiChange {
-    ApiChange::List {
+fn around(name: &str, overlap: &Overlap, (with, without): (&[Value], &[Value]), is_undone: bool) -> Step {
+    let list = List {
         api_version: overlap.api_version.clone(),
         kind: overlap.kind.clone(),
-        namespace: None,
         name: overlap.name.clone(),
         pointer: overlap.pointer.clone(),
         with: with.to_vec(),
         without: without.to_vec(),
-    }
-}
-
-fn around(name: &str, overlap: &Overlap, forward: ApiChange, backward: Option<ApiChange>) -> Step {
-    let id = StepId(format!("{name}/{}-{}", overlap.kind, overlap.name));
+        is_undone,
+    };
     Step {
-        id,
+        id: StepId(format!("{name}/{}-{}", overlap.kind, overlap.name)),
         about: format!("{} {}", overlap.kind, overlap.name),
-        action: Action::Api { forward, backward },
+        action: Action::Do(Effect::List(list)),
         apart: true,
+        back_of: Vec::new(),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::operation::{Action, Fill, Generated, KeyChange, KeyEdit, Swap};
+use super::Action;
+use crate::operation::{Fill, Generated, KeyChange, KeyEdit, Swap};
 use crate::renumber::intention::Move;
 use crate::store::Key;
 use crate::wire::edit::Condition;

@@ -4,68 +4,27 @@
 use std::net::IpAddr;
 
 use super::edits::{bytes, only_if, swap, text};
-use super::{Compiler, step, word};
+use super::{Action, Compiler, Step, step, word};
 use crate::ip::{Item, Items, ServiceCidr, as_flag};
-use crate::operation::{Action, ApiChange, External, KeyChange, KeyEdit, Step, StepId, Swap, Wait};
-use crate::renumber::intention::Move;
+use crate::operation::{KeyChange, KeyEdit, Manual, StepId, Swap, Wait};
+use crate::renumber::effect::Effect;
 use crate::store::Key;
 use crate::survey::Era;
 use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit};
 
-/// What netsurgeon does itself after the flag has changed, under dual write.
-pub(in crate::renumber) const RESERVE_BITS: &str = "reserve-bits";
-pub(in crate::renumber) const KEEP_BITS: &str = "keep-bits";
-pub(in crate::renumber) const REWRITE_BITMAP: &str = "rewrite-bitmap";
-/// What undoes that, once the flag has changed back. Nothing on the way forward.
-pub(in crate::renumber) const RESTORE_BITMAP: &str = "restore-bitmap";
-/// What it does itself after the flag has changed: no new Service gets an address of the old range any more.
-pub(in crate::renumber) const CLOSE_RANGE: &str = "close-range";
-/// What undoes that, once the flag has changed back. Nothing on the way forward.
-pub(in crate::renumber) const REOPEN_RANGE: &str = "reopen-range";
-/// What it does itself at the end: the API servers' own ServiceCIDR gets the new range.
-pub(in crate::renumber) const REPLACE_RANGE: &str = "replace-range";
-
-const NOTHING_FORWARD: &str = "nothing, on the way forward";
-const NO_ADDRESS: &str =
-    "under dual write nobody else does, and no address can be allocated until it is done";
-
+/// The manual step by which the API servers get another range.
+pub(in crate::renumber) const FLAGS: &str = "flags";
 /// What the owner of other ServiceCIDRs does after that.
 pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 
-/// Whether an external step is a person's to do; the others netsurgeon does itself.
-pub fn is_manual(name: &str) -> bool {
-    !matches!(
-        name,
-        CLOSE_RANGE
-            | REOPEN_RANGE
-            | REPLACE_RANGE
-            | RESERVE_BITS
-            | KEEP_BITS
-            | REWRITE_BITMAP
-            | RESTORE_BITMAP
-            | "temporary-range"
-    )
+fn manual(name: &str, what: String, why: &str) -> Step {
+    manual_step(Manual { name: name.to_string(), what, why: why.to_string(), undo: None })
 }
 
-fn external(name: &str, what: String, why: &str) -> Step {
-    external_step(outside(name, what, why))
-}
-
-fn outside(name: &str, what: String, why: &str) -> External {
-    External {
-        name: name.to_string(),
-        what,
-        why: why.to_string(),
-        undo: None,
-        assumed: None,
-        assumed_back: None,
-    }
-}
-
-fn external_step(external: External) -> Step {
-    step("external", &external.name.clone(), Action::External(external))
+fn manual_step(manual: Manual) -> Step {
+    step("manual", &manual.name.clone(), Action::Manual(manual))
 }
 
 /// The step that reserves the bits of a batch.
@@ -75,14 +34,14 @@ pub(in crate::renumber) fn bits_step(batch: usize) -> StepId {
 
 impl Compiler<'_> {
     pub(in crate::renumber) fn prepare(&self) -> Vec<Step> {
-        let mut steps = vec![external(
+        let mut steps = vec![manual(
             "snapshot",
             "take a snapshot of etcd and verify it".to_string(),
             "it is the way back if everything else fails",
         )];
         steps.extend(self.work.kubernetes().map(|candidate| {
             let (old, new) = (candidate.old_address, candidate.new_address);
-            external(
+            manual(
                 "certificates",
                 format!(
                     "every API server serves a certificate that carries `{new}` beside `{old}`: on each control-plane host \
@@ -114,24 +73,31 @@ impl Compiler<'_> {
             }
             _ => again.as_str(),
         };
-        let mut flags = outside("flags", set(&self.work.flag), why);
-        flags.undo = Some(set(&self.work.flag_before));
-        let rewrite = self.bitmap_rewrite();
-        if let (Era::Bitmap, Some((forward, backward))) = (self.work.era, &rewrite) {
-            flags.assumed = Some(forward.clone());
-            flags.assumed_back = Some(backward.clone());
-        }
+        let flags = manual_step(Manual {
+            name: FLAGS.to_string(),
+            what: set(&self.work.flag),
+            why: why.to_string(),
+            undo: Some(set(&self.work.flag_before)),
+        });
         if self.work.era == Era::Bitmap {
-            return vec![external_step(flags)];
+            return vec![flags];
         }
-        let mut steps = vec![self.reopen_range()];
-        let (forward, backward) = rewrite.unzip();
-        steps.extend(backward.map(|backward| self.restore_bitmap(backward)));
-        steps.push(external_step(flags));
-        steps.extend(forward.map(|forward| self.rewrite_bitmap(forward)));
-        steps.push(Self::close_range());
+        // What comes before the flag is undone after it. Until the flag has changed back, API servers allocate from the
+        // RangeAllocation of the new range, and would give their own ServiceCIDR the new range.
+        let back =
+            |name: &str, effect| Step { back_of: vec![flags.id.clone()], ..self.on_range(name, effect) };
+        let mut steps = vec![back("reopen-range", Effect::ReopenRange)];
+        let has_bitmap = self.work.bitmap.is_some();
+        steps.extend(has_bitmap.then(|| back("restore-bitmap", Effect::RestoreBitmap)));
+        steps.push(flags);
+        steps.extend(has_bitmap.then(|| self.on_range("rewrite-bitmap", Effect::RewriteBitmap)));
+        steps.push(self.on_range("close-range", Effect::CloseRange));
         steps.extend(self.other_ranges());
         steps
+    }
+
+    fn on_range(&self, name: &str, effect: Effect) -> Step {
+        step(name, &self.work.to.to_string().replace('/', "-"), Action::Do(effect))
     }
 
     /// The ServiceCIDRs that somebody has created: new Services would go on getting addresses of them.
@@ -152,56 +118,12 @@ impl Compiler<'_> {
             "create ServiceCIDRs with `{}` again, by other names while those of before are being deleted",
             ranges.join("`, `")
         );
-        let outside = outside(OTHER_RANGES, what, "new Services would still get addresses of it");
-        Some(external_step(External { undo: Some(undo), ..outside }))
+        let why = "new Services would still get addresses of it".to_string();
+        Some(manual_step(Manual { name: OTHER_RANGES.to_string(), what, why, undo: Some(undo) }))
     }
 
-    /// Under dual write: see [`REWRITE_BITMAP`].
-    fn rewrite_bitmap(&self, forward: Swap) -> Step {
-        let what = format!(
-            "bring the RangeAllocation to `{}`, with the bits of the Services of that moment",
-            self.work.to
-        );
-        let rewrite = External { assumed: Some(forward), ..outside(REWRITE_BITMAP, what, NO_ADDRESS) };
-        self.on_the_bitmap(rewrite)
-    }
-
-    /// Comes before the flag, so that it is undone after it: until the flag has changed back, API servers allocate from the
-    /// RangeAllocation of the new range.
-    fn restore_bitmap(&self, backward: Swap) -> Step {
-        let range = as_flag(&self.work.flag_before);
-        let restore = External {
-            undo: Some(format!("netsurgeon brings the RangeAllocation to `{range}` again")),
-            assumed_back: Some(backward),
-            ..outside(RESTORE_BITMAP, NOTHING_FORWARD.to_string(), NO_ADDRESS)
-        };
-        self.on_the_bitmap(restore)
-    }
-
-    fn on_the_bitmap(&self, external: External) -> Step {
-        let subject = self.work.to.to_string().replace('/', "-");
-        step(&external.name.clone(), &subject, Action::External(external))
-    }
-
-    fn close_range() -> Step {
-        external(
-            CLOSE_RANGE,
-            "netsurgeon deletes ServiceCIDR `kubernetes`: it stays, terminating, until the old addresses are retired".to_string(),
-            "new Services would still get addresses of the old range",
-        )
-    }
-
-    /// Comes before the flag, so that it is undone after it: an API server with the new flag would give its own ServiceCIDR
-    /// the new range.
-    fn reopen_range(&self) -> Step {
-        let range = as_flag(&self.work.flag_before);
-        let undo = format!("netsurgeon waits until ServiceCIDR `kubernetes` has `{range}` again");
-        let nothing = NOTHING_FORWARD.to_string();
-        let outside = outside(REOPEN_RANGE, nothing, "new Services need addresses of the old range again");
-        external_step(External { undo: Some(undo), ..outside })
-    }
-
-    pub(super) fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
+    /// The change of the RangeAllocation to the new range, and back to the old one, as planned.
+    pub(in crate::renumber) fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
         let change = self.work.bitmap.as_ref()?;
         let after = match self.work.era {
             Era::Bitmap => change.data_after.clone(),
@@ -247,17 +169,7 @@ impl Compiler<'_> {
             "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "netsurgeon"}},
             "spec": {"cidrs": self.work.flag},
         });
-        let backward = ApiChange::Delete {
-            api_version: self.work.api_version.clone(),
-            kind: "ServiceCIDR".into(),
-            namespace: None,
-            name: name.clone(),
-        };
-        step(
-            "open-range",
-            &name,
-            Action::Api { forward: ApiChange::Create { manifest }, backward: Some(backward) },
-        )
+        step("open-range", &name, Action::Do(Effect::Create { manifest }))
     }
 
     /// Shadow Services can be made once the allocator takes addresses of the new range.
@@ -267,33 +179,23 @@ impl Compiler<'_> {
         step("range-ready", &self.work.range_name(), Action::Wait(wait))
     }
 
-    /// Sets the bits of a batch. Undone, they are cleared, but for those of addresses that other Services have by then: which
-    /// these are is computed at that moment.
-    pub(in crate::renumber) fn reserve_bits(&self, batch: usize, moves: &[Move]) -> Step {
-        let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
-        let what = "netsurgeon sets the bits of the addresses of a batch".to_string();
-        let external = External {
-            assumed: Some(swap(self.bits(bits.clone(), Vec::new()))),
-            assumed_back: Some(swap(self.free_bits(bits))),
-            ..outside(RESERVE_BITS, what, "API servers would allocate them to other Services")
-        };
-        Step { id: bits_step(batch), about: String::new(), action: Action::External(external), apart: false }
+    /// Sets the bits of a batch.
+    pub(in crate::renumber) fn reserve_bits(batch: usize) -> Step {
+        let effect = Effect::ReserveBits { batch };
+        Step { id: bits_step(batch), ..step("", "", Action::Do(effect)) }
     }
 
     /// Where allocations are bits: those of a batch are seen to be its own just before its flips. An API server frees a bit
     /// without a Service when it has seen it three times, after 6 minutes at the earliest (`runOnce`,
     /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2), and the waits before may take longer.
-    pub(in crate::renumber) fn keep_bits(&self, batch: usize, moves: &[Move]) -> Step {
-        let bits: Vec<u64> = moves.iter().map(|candidate| self.bit(candidate.new_address)).collect();
-        let external = External {
-            assumed: Some(swap(self.bits(bits, Vec::new()))),
-            ..outside(
-                KEEP_BITS,
-                "netsurgeon sets the bits again that an API server has freed".to_string(),
-                "an address that another Service has by then must not be given to a second one",
-            )
-        };
-        step(KEEP_BITS, &format!("{batch:05}"), Action::External(external))
+    pub(in crate::renumber) fn keep_bits(batch: usize) -> Step {
+        step("keep-bits", &format!("{batch:05}"), Action::Do(Effect::KeepBits { batch }))
+    }
+
+    /// Sets the bits of a batch, or frees them.
+    pub(in crate::renumber) fn bits_of(&self, batch: usize, back: bool) -> Swap {
+        let bits = self.work.batch(batch).iter().map(|candidate| self.bit(candidate.new_address)).collect();
+        swap(if back { self.free_bits(bits) } else { self.bits(bits, Vec::new()) })
     }
 
     pub(super) fn range_key(&self) -> Key {
@@ -362,20 +264,20 @@ impl Compiler<'_> {
                 pairs("`NEW` for `OLD`")
             );
             let why = "its Pods ask the DNS at an address that they have from their environment";
-            steps.push(external("node-local-dns", what, why));
+            steps.push(manual("node-local-dns", what, why));
         }
         if !dns.is_empty() {
             let what = format!(
                 "tell the kubelets the new address of the cluster's DNS (`clusterDNS`): on each node {}, then restart the kubelet",
                 pairs("`netsurgeon controlplane set-dns --from OLD --to NEW`")
             );
-            steps.push(external(
+            steps.push(manual(
                 "cluster-dns",
                 what,
                 "a new Pod would be told an address that stops answering",
             ));
         }
-        let soak = external(
+        let soak = manual(
             "soak",
             "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
              on hosts; wait until nothing uses an old address"
@@ -389,22 +291,10 @@ impl Compiler<'_> {
     pub(in crate::renumber) fn finish(&self) -> Vec<Step> {
         let mut steps = self.overlaps_end();
         if self.work.era != Era::Bitmap {
-            steps.push(external(
-                REPLACE_RANGE,
-                "ServiceCIDR `kubernetes` ends once no address needs it, and an API server creates it again from its flag"
-                    .to_string(),
-                "the API servers' own ServiceCIDR must have the new range",
-            ));
-            steps.push(external(
-                "temporary-range",
-                format!(
-                    "`renumber retire` deletes ServiceCIDR `{}` once `kubernetes` has the new range",
-                    self.work.range_name()
-                ),
-                "it was only needed until the API servers' own ServiceCIDR has the range",
-            ));
+            steps.push(self.on_range("replace-range", Effect::ReplaceRange));
+            steps.push(self.on_range("temporary-range", Effect::RemoveTemporaryRange));
         }
-        steps.push(external(
+        steps.push(manual(
             "certificates-after",
             "reissue the API servers' certificates without the old first address (`netsurgeon certs reissue --drop-old`); unlock the \
              deploy pipelines"

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use super::edits::{both, create, discard, one, only_if, owned_as, owned_by, swap, text};
-use super::{Compiler, endpoints, released, step, step_of};
-use crate::operation::{Action, ApiChange, KeyChange, KeyCheck, KeyEdit, Step, Swap};
+use super::{Action, Compiler, Step, endpoints, released, step, step_of};
+use crate::operation::{KeyChange, KeyCheck, KeyEdit, Swap};
+use crate::renumber::effect::Effect;
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
 use crate::wire::edit::{Condition, FieldChange};
@@ -36,15 +37,8 @@ impl Compiler<'_> {
     }
 
     fn make_shadow(candidate: &Move, shadow: &Shadow, name: &str, temporary: IpAddr) -> Step {
-        let forward = ApiChange::Create { manifest: manifest(candidate, shadow, name, temporary, &[]) };
-        let backward = ApiChange::Delete {
-            api_version: "v1".into(),
-            kind: "Service".into(),
-            namespace: Some(candidate.namespace.to_string()),
-            name: name.to_string(),
-        };
-        let action = Action::Api { forward, backward: Some(backward) };
-        shadow_step(candidate, "make-shadow", name, action)
+        let manifest = manifest(candidate, shadow, name, temporary, &[]);
+        shadow_step(candidate, "make-shadow", name, Action::Do(Effect::Create { manifest }))
     }
 
     /// Gives a shadow its address in etcd, in place of the temporary one, whose bit becomes free at once. Its

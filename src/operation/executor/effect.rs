@@ -1,0 +1,168 @@
+//! An effect outside the store: the intention first, with what was there before, then the effect, then its outcome, with what
+//! was made.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::carry::{Carrier, MOST_ATTEMPTS, in_direction};
+use super::crew::lock;
+use crate::operation::OperationError;
+use crate::operation::environment::{Applied, Doing, Fault, Observed};
+use crate::operation::journal::{Journal, Noted, Record, State};
+use crate::operation::step::{Effect, Step, StepId};
+
+/// How often is tried again what the other side throttles, or whose answer was lost.
+const MOST_RETRIES: u32 = 8;
+/// How long it waits before it tries again; twice as long each time, at most so long, and half of that at random.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// How often something was tried again.
+#[derive(Default)]
+struct Retries(u32);
+
+impl<E: Effect> Carrier<'_, E> {
+    /// Carries an effect out, or undoes it. One whose outcome is not in the journal is looked for before it is tried again.
+    pub(super) async fn effect(&self, step: &Step<E>, effect: &E, back: bool) -> Result<(), OperationError> {
+        self.make_sure_of_guards().await?;
+        let records = |step: &StepId| lock(&self.journal).find(step).cloned();
+        let (state, record) = (self.state(&step.id), records(&step.id));
+        let (before, made) = record.map(|Record { before, made, .. }| (before, made)).unwrap_or_default();
+        let mut doing = Doing { step: &step.id, effect, back, before, made, records: &records };
+        if matches!(state, Some(State::Started | State::UndoStarted))
+            && let Some(made) = self.found(&doing).await?
+        {
+            return self.conclude(step, doing, made).await;
+        }
+        let mut noted = Noted::default();
+        if !back && state != Some(State::Started) {
+            doing.made = Value::Null;
+            doing.before = self.before(&doing).await?;
+            noted = Noted { before: Some(doing.before.clone()), made: Some(Value::Null), error: None };
+        }
+        // Anew by whoever resumes, too: it tells when the last request may have been sent.
+        self.note(step, in_direction(back).0, noted).await?;
+        self.attempt(step, doing).await
+    }
+
+    async fn attempt(&self, step: &Step<E>, doing: Doing<'_, E>) -> Result<(), OperationError> {
+        let (begun, done) = in_direction(doing.back);
+        let (mut retries, mut contended) = (Retries::default(), 0);
+        loop {
+            self.pace.turn().await;
+            match self.environment.apply(&doing).await {
+                Ok(Applied::Made(made)) => return self.conclude(step, doing, made).await,
+                // Others may have changed since what it was computed from: then it is computed anew.
+                Ok(Applied::Changes(swap)) => match self.swap(step, Some(&swap), done).await {
+                    Err(error) if error.is_about_one_object() && contended < MOST_ATTEMPTS => {
+                        contended = contended.saturating_add(1);
+                    }
+                    outcome => return outcome,
+                },
+                Err(Fault::Retry { why, after }) => self.pause(&mut retries, why, after).await?,
+                Err(Fault::InDoubt(why)) => {
+                    if let Some(made) = self.found(&doing).await? {
+                        return self.conclude(step, doing, made).await;
+                    }
+                    self.pause(&mut retries, why, None).await?;
+                }
+                Err(fault) => return self.unless_lost(Err(self.given_up(fault))).await,
+            }
+            if retries.0 > 0 {
+                self.note(step, begun, Noted::default()).await?;
+            }
+        }
+    }
+
+    /// What is there before the effect.
+    async fn before(&self, doing: &Doing<'_, E>) -> Result<Value, OperationError> {
+        let mut retries = Retries::default();
+        loop {
+            match self.environment.before(doing).await {
+                Ok(before) => return Ok(before),
+                Err(fault) => self.ask_again(&mut retries, fault).await?,
+            }
+        }
+    }
+
+    /// What was made, if the effect is found in force.
+    async fn found(&self, doing: &Doing<'_, E>) -> Result<Option<Value>, OperationError> {
+        let mut retries = Retries::default();
+        loop {
+            match self.environment.observe(doing).await {
+                Ok(Observed::Done(made)) => return Ok(Some(made)),
+                Ok(Observed::NotDone) => return Ok(None),
+                Ok(Observed::Changed(reason)) => {
+                    return self.unless_lost(Err(Fault::Skip(reason).into())).await;
+                }
+                Err(fault) => self.ask_again(&mut retries, fault).await?,
+            }
+        }
+    }
+
+    /// Waits before what changes nothing is asked again, if no answer came.
+    async fn ask_again(&self, retries: &mut Retries, fault: Fault) -> Result<(), OperationError> {
+        match fault {
+            Fault::Retry { why, after } => self.pause(retries, why, after).await,
+            Fault::InDoubt(why) => self.pause(retries, why, None).await,
+            fault => self.unless_lost(Err(self.given_up(fault))).await,
+        }
+    }
+
+    /// Waits before the next attempt; fails when there were too many.
+    async fn pause(
+        &self,
+        Retries(retries): &mut Retries,
+        why: String,
+        after: Option<Duration>,
+    ) -> Result<(), OperationError> {
+        *retries = retries.saturating_add(1);
+        if *retries > MOST_RETRIES {
+            let why = format!("{why}; tried {retries} times");
+            return self.unless_lost(Err(Fault::Halt(why).into())).await;
+        }
+        let doubled = FIRST_PAUSE.saturating_mul(1 << retries.saturating_sub(1));
+        let pause = doubled.min(LONGEST_PAUSE).mul_f64(f64::midpoint(1.0, self.ambient.fraction()));
+        let pause = pause.max(after.unwrap_or_default());
+        tracing::debug!(pause = pause.as_secs_f64(), "to be tried again: {why}");
+        tokio::select! {
+            biased;
+            () = self.stop.asked() => Err(OperationError::Stopped),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
+    }
+
+    async fn conclude(
+        &self,
+        step: &Step<E>,
+        mut doing: Doing<'_, E>,
+        made: Value,
+    ) -> Result<(), OperationError> {
+        let (_, outcome) = in_direction(doing.back);
+        let noted = Noted { made: (!doing.back).then(|| made.clone()), ..Noted::default() };
+        let noted = self.note(step, outcome, noted).await;
+        if matches!(noted, Err(OperationError::LockLost { .. })) {
+            doing.made = made;
+            if let Err(error) = self.take_back(&doing).await {
+                tracing::warn!(%error, step = %step.id, "what was made after the lock was lost could not be taken back");
+            }
+        }
+        noted
+    }
+
+    /// Takes back a change that came too late. Where whoever has the lock has not come to the end of the step, it is
+    /// left to them: they look for it before they make it.
+    async fn take_back(&self, doing: &Doing<'_, E>) -> Result<(), OperationError> {
+        let key = lock(&self.journal).step_key(doing.step);
+        let ended = match Journal::read_at::<Record>(self.store, &key).await? {
+            None => None,
+            Some((record, at)) if matches!(record.state, State::Done | State::UndoDone) => Some(at),
+            Some(_) => return Ok(()),
+        };
+        if self.environment.take_back(doing, ended).await? {
+            tracing::warn!(step = %doing.step, "taken back: it was made after the lock was lost");
+        }
+        Ok(())
+    }
+}

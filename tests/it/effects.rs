@@ -1,0 +1,344 @@
+//! Effects outside the store, of another kind of operation than a renumbering: places that hold a value each. What was there
+//! before and what was made is in the journal; faults are retried, looked for, skipped or final, as their class says.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use netsurgeon::operation::{
+    Action, Answer, Applied, Claim, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
+    Lock, Manual, Observed, OperationError, Plan, Report, Silent, Stage, State, Step, StepId, Stop,
+    SystemAmbient, Wait, Work,
+};
+use netsurgeon::store::memory::MemoryStore;
+use netsurgeon::store::{Guard, Revision};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Puts a value into a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Put {
+    place: String,
+    value: i64,
+}
+
+impl Effect for Put {}
+
+/// Values for places; each step is about its own place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Puts(Vec<Put>);
+
+impl Kind for Puts {
+    const NAME: &'static str = "puts";
+    const VERSION: u32 = 1;
+}
+
+impl Work for Puts {
+    type Effect = Put;
+
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage { index: 0, name: "put".into(), batch: None, title: "put the values".into() }]
+    }
+
+    fn steps(&self, _stage: &Stage) -> Vec<Step<Put>> {
+        let step = |put: &Put| Step {
+            id: step_of(&put.place),
+            about: put.place.clone(),
+            action: Action::Do(put.clone()),
+            apart: false,
+            back_of: Vec::new(),
+        };
+        self.0.iter().map(step).collect()
+    }
+}
+
+fn step_of(place: &str) -> StepId {
+    StepId(format!("put/{place}"))
+}
+
+/// What the next call does.
+enum Next {
+    /// Fails, and nothing was done.
+    Fail(Fault),
+    /// Is done, and the answer is lost.
+    Lose,
+}
+
+/// The places, and what calls do before they work.
+#[derive(Default)]
+struct Places {
+    there: Mutex<BTreeMap<String, i64>>,
+    next: Mutex<VecDeque<Next>>,
+    calls: Mutex<usize>,
+    taken_back: Mutex<Vec<Value>>,
+}
+
+impl Places {
+    fn of(there: &[(&str, i64)]) -> Self {
+        let there = there.iter().map(|(place, value)| ((*place).to_string(), *value)).collect();
+        Self { there: Mutex::new(there), ..Self::default() }
+    }
+
+    fn then(self, next: impl IntoIterator<Item = Next>) -> Self {
+        self.next.lock().unwrap().extend(next);
+        self
+    }
+
+    fn there(&self) -> Vec<(String, i64)> {
+        self.there.lock().unwrap().clone().into_iter().collect()
+    }
+
+    fn calls(&self) -> usize {
+        *self.calls.lock().unwrap()
+    }
+
+    fn change(&self, doing: &Doing<'_, Put>) {
+        let Put { place, value } = doing.effect.clone();
+        let mut there = self.there.lock().unwrap();
+        match (doing.back, doing.before.as_i64()) {
+            (false, _) => drop(there.insert(place, value)),
+            (true, Some(before)) => drop(there.insert(place, before)),
+            (true, None) => drop(there.remove(&place)),
+        }
+    }
+}
+
+#[async_trait]
+impl Environment<Put> for Places {
+    async fn before(&self, doing: &Doing<'_, Put>) -> Result<Value, Fault> {
+        Ok(json!(self.there.lock().unwrap().get(&doing.effect.place)))
+    }
+
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+        *self.calls.lock().unwrap() += 1;
+        let next = self.next.lock().unwrap().pop_front();
+        if let Some(Next::Fail(fault)) = next {
+            return Err(fault);
+        }
+        self.change(doing);
+        match next {
+            Some(_) => Err(Fault::InDoubt("the connection broke".into())),
+            None => Ok(Applied::Made(json!({"id": doing.effect.value * 10}))),
+        }
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+        let found = self.there.lock().unwrap().get(&doing.effect.place).copied();
+        let (from, to) = (doing.before.as_i64(), Some(doing.effect.value));
+        let (from, to) = if doing.back { (to, from) } else { (from, to) };
+        Ok(if found == to {
+            Observed::Done(json!({"id": doing.effect.value * 10}))
+        } else if found == from {
+            Observed::NotDone
+        } else {
+            Observed::Changed(format!("`{}` holds {found:?}", doing.effect.place))
+        })
+    }
+
+    async fn take_back(&self, doing: &Doing<'_, Put>, _ended: Option<Revision>) -> Result<bool, Fault> {
+        self.taken_back.lock().unwrap().push(doing.made.clone());
+        Ok(true)
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        Err(Fault::Halt(wait.until.clone()))
+    }
+
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        Err(Fault::Halt(manual.what.clone()))
+    }
+}
+
+struct Bench {
+    store: Arc<MemoryStore>,
+    plan: Plan<Puts>,
+}
+
+impl Bench {
+    async fn new(values: &[(&str, i64)]) -> Self {
+        let put = |(place, value): &(&str, i64)| Put { place: (*place).to_string(), value: *value };
+        let plan = Plan::new("c", Revision(1), Puts(values.iter().map(put).collect()));
+        let store = Arc::new(MemoryStore::new());
+        Journal::begin_plan(&*store, &plan, &claim(), &[]).await.expect("a journal");
+        Self { store, plan }
+    }
+
+    async fn journal(&self) -> Journal {
+        Journal::open(&*self.store, "c", "op").await.expect("a journal").0
+    }
+
+    async fn go(
+        &self,
+        places: &Places,
+        back: bool,
+        stop: Stop,
+        guards: Vec<Guard>,
+    ) -> Result<Report, Failure> {
+        let (mut journal, mut silent) = (self.journal().await, Silent);
+        let executor = Executor::new(&*self.store, places, &SystemAmbient, &mut silent, &mut journal);
+        let mut executor = Executor { stop, guards, max_failures: 1, ..executor };
+        let work = &self.plan.work;
+        if back { executor.unwind(work).await } else { executor.run(work, None).await }
+    }
+
+    async fn run(&self, places: &Places) -> Result<Report, Failure> {
+        self.go(places, false, Stop::never(), Vec::new()).await
+    }
+
+    async fn unwind(&self, places: &Places) -> Result<Report, Failure> {
+        self.go(places, true, Stop::never(), Vec::new()).await
+    }
+
+    async fn state(&self, place: &str) -> Option<State> {
+        self.journal().await.state(&step_of(place))
+    }
+}
+
+fn throttled(seconds: Option<u64>) -> Next {
+    Next::Fail(Fault::Retry { why: "too many requests".into(), after: seconds.map(Duration::from_secs) })
+}
+
+#[tokio::test]
+async fn what_was_there_and_what_was_made_is_in_the_journal() {
+    let (bench, places) = (Bench::new(&[("a", 1), ("b", 2)]).await, Places::of(&[("a", 7)]));
+    bench.run(&places).await.expect("a run");
+    let journal = bench.journal().await;
+    let record = journal.find(&step_of("a")).expect("a record");
+    assert_eq!((&record.before, &record.made), (&json!(7), &json!({"id": 10})));
+    bench.unwind(&places).await.expect("a way back");
+    assert_eq!(
+        places.there(),
+        [("a".to_string(), 7)],
+        "exactly as it was, the one that was not there included"
+    );
+    assert_eq!(bench.state("b").await, Some(State::UndoDone));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_throttled_is_tried_again_and_not_for_ever() {
+    let bench = Bench::new(&[("a", 1)]).await;
+    let places = Places::default().then([throttled(None), throttled(Some(60))]);
+    let begun = tokio::time::Instant::now();
+    bench.run(&places).await.expect("a run");
+    assert!(places.calls() == 3 && begun.elapsed() >= Duration::from_mins(1), "as long as it was told");
+
+    let bench = Bench::new(&[("a", 1)]).await;
+    let places = Places::default().then((0..100).map(|_| throttled(None)));
+    let failure = bench.run(&places).await.expect_err("it gives up").to_string();
+    assert_eq!(failure, "step `put/a`: too many requests; tried 9 times");
+    assert_eq!(bench.state("a").await, Some(State::Started), "whoever resumes tries again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_looked_for() {
+    let bench = Bench::new(&[("a", 1)]).await;
+    let places = Places::of(&[("a", 7)]).then([Next::Lose]);
+    bench.run(&places).await.expect("a run");
+    assert_eq!(places.calls(), 1, "it was done: not twice");
+    let places = places.then([Next::Fail(Fault::InDoubt("the connection broke".into())), Next::Lose]);
+    bench.unwind(&places).await.expect("a way back");
+    assert_eq!((places.calls(), places.there()), (3, vec![("a".to_string(), 7)]));
+}
+
+#[tokio::test]
+async fn what_others_have_changed_meanwhile_is_skipped() {
+    let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
+    let places = Places::of(&[("a", 7)]);
+    // A process that was killed between its record and its call.
+    let halted = bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await;
+    assert!(halted.is_err() && bench.state("a").await == Some(State::Started));
+    places.there.lock().unwrap().insert("a".into(), 8);
+    let report = bench.run(&places).await.expect("the others are done");
+    assert_eq!(report.stuck.len(), 1, "{report:?}");
+    assert_eq!((bench.state("a").await, bench.state("b").await), (Some(State::Failed), Some(State::Done)));
+    assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
+}
+
+#[tokio::test]
+async fn what_was_there_is_looked_at_once() {
+    let bench = Bench::new(&[("a", 1)]).await;
+    // It was done, but the process did not live to hear of it.
+    let places = Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))]);
+    bench.run(&places).await.expect_err("it is killed");
+    places.there.lock().unwrap().insert("a".into(), 1);
+    bench.run(&places).await.expect("it is found done");
+    assert_eq!(places.calls(), 1);
+    bench.unwind(&places).await.expect("a way back");
+    assert_eq!(places.there(), [("a".to_string(), 7)], "not what was there at the second look");
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_to_stop_it_does_not_wait_for_the_next_attempt() {
+    let (switch, stop) = Stop::new();
+    let bench = Bench::new(&[("a", 1)]).await;
+    let places = Places::default().then([throttled(Some(3600))]);
+    let begun = tokio::time::Instant::now();
+    let (outcome, ()) = tokio::join!(bench.go(&places, false, stop, Vec::new()), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        switch.ask();
+    });
+    assert!(outcome.expect_err("it stops").is_stopped());
+    assert!(begun.elapsed() < Duration::from_mins(1));
+}
+
+/// Somebody takes the lock over while an effect is under way, and perhaps comes to the end of the step.
+struct Late<'a> {
+    places: &'a Places,
+    bench: &'a Bench,
+    goes_on: bool,
+}
+
+fn claim() -> Claim {
+    Claim { operation: "op".into(), ..Claim::default() }
+}
+
+#[async_trait]
+impl Environment<Put> for Late<'_> {
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+        let lock = Lock::take_over(self.bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
+        let guard = lock.expect("the lock").guard();
+        if self.goes_on {
+            self.bench
+                .go(self.places, false, Stop::never(), vec![guard])
+                .await
+                .expect("they come to the end");
+        }
+        self.places.apply(doing).await
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+        self.places.observe(doing).await
+    }
+
+    async fn take_back(&self, doing: &Doing<'_, Put>, ended: Option<Revision>) -> Result<bool, Fault> {
+        assert!(ended.is_some(), "when they came to its end");
+        self.places.take_back(doing, ended).await
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        self.places.wait(wait).await
+    }
+
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        self.places.manual(manual, back).await
+    }
+}
+
+#[tokio::test]
+async fn what_is_made_after_the_lock_was_lost_is_taken_back() {
+    for goes_on in [false, true] {
+        let (bench, places) = (Bench::new(&[("a", 1)]).await, Places::default());
+        let lock = Lock::acquire(bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
+        let guards = vec![lock.expect("the lock").guard()];
+        let late = Late { places: &places, bench: &bench, goes_on };
+        let (mut journal, mut silent) = (bench.journal().await, Silent);
+        let executor = Executor::new(&*bench.store, &late, &SystemAmbient, &mut silent, &mut journal);
+        let mut executor = Executor { guards, ..executor };
+        let failure = executor.run(&bench.plan.work, None).await.expect_err("it is fenced");
+        assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure}");
+        // Where they have not come to its end it is left to them: they look for it first.
+        let expected = if goes_on { vec![json!({"id": 10})] } else { Vec::new() };
+        assert_eq!(*places.taken_back.lock().unwrap(), expected);
+    }
+}
