@@ -48,7 +48,7 @@ use super::situation::Situation;
 use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, Reach};
-use crate::operation::{self, Journal, Lock, Plan, Report, Status, StepId, Stuck, Summary, Work};
+use crate::operation::{self, EtcdLedger, Journal, Lock, Plan, Report, Status, StepId, Stuck, Summary, Work};
 use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
@@ -248,6 +248,11 @@ impl Session {
     /// Opens an operation by its id, or the one that has not come to an end.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
         open(self.store.as_ref(), &self.id, operation, None, true).await
+    }
+
+    /// Returns the ledger of an operation, for whoever has the lock.
+    pub fn ledger(&self, journal: &Journal, lock: &Lock) -> EtcdLedger<'_> {
+        journal.in_store(self.store.as_ref(), &[lock.guard()])
     }
 
     /// Returns who holds the cluster's lock, `None` if nobody does.

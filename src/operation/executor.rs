@@ -23,11 +23,11 @@ use self::pace::Pace;
 use super::OperationError;
 use super::environment::{Ambient, Checkpoint, Environment};
 use super::journal::Journal;
+use super::ledger::Ledger;
 use super::observer::{Event, Observer};
 use super::plan::{Stage, Work};
 use super::step::{Action, Effect, StepId};
 use super::stop::Stop;
-use crate::store::{Guard, WriteStore};
 
 /// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,8 +69,8 @@ impl Failure {
 /// The machinery for one operation. [`Executor::new`] gives one that does a step at a time, as fast as it
 /// can, to the end.
 pub struct Executor<'a, E> {
-    /// The store that is changed, and that has the journal.
-    pub store: &'a dyn WriteStore,
+    /// Where what it does is recorded, together with what it changes in the store that this is in.
+    pub ledger: &'a dyn Ledger,
     /// Everything else that is changed.
     pub environment: &'a dyn Environment<E>,
     /// Time and randomness.
@@ -79,9 +79,6 @@ pub struct Executor<'a, E> {
     pub observer: &'a mut dyn Observer,
     /// What was done so far.
     pub journal: &'a mut Journal,
-    /// What must hold for every write, such as a lock still being ours ([`super::Lock::guard`]). It is looked
-    /// at before every step outside the store, too.
-    pub guards: Vec<Guard>,
     /// How many steps may be under way at the same time: steps of one stage, about different things. With 1
     /// (or 0) they are carried out in the order of the plan.
     pub parallel: usize,
@@ -100,23 +97,22 @@ pub struct Executor<'a, E> {
 }
 
 impl<'a, E: Effect> Executor<'a, E> {
-    /// Returns an executor without guards that does one step at a time; the other fields are set as in
+    /// Returns an executor that does one step at a time; the other fields are set as in
     /// `Executor { parallel: 8, ..Executor::new(…) }`.
     pub fn new(
-        store: &'a dyn WriteStore,
+        ledger: &'a dyn Ledger,
         environment: &'a dyn Environment<E>,
         ambient: &'a dyn Ambient,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Self {
-        let (guards, stop) = (Vec::new(), Stop::never());
+        let stop = Stop::never();
         Self {
-            store,
+            ledger,
             environment,
             ambient,
             observer,
             journal,
-            guards,
             parallel: 1,
             stop,
             max_failures: 0,
@@ -128,13 +124,12 @@ impl<'a, E: Effect> Executor<'a, E> {
     fn crew(&mut self) -> Crew<'_, E> {
         let (parallel, max_failures) = (self.parallel.max(1), self.max_failures);
         let carrier = Carrier {
-            store: self.store,
-            ahead: Ahead::of(self.store),
+            ledger: self.ledger,
+            ahead: Ahead::of(self.ledger.store()),
             environment: self.environment,
             ambient: self.ambient,
             observer: Mutex::new(&mut *self.observer),
             journal: Mutex::new(&mut *self.journal),
-            guards: &self.guards,
             pace: Pace::new(self.rate),
             stop: &self.stop,
         };
@@ -191,9 +186,8 @@ impl<'a, E: Effect> Executor<'a, E> {
         self.refuse_past_no_return(work, &stages)?;
         if self.journal.returning().is_some() {
             // From here on everything is on its way back, not a batch.
-            let (store, guards) = (self.store, self.guards.clone());
             let failed = |source| Failure { step: StepId("(last)".into()), source };
-            self.journal.set_returning(store, None, &guards).await.map_err(failed)?;
+            self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         }
         let begun = self.journal.is_being_undone();
         self.unwind_stages(work, &stages, begun).await

@@ -28,7 +28,8 @@ pub use self::keep::{Listed, Progress};
 pub use self::returning::Returning;
 pub use self::status::Status;
 pub use self::summary::Summary;
-use super::{Claim, Kind, OperationError, Plan, StepId, Work};
+use super::ledger::{base_of, key_of};
+use super::{Claim, EtcdLedger, Kind, Ledger, OperationError, Part, PartChange, Plan, StepId, Work};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
     Visit, WriteStore,
@@ -153,25 +154,26 @@ impl Journal {
     }
 
     fn at(cluster: &str, operation: &str) -> Self {
-        let base = format!("/netsurgeon/{cluster}/{operation}");
-        Self { base, records: HashMap::new(), returning: None }
+        Self { base: base_of(cluster, operation), records: HashMap::new(), returning: None }
     }
 
-    fn summary_key(&self) -> Key {
-        Key::from(format!("{}/operation", self.base))
-    }
-
-    fn part_key(&self, part: usize) -> Key {
-        Key::from(format!("{}/plan/{part:05}", self.base))
+    fn key(&self, part: &Part) -> Key {
+        key_of(&self.base, part)
     }
 
     fn steps_prefix(&self) -> String {
         format!("{}/steps/", self.base)
     }
 
-    /// Returns the key of a step's record.
+    /// Returns its ledger in etcd, for whoever carries the operation out. The guards must hold of every write: on a live
+    /// cluster the lock's ([`super::Lock::guard`]).
+    pub fn in_store<'a>(&self, store: &'a dyn WriteStore, guards: &[Guard]) -> EtcdLedger<'a> {
+        EtcdLedger::new(store, self.base.clone(), guards)
+    }
+
+    /// Returns the key of a step's record in etcd.
     pub fn step_key(&self, step: &StepId) -> Key {
-        Key::from(format!("{}{step}", self.steps_prefix()))
+        self.key(&Part::Step(step.clone()))
     }
 
     /// Begins the journal of a plan that is about to be carried out: by whom, as which operation and since
@@ -215,7 +217,7 @@ impl Journal {
         let parts: Vec<&[u8]> = plan.chunks(PLAN_PART).collect();
         let mut guards = guards.to_vec();
         for (index, part) in parts.iter().enumerate() {
-            let key = journal.part_key(index);
+            let key = journal.key(&Part::Plan(index));
             let revision = put_new(store, &guards, &key, part).await?;
             if index == 0 {
                 // Somebody else who begins may take this for a leftover.
@@ -223,7 +225,7 @@ impl Journal {
             }
         }
         let summary = Summary { plan_parts: parts.len(), ..summary };
-        put_new(store, &guards, &journal.summary_key(), &to_json(&summary)).await?;
+        put_new(store, &guards, &journal.key(&Part::Summary), &to_json(&summary)).await?;
         Ok(journal)
     }
 
@@ -245,12 +247,12 @@ impl Journal {
         at: Option<Revision>,
     ) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let mut journal = Self::at(cluster, operation);
-        let key = journal.summary_key();
+        let key = journal.key(&Part::Summary);
         let found = Self::read_at::<Summary>(store, &key).await?;
         let (summary, _) = found.ok_or_else(|| Self::broken(&key, "there is no such operation"))?;
         let mut plan = Vec::new();
         for index in 0..summary.plan_parts {
-            let key = journal.part_key(index);
+            let key = journal.key(&Part::Plan(index));
             let part = store.get(&key).await?;
             plan.extend(part.ok_or_else(|| Self::broken(&key, "a part of the plan is missing"))?.value);
         }
@@ -286,7 +288,7 @@ impl Journal {
     }
 
     fn broken(key: &Key, reason: &str) -> OperationError {
-        OperationError::Journal { key: key.clone(), reason: reason.to_string() }
+        OperationError::Journal { what: format!("`{key}`"), reason: reason.to_string() }
     }
 
     /// Returns the record of a step, `None` if it was never begun.
@@ -333,9 +335,9 @@ impl Journal {
         }
     }
 
-    /// Returns where is written what was mended of something.
+    /// Returns the key of what was mended of something.
     pub(super) fn mended_key(&self, subject: &str) -> Key {
-        Key::from(format!("{}/mended/{subject}", self.base))
+        self.key(&Part::Mended(subject.to_string()))
     }
 
     /// Returns the change that brings a step's record to a state, and the record, to be handed to
@@ -348,7 +350,7 @@ impl Journal {
         to: State,
         now: i64,
         noted: Noted,
-    ) -> Result<(Change, Record), OperationError> {
+    ) -> Result<(PartChange, Record), OperationError> {
         let from = self.records.get(step);
         let state = from.map(|(record, _)| record.state);
         if !State::may_follow(state, to) {
@@ -366,8 +368,8 @@ impl Journal {
         let made = noted.made.unwrap_or_else(|| known(|record| &record.made));
         let record = Record { state: to, history, error: noted.error, before, made };
         let expected = from.map_or(Expected::Absent, |(_, revision)| Expected::At(*revision));
-        let change = Change { key: self.step_key(step), expected, action: Action::Put(to_json(&record)) };
-        Ok((change, record))
+        let (part, action) = (Part::Step(step.clone()), Action::Put(to_json(&record)));
+        Ok((PartChange { part, expected, action }, record))
     }
 
     /// Takes note of a committed record.
@@ -383,6 +385,24 @@ impl Journal {
         let Some(entry) = store.get(key).await? else { return Ok(None) };
         let value = serde_json::from_slice(&entry.value).map_err(|e| Self::broken(key, &e.to_string()))?;
         Ok(Some((value, entry.mod_revision)))
+    }
+
+    /// Reads the record of a step as it is now, `None` if there is none.
+    pub(super) async fn read_record(
+        ledger: &dyn Ledger,
+        step: &StepId,
+    ) -> Result<Option<(Record, Revision)>, OperationError> {
+        Self::read_part(ledger, &Part::Step(step.clone())).await
+    }
+
+    async fn read_part<T: DeserializeOwned>(
+        ledger: &dyn Ledger,
+        part: &Part,
+    ) -> Result<Option<(T, Revision)>, OperationError> {
+        let Some((value, revision)) = ledger.read(part).await? else { return Ok(None) };
+        let value = serde_json::from_slice(&value)
+            .map_err(|error| OperationError::Journal { what: part.to_string(), reason: error.to_string() })?;
+        Ok(Some((value, revision)))
     }
 
     /// Takes note of a record as it was read, in place of what was known of it.
@@ -421,6 +441,7 @@ fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Transaction;
     use crate::store::memory::MemoryStore;
 
     #[test]
@@ -455,7 +476,8 @@ mod tests {
         let mut journal = Journal::begin(&store, "one", "op", &plan, summary(), &[]).await.unwrap();
         let step = StepId("flip/default/web".into());
         let (change, record) = journal.record(&step, State::Done, 8, Noted::default()).unwrap();
-        let revision = commit(&store, &[], vec![change]).await.unwrap();
+        let ledger = journal.in_store(&store, &[]);
+        let revision = ledger.write(vec![change], Transaction::default()).await.unwrap();
         journal.recorded(&step, record, revision);
         assert!(matches!(
             journal.record(&step, State::Started, 9, Noted::default()),

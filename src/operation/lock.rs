@@ -312,12 +312,12 @@ async fn create(
             None => {}
         }
     }
-    Err(OperationError::Contended { key: key.clone(), attempts: MOST_ATTEMPTS })
+    Err(OperationError::Contended { what: format!("`{key}`"), attempts: MOST_ATTEMPTS })
 }
 
 fn parse(entry: &Entry) -> Result<Claim, OperationError> {
     serde_json::from_slice(&entry.value).map_err(|error| OperationError::Journal {
-        key: entry.key.clone(),
+        what: format!("`{}`", entry.key),
         reason: format!("somebody holds this lock, and its record cannot be read: {error}"),
     })
 }

@@ -8,9 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lock::{key_of, lost_to};
+use super::lock::key_of;
 use super::swap::prepare;
-use super::{Ambient, Journal, Noted, OperationError, State, StepId, Swap};
+use super::{Ambient, Journal, Ledger, Noted, OperationError, Part, PartChange, State, StepId, Swap};
 use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
 
 /// How many of the last mends of a thing its record keeps.
@@ -83,71 +83,64 @@ pub async fn mend(
 }
 
 /// Carries a mend out in the place of steps that cannot be carried out, or undone, any more, and writes that they
-/// are; for whoever has the lock, whose guards these are. [`Mended::Moved`] means to look again.
+/// are; for whoever has the lock, whose ledger this is. [`Mended::Moved`] means to look again.
 pub async fn settle(
-    store: &dyn WriteStore,
+    ledger: &dyn Ledger,
     journal: &mut Journal,
     steps: (&[StepId], State),
     mend: &Mend,
-    guards: &[Guard],
     ambient: &dyn Ambient,
 ) -> Result<Mended, OperationError> {
-    settle_with(store, journal, steps, (mend, Vec::new()), guards, ambient).await
+    settle_with(ledger, journal, steps, (mend, Vec::new()), ambient).await
 }
 
 /// Takes back what these steps did, writes how they stand then, and adds to the plan what they become, as number so-and-so:
 /// all in one transaction.
 pub async fn replace(
-    store: &dyn WriteStore,
+    ledger: &dyn Ledger,
     journal: &mut Journal,
     steps: (&[StepId], State),
     mend: &Mend,
     (number, amendment): (usize, Vec<u8>),
-    (guards, ambient): (&[Guard], &dyn Ambient),
+    ambient: &dyn Ambient,
 ) -> Result<Mended, OperationError> {
-    let (key, action) = (journal.amendment_key(number), Action::Put(amendment));
-    let amended = vec![Change { key, expected: Expected::Absent, action }];
-    settle_with(store, journal, steps, (mend, amended), guards, ambient).await
+    let (part, action) = (Part::Amendment(number), Action::Put(amendment));
+    let amended = vec![PartChange { part, expected: Expected::Absent, action }];
+    settle_with(ledger, journal, steps, (mend, amended), ambient).await
 }
 
 async fn settle_with(
-    store: &dyn WriteStore,
+    ledger: &dyn Ledger,
     journal: &mut Journal,
     (steps, to): (&[StepId], State),
-    (mend, also): (&Mend, Vec<Change>),
-    guards: &[Guard],
+    (mend, mut parts): (&Mend, Vec<PartChange>),
     ambient: &dyn Ambient,
 ) -> Result<Mended, OperationError> {
-    let mut transaction = match prepare(store, &mend.swap, ambient).await {
+    let mut transaction = match prepare(ledger.store(), &mend.swap, ambient).await {
         Ok(transaction) => transaction,
         Err(error) if error.is_about_one_object() => return Ok(Mended::Moved),
         Err(error) => return Err(error),
     };
     let mut records = Vec::with_capacity(steps.len());
-    transaction.changes.extend(also);
-    if transaction.changes.is_empty() && steps.is_empty() {
+    if transaction.changes.is_empty() && parts.is_empty() && steps.is_empty() {
         return Ok(Mended::Done);
     }
     for step in steps {
         let (change, record) = journal.record(step, to, ambient.now(), Noted::default())?;
-        transaction.changes.push(change);
+        parts.push(change);
         records.push((step, record));
     }
-    transaction.guards.extend(guards.iter().cloned());
     transaction.guards.extend(mend.steps.iter().map(|step| journal.guard_of(step)));
     transaction.guards.extend(mend.guards.iter().cloned());
-    match store.commit(&transaction).await {
+    match ledger.write(parts, transaction).await {
         Ok(revision) => {
             for (step, record) in records {
                 journal.recorded(step, record, revision);
             }
             Ok(Mended::Done)
         }
-        Err(CommitError::Conflict { key, .. }) if guards.iter().any(|guard| *guard.key() == key) => {
-            Err(lost_to(store, &key).await)
-        }
-        Err(CommitError::Conflict { .. }) => Ok(Mended::Moved),
-        Err(error) => Err(error.into()),
+        Err(OperationError::Commit(CommitError::Conflict { .. })) => Ok(Mended::Moved),
+        Err(error) => Err(error),
     }
 }
 

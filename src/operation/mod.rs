@@ -25,6 +25,7 @@ mod claim;
 mod environment;
 mod executor;
 mod journal;
+mod ledger;
 mod lock;
 mod mend;
 mod observer;
@@ -40,6 +41,7 @@ pub use environment::{
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};
+pub use ledger::{EtcdLedger, Ledger, Part, PartChange};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, replace, settle};
 pub use observer::{Event, Observer, Silent, Told};
@@ -82,10 +84,10 @@ pub enum OperationError {
         key: Key,
     },
     /// Other clients change the same object faster than the step can.
-    #[error("`{key}` was changed by others {attempts} times in a row while this step tried to change it")]
+    #[error("{what} was changed by others {attempts} times in a row while this step tried to change it")]
     Contended {
-        /// The object's key.
-        key: Key,
+        /// The object.
+        what: String,
         /// How often it was tried.
         attempts: u32,
     },
@@ -142,10 +144,10 @@ pub enum OperationError {
         to: String,
     },
     /// The journal is unreadable or another operation's.
-    #[error("the journal at `{key}` cannot be used: {reason}")]
+    #[error("the journal at {what} cannot be used: {reason}")]
     Journal {
         /// Where.
-        key: Key,
+        what: String,
         /// Why.
         reason: String,
     },

@@ -188,7 +188,8 @@ impl Rehearsing<'_> {
         let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
         let by = Claim { operation: "rehearsal".into(), since: self.ambient.now(), ..Claim::default() };
         let mut journal = Journal::begin_plan(&overlay, self.plan, &by, &[]).await?;
-        let mut executor = Executor::new(&overlay, &simulation, self.ambient, observer, &mut journal);
+        let ledger = journal.in_store(&overlay, &[]);
+        let mut executor = Executor::new(&ledger, &simulation, self.ambient, observer, &mut journal);
         let forward = executor.run(&self.plan.work, until).await;
         let report = forward.map_err(|failure| RehearsalError::Step { phase: "forward", failure })?;
         let mut stuck = Vec::new();

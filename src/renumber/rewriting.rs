@@ -6,8 +6,8 @@
 
 use super::ranges::RangeRewrite;
 use crate::operation::{
-    Ambient, Executor, Failure, Journal, NoEffect, NoEnvironment, OperationError, Report, Silent, State,
-    Status, StepId, Work,
+    Ambient, EtcdLedger, Executor, Failure, Journal, NoEffect, NoEnvironment, OperationError, Report, Silent,
+    State, Status, StepId, Work,
 };
 use crate::store::{Guard, WriteStore};
 
@@ -35,8 +35,8 @@ pub fn is_written(work: &RangeRewrite, journal: &Journal) -> bool {
 impl Rewriting<'_> {
     /// Writes the RangeAllocation, once. Returns whether that was done now or before.
     pub async fn run(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
-        let mut silent = Silent;
-        let outcome = self.executor(&mut silent, journal).run(work, None).await;
+        let (ledger, mut silent) = (self.ledger(journal), Silent);
+        let outcome = self.executor(&ledger, &mut silent, journal).run(work, None).await;
         match outcome {
             Ok(report) => {
                 self.note(work, journal, Status::Done).await?;
@@ -60,20 +60,28 @@ impl Rewriting<'_> {
     /// Puts the old value back, if the new one was written. What was allocated since stays: the report names the step as
     /// stuck then, and the rewrite stays in force.
     pub async fn roll_back(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
-        let mut silent = Silent;
-        let report = self.executor(&mut silent, journal).unwind(work).await?;
+        let (ledger, mut silent) = (self.ledger(journal), Silent);
+        let report = self.executor(&ledger, &mut silent, journal).unwind(work).await?;
         let status = if report.stuck.is_empty() { Status::RolledBack } else { Status::Stuck };
         self.note(work, journal, status).await?;
         Ok(report)
     }
 
-    fn executor<'e>(&'e self, silent: &'e mut Silent, journal: &'e mut Journal) -> Executor<'e, NoEffect> {
-        let executor = Executor::new(self.store, &NoEnvironment, self.ambient, silent, journal);
-        Executor { guards: self.guards.clone(), ..executor }
+    fn ledger(&self, journal: &Journal) -> EtcdLedger<'_> {
+        journal.in_store(self.store, &self.guards)
+    }
+
+    fn executor<'e>(
+        &'e self,
+        ledger: &'e EtcdLedger<'e>,
+        silent: &'e mut Silent,
+        journal: &'e mut Journal,
+    ) -> Executor<'e, NoEffect> {
+        Executor::new(ledger, &NoEnvironment, self.ambient, silent, journal)
     }
 
     async fn note(&self, work: &RangeRewrite, journal: &Journal, status: Status) -> Result<(), Failure> {
-        let noted = journal.set_status(self.store, status, self.ambient.now(), &self.guards).await;
+        let noted = journal.set_status(&self.ledger(journal), status, self.ambient.now()).await;
         noted.map_err(|source| Failure { step: step_of(work), source })
     }
 }

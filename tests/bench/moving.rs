@@ -208,10 +208,10 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let mut journal = Journal::begin_plan(&recorder, &plan, &claim, &guards).await.expect("a journal");
     recorder.written.lock().expect("nobody panics").clear();
     let (mut silent, until) = (Silent, plan.work.soak_stage());
+    let ledger = journal.in_store(&recorder, &guards);
     let mut executor = Executor {
-        guards,
         parallel: PARALLEL,
-        ..Executor::new(&recorder, &Ready, &SystemAmbient, &mut silent, &mut journal)
+        ..Executor::new(&ledger, &Ready, &SystemAmbient, &mut silent, &mut journal)
     };
     let begun = Instant::now();
     executor.run(&plan.work, until).await.unwrap_or_else(|failure| panic!("{failure}"));

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netsurgeon::operation::{Journal, Noted, State, Summary};
+use netsurgeon::operation::{Journal, Ledger as _, Noted, State, Summary};
 use netsurgeon::renumber::{PlanOptions, plan};
-use netsurgeon::store::{Transaction, WriteStore as _};
+use netsurgeon::store::Transaction;
 use netsurgeon::survey::{Layout, Survey};
 use serde_json::{Value, json};
 
@@ -457,7 +457,7 @@ async fn pods_older_than_a_move_are_found_where_a_journal_tells() {
     for candidate in &plan.work.moves {
         let (change, _) =
             journal.record(&candidate.step("flip"), State::Done, 1_800_000_000, Noted::default()).unwrap();
-        store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
+        journal.in_store(&store, &[]).write(vec![change], Transaction::default()).await.unwrap();
     }
     let with = netsurgeon(&cluster, &audit);
     assert_eq!((with.code, &with.json()["pods_looked_at"]), (3, &json!(true)));

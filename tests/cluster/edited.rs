@@ -170,7 +170,8 @@ async fn carry_out(cluster: &Cluster, until: Until) -> Plan<Renumbering> {
         Journal::begin(&store, cluster, "edited", &text, summary, &[]).await.expect("a journal");
     let world = Simulation::new(&store, &plan.work, &SystemAmbient);
     let mut silent = Silent;
-    let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
+    let ledger = journal.in_store(&store, &[]);
+    let mut executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
     let end = if until == Until::Held { plan.work.no_return_stage() } else { None };
     let report = executor.run(&plan.work, end).await.unwrap_or_else(|failure| panic!("{failure}"));
     assert!(report.done > plan.work.moves.len() && plan.work.moves.len() > 15, "{report:?}");

@@ -74,8 +74,9 @@ async fn carry_out(
     names: &[&'static str],
 ) -> Result<Report, Failure> {
     let mut silent = Silent;
-    let executor = Executor::new(store, &NoEnvironment, &SystemAmbient, &mut silent, journal);
-    Executor { guards, parallel: 4, ..executor }.run(&Keys(names.to_vec()), None).await
+    let ledger = journal.in_store(store, &guards);
+    let executor = Executor::new(&ledger, &NoEnvironment, &SystemAmbient, &mut silent, journal);
+    Executor { parallel: 4, ..executor }.run(&Keys(names.to_vec()), None).await
 }
 
 async fn begin(store: &EtcdStore, operation: &str, lock: &Lock) -> Journal {
@@ -174,7 +175,8 @@ async fn after_the_holder_died_the_next_takes_it_and_the_late_write_is_refused()
         assert_lost_to(&late, "bob");
         let made = contract::scan(one.as_ref(), &[netsurgeon::store::KeyRange::prefix("/made/")], None).await;
         assert_eq!(made.expect("a scan").1.len(), 1, "nothing came late");
-        let refused = journal.set_status(one.as_ref(), Status::Done, 0, &[Guard::Absent("/x".into())]).await;
+        let ledger = journal.in_store(one.as_ref(), &[Guard::Absent("/x".into())]);
+        let refused = journal.set_status(&ledger, Status::Done, 0).await;
         refused.expect("without the lock's guard it is written");
 
         carry_out(&other, &mut journal, vec![taken.guard()], &names).await.expect("bob holds the lock");
@@ -295,7 +297,7 @@ async fn forget_takes_the_lock_of_the_cluster() {
     let lock = acquire(&store, "holder", LONG).await.expect("it is free");
     let journal = begin(&store, "ended", &lock).await;
     journal
-        .set_status(store.as_ref(), Status::RolledBack, 1_800_000_000, &[lock.guard()])
+        .set_status(&journal.in_store(store.as_ref(), &[lock.guard()]), Status::RolledBack, 1_800_000_000)
         .await
         .expect("it is ours");
     let before = etcd.keys("/netsurgeon/").await;

@@ -74,7 +74,8 @@ async fn go(
     back: bool,
 ) -> Result<Report, Failure> {
     let (mut journal, mut silent) = (bench.journal(store).await, Silent);
-    let mut executor = Executor::new(store, world, &Constant, &mut silent, &mut journal);
+    let ledger = journal.in_store(store, &[]);
+    let mut executor = Executor::new(&ledger, world, &Constant, &mut silent, &mut journal);
     let work = &bench.plan.work;
     if back { executor.unwind(work).await } else { executor.run(work, bench.no_return()).await }
 }

@@ -176,8 +176,9 @@ impl Bench {
         guards: Vec<Guard>,
     ) -> Result<Report, Failure> {
         let (mut journal, mut silent) = (self.journal().await, Silent);
-        let executor = Executor::new(&*self.store, places, &SystemAmbient, &mut silent, &mut journal);
-        let mut executor = Executor { stop, guards, max_failures: 1, ..executor };
+        let ledger = journal.in_store(&*self.store, &guards);
+        let executor = Executor::new(&ledger, places, &SystemAmbient, &mut silent, &mut journal);
+        let mut executor = Executor { stop, max_failures: 1, ..executor };
         let work = &self.plan.work;
         if back { executor.unwind(work).await } else { executor.run(work, None).await }
     }
@@ -333,8 +334,8 @@ async fn what_is_made_after_the_lock_was_lost_is_taken_back() {
         let guards = vec![lock.expect("the lock").guard()];
         let late = Late { places: &places, bench: &bench, goes_on };
         let (mut journal, mut silent) = (bench.journal().await, Silent);
-        let executor = Executor::new(&*bench.store, &late, &SystemAmbient, &mut silent, &mut journal);
-        let mut executor = Executor { guards, ..executor };
+        let ledger = journal.in_store(&*bench.store, &guards);
+        let mut executor = Executor::new(&ledger, &late, &SystemAmbient, &mut silent, &mut journal);
         let failure = executor.run(&bench.plan.work, None).await.expect_err("it is fenced");
         assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure}");
         // Where they have not come to its end it is left to them: they look for it first.

@@ -30,7 +30,9 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> BTr
         }
         for (step, one) in found {
             let steps = (step.as_slice(), State::Done);
-            let settled = operation::settle(store, &mut journal, steps, &one, guards, &Constant).await;
+            let settled =
+                operation::settle(&journal.in_store(store, guards), &mut journal, steps, &one, &Constant)
+                    .await;
             assert_eq!(settled.expect("it is settled"), Mended::Done);
             subjects.insert(one.subject);
         }
@@ -142,7 +144,8 @@ async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> u
     let count = given_up.len();
     for (steps, mend) in given_up {
         let steps = (steps.as_slice(), State::UndoDone);
-        let settled = operation::settle(store, &mut journal, steps, &mend, guards, &Constant).await;
+        let settled =
+            operation::settle(&journal.in_store(store, guards), &mut journal, steps, &mend, &Constant).await;
         assert_eq!(settled.expect("it can be settled"), Mended::Done, "{mend:?}");
     }
     count

@@ -47,7 +47,8 @@ async fn lost_and_renewed(bench: &Bench, store: &Saboteur) -> usize {
     for (number, one) in wrong.iter().enumerate() {
         assert_eq!(one.is_news, number % 2 == 0, "{}: {}", bench.name, one.key);
         let none = (&[][..], State::Done);
-        let settled = operation::settle(store, &mut journal, none, &one.mend, &[], &Constant).await;
+        let settled =
+            operation::settle(&journal.in_store(store, &[]), &mut journal, none, &one.mend, &Constant).await;
         assert_eq!(settled.expect("a commit"), Mended::Done, "{}: {}", bench.name, one.key);
     }
     assert_eq!(checked(bench, store, 0).await, (vec![], vec![]), "{}", bench.name);
@@ -169,7 +170,9 @@ async fn set_again(bench: &Bench, store: &Saboteur) {
     let (moves, mut journal) = (waiting(bench, store).await, bench.journal(store).await);
     let mend = reserve_again(&bench.plan.work, &bits(store).await, &moves).expect("nobody has them");
     let mend = mend.expect("they were freed");
-    let settled = operation::settle(store, &mut journal, (&[], State::Done), &mend, &[], &Constant).await;
+    let settled =
+        operation::settle(&journal.in_store(store, &[]), &mut journal, (&[], State::Done), &mend, &Constant)
+            .await;
     assert_eq!(settled.expect("a commit"), Mended::Done);
     assert_eq!(reserve_again(&bench.plan.work, &bits(store).await, &moves), Ok(None), "they are set");
 }
@@ -235,7 +238,8 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
         given_up(&bench.plan.work, &bits(&store).await, |step| journal.state(step), Constant.now());
     for (steps, mend) in given_up {
         let steps = (steps.as_slice(), State::UndoDone);
-        let settled = operation::settle(&store, &mut journal, steps, &mend, &[], &Constant).await;
+        let settled =
+            operation::settle(&journal.in_store(&store, &[]), &mut journal, steps, &mend, &Constant).await;
         assert_eq!(settled.expect("a commit"), Mended::Done);
     }
     // Nothing is set for it again.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netsurgeon::operation::{
-    Ambient, Checkpoint, Environment, Executor, Failure, Journal, Observer, Plan, Report, Returning, Silent,
-    State, Stop, Summary, Work,
+    Ambient, Checkpoint, Environment, Executor, Failure, Journal, Ledger, Observer, Plan, Report, Returning,
+    Silent, State, Stop, Summary, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
@@ -248,7 +248,8 @@ impl Bench {
         observer: &mut dyn Observer,
     ) -> Result<Report, Failure> {
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        self.executor(store, &world, observer, journal).run(&self.plan.work, until).await
+        let ledger = journal.in_store(store, &self.settings.guards);
+        self.executor(&ledger, &world, observer, journal).run(&self.plan.work, until).await
     }
 
     /// Undoes as a process does that has just been started.
@@ -264,14 +265,16 @@ impl Bench {
     ) -> Result<Report, Failure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        self.executor(store, &world, observer, &mut journal).unwind(&self.plan.work).await
+        let ledger = journal.in_store(store, &self.settings.guards);
+        self.executor(&ledger, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
     /// Undoes while no API server answers, as far as that goes.
     pub async fn move_back(&self, store: &Saboteur) -> Result<Report, Failure> {
         let (mut journal, world) = (self.journal(store).await, WithoutApi { pause: Duration::ZERO });
         let mut silent = Silent;
-        self.executor(store, &world, &mut silent, &mut journal).unwind(&MovesBack(&self.plan.work)).await
+        let ledger = journal.in_store(store, &self.settings.guards);
+        self.executor(&ledger, &world, &mut silent, &mut journal).unwind(&MovesBack(&self.plan.work)).await
     }
 
     /// Rolls one batch back, as a process does that has just been started.
@@ -280,21 +283,22 @@ impl Bench {
         let world = Simulation::new(store, &self.plan.work, &Constant);
         let returning = Returning { batch, gate: "test".into(), reason: "as told".into() };
         let mut silent = Silent;
-        let mut executor = self.executor(store, &world, &mut silent, &mut journal);
+        let ledger = journal.in_store(store, &self.settings.guards);
+        let mut executor = self.executor(&ledger, &world, &mut silent, &mut journal);
         executor.unwind_batch(&self.plan.work, &returning).await
     }
 
     fn executor<'a>(
         &'a self,
-        store: &'a Saboteur,
+        ledger: &'a dyn Ledger,
         world: &'a dyn Environment<Effect>,
         observer: &'a mut dyn Observer,
         journal: &'a mut Journal,
     ) -> Executor<'a, Effect> {
-        let Settings { parallel, guards, stop, rate, max_failures, .. } = self.settings.clone();
+        let Settings { parallel, stop, rate, max_failures, .. } = self.settings.clone();
         let checkpoint = self.settings.checkpoint.as_deref();
-        let executor = Executor::new(store, world, &Constant, observer, journal);
-        Executor { parallel, guards, stop, rate, max_failures, checkpoint, ..executor }
+        let executor = Executor::new(ledger, world, &Constant, observer, journal);
+        Executor { parallel, stop, rate, max_failures, checkpoint, ..executor }
     }
 
     /// The states of all steps that were begun; without waits of the way back: whoever goes on waits once more, for all

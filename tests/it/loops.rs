@@ -302,18 +302,15 @@ async fn a_status_whose_answer_is_lost_is_looked_for() {
         let store = bench.fresh().await;
         let guards = [store.take_lock("alice@here").await];
         store.arm(fault);
-        bench
-            .journal(&store)
-            .await
-            .set_status(&store, Status::Soaking, 7, &guards)
-            .await
-            .expect("it is written");
+        let journal = bench.journal(&store).await;
+        let ledger = journal.in_store(&store, &guards);
+        journal.set_status(&ledger, Status::Soaking, 7).await.expect("it is written");
         let listed = Journal::list(&store, None).await.expect("a list").remove(0);
         assert_eq!((listed.summary.status, listed.summary.ended), (Status::Soaking, Some(7)), "{fault:?}");
         let (commits, expected) = (store.commits(), if fault == Fault::LostAfter(1) { 1 } else { 2 });
         assert_eq!(commits, expected, "{fault:?}");
         store.arm(Fault::LockLost(1));
-        let lost = bench.journal(&store).await.set_status(&store, Status::Done, 8, &guards).await;
+        let lost = journal.set_status(&ledger, Status::Done, 8).await;
         assert!(matches!(lost, Err(OperationError::LockLost { .. })), "{lost:?}");
     }
 }

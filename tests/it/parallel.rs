@@ -396,7 +396,8 @@ async fn who_waits_for_long_may_give_up_when_asked_to_stop() {
     let store = MemoryStore::new();
     let mut journal = Journal::begin(&store, "one", "op", b"", Summary::default(), &[]).await.expect("begun");
     let (world, mut silent) = (Patient(stop.clone()), Silent);
-    let executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
+    let ledger = journal.in_store(&store, &[]);
+    let executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
     let mut executor = Executor { stop, ..executor };
     let (outcome, ()) = tokio::join!(executor.run(&OneWait, None), async { switch.ask() });
     let failure = outcome.expect_err("it was asked to stop");

@@ -260,7 +260,8 @@ async fn a_service_of_another_type_keeps_its_policy_on_the_way_back() {
         let (found, _) = replan(&bench.plan.work, &survey(&store).await, true, |step| journal.state(step));
         for again in &found {
             let steps = (again.steps.as_slice(), State::UndoDone);
-            let settled = settle(&store, &mut journal, steps, &again.mend, &[], &Constant).await;
+            let settled =
+                settle(&journal.in_store(&store, &[]), &mut journal, steps, &again.mend, &Constant).await;
             assert_eq!(settled.expect("a change"), Mended::Done);
         }
         bench.unwind(&store).await.expect("a rollback");

@@ -104,7 +104,8 @@ async fn carried_out(bench: &Bench, until: Option<usize>) -> Saboteur {
     let (store, clock) = (bench.fresh().await, Clock::new());
     let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
     let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
-    let mut executor = Executor::new(&store, &slow, &clock, &mut silent, &mut journal);
+    let ledger = journal.in_store(&store, &[]);
+    let mut executor = Executor::new(&ledger, &slow, &clock, &mut silent, &mut journal);
     executor.run(&bench.plan.work, until).await.expect("a run");
     store
 }
@@ -196,7 +197,8 @@ async fn what_could_not_be_undone_comes_first() {
     let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
     let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
     let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
-    let mut executor = Executor::new(&store, &slow, &clock, &mut silent, &mut journal);
+    let ledger = journal.in_store(&store, &[]);
+    let mut executor = Executor::new(&ledger, &slow, &clock, &mut silent, &mut journal);
     let report = executor.unwind(&bench.plan.work).await.expect("it goes on with the others");
     assert!(!report.stuck.is_empty());
     let page = page_of(&bench, &store, Status::Stuck).await;
@@ -248,7 +250,8 @@ async fn tiers_are_on_the_time_line_above_their_batches() {
     let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
     let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
     let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
-    let mut executor = Executor::new(&store, &slow, &clock, &mut silent, &mut journal);
+    let ledger = journal.in_store(&store, &[]);
+    let mut executor = Executor::new(&ledger, &slow, &clock, &mut silent, &mut journal);
     executor.unwind(&bench.plan.work).await.expect("a way back");
     let page = page_of(&bench, &store, Status::RolledBack).await;
     check(&page);

@@ -128,7 +128,8 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     let world = world(&api, &store, &plan, &approver);
     let mut journal = Journal::begin_plan(&store, &plan, &claim(), &[]).await.expect("a journal");
     let mut silent = Silent;
-    let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
+    let ledger = journal.in_store(&store, &[]);
+    let mut executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
     let end = plan.work.stages().iter().find(|stage| stage.name == until).map(|stage| stage.index);
     let begun = Instant::now();
     let report = executor.run(&plan.work, end).await.unwrap_or_else(|failure| panic!("{failure}"));
@@ -185,7 +186,8 @@ async fn an_operation_pauses_where_others_must_act() {
         let approver = Says::new(answer);
         let world = world(&api, &store, &plan, &approver);
         let mut silent = Silent;
-        let mut executor = Executor::new(&store, &world, &SystemAmbient, &mut silent, &mut journal);
+        let ledger = journal.in_store(&store, &[]);
+        let mut executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
         let outcome = executor.run(&plan.work, Some(1)).await;
         let is_paused =
             matches!(&outcome, Err(failure) if matches!(failure.source, OperationError::Paused { .. }));

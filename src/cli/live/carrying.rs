@@ -146,14 +146,14 @@ impl Session {
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
         let store = Counted { store: self.store.as_ref(), writes };
         let keeper = Gatekeeper::new(&self.gates, &context.output, &ongoing.operation);
+        let ledger = journal.in_store(&store, &[lock.guard()]);
         let mut executor = Executor {
-            guards: vec![lock.guard()],
             parallel: args.parallel.into(),
             stop: stop.clone(),
             rate: args.rate,
             max_failures: args.most_failures(),
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
-            ..Executor::new(&store, environment, &SystemAmbient, &mut watchers, journal)
+            ..Executor::new(&ledger, environment, &SystemAmbient, &mut watchers, journal)
         };
         let outcome = go(&mut executor, work, way, &keeper).await;
         vigil.abort();
@@ -171,8 +171,8 @@ impl Session {
         if is_refused || ongoing.summary.status.has_ended() {
             return Ok(());
         }
-        let (store, now, guards) = (self.store.as_ref(), SystemAmbient.now(), [lock.guard()]);
-        let recorded = ongoing.journal.set_out(store, !is_forward, now, &guards).await;
+        let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
+        let recorded = ongoing.journal.set_out(&ledger, !is_forward, now).await;
         recorded.map_err(|error| left_open(error.into(), ongoing, way))?;
         ongoing.summary.set_out(!is_forward, now);
         Ok(())
@@ -214,12 +214,12 @@ impl Session {
         };
         ongoing.summary.status = status;
         ongoing.summary.manual_step.clone_from(&manual_step);
-        let (store, now, guards) = (self.store.as_ref(), SystemAmbient.now(), [lock.guard()]);
+        let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
         // In one write with its end: a command that is interrupted in between leaves what the next `retire` removes.
         let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
         let noted = match manual_step {
-            Some(step) => ongoing.journal.set_waiting(store, &step, now, &guards).await,
-            None => ongoing.journal.set_status(store, status, now, &guards).await,
+            Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,
+            None => ongoing.journal.set_status(&ledger, status, now).await,
         };
         Ok(noted?)
     }

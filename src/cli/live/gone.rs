@@ -104,7 +104,8 @@ impl Session {
         }
         let subject = moved.subject();
         let now = SystemAmbient.now();
-        ongoing.journal.fail(store, step, DELETED, now, &[lock.guard()]).await?;
+        let ledger = self.ledger(&ongoing.journal, lock);
+        ongoing.journal.fail(&ledger, step, DELETED, now).await?;
         context.output.note(&format!("{subject}: skipped, {DELETED}"));
         self.drop_deserted(context, args, ongoing, lock).await?;
         Ok(true)
@@ -130,8 +131,9 @@ impl Session {
         let survey = Survey::read(store, &args.etcd.layout(), None).await?;
         let work = &ongoing.plan.work;
         let deleted: Vec<&Move> = current::deleted(work, &survey).collect();
+        let ledger = self.ledger(&ongoing.journal, lock);
         for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
-            ongoing.journal.fail(store, step, DELETED, SystemAmbient.now(), &[lock.guard()]).await?;
+            ongoing.journal.fail(&ledger, step, DELETED, SystemAmbient.now()).await?;
         }
         self.drop_deserted(context, args, ongoing, lock).await
     }
@@ -158,8 +160,8 @@ impl Session {
                 return self.end_deletions(context, &ongoing.plan.work, &survey).await;
             }
             for mend in &mends {
-                let (guards, none) = ([lock.guard()], (&[][..], State::Done));
-                settle(store, &mut ongoing.journal, none, mend, &guards, &SystemAmbient).await?;
+                let (ledger, none) = (self.ledger(&ongoing.journal, lock), (&[][..], State::Done));
+                settle(&ledger, &mut ongoing.journal, none, mend, &SystemAmbient).await?;
             }
         }
         Ok(())
@@ -226,8 +228,8 @@ impl Session {
             _ => guard::given_up(&ongoing.plan.work, &survey, state, now),
         };
         for (steps, mend) in &gone {
-            let (guards, steps) = ([lock.guard()], (steps.as_slice(), to));
-            let settled = settle(store, &mut ongoing.journal, steps, mend, &guards, &SystemAmbient).await?;
+            let (ledger, steps) = (self.ledger(&ongoing.journal, lock), (steps.as_slice(), to));
+            let settled = settle(&ledger, &mut ongoing.journal, steps, mend, &SystemAmbient).await?;
             if settled == Mended::Done {
                 context
                     .output

@@ -102,7 +102,7 @@ async fn is_mended(
     lock: &Lock,
     mend: &Mend,
 ) -> Result<bool, OperationError> {
-    let no_steps = (&[][..], State::Done);
-    let outcome = settle(store, journal, no_steps, mend, &[lock.guard()], &SystemAmbient).await?;
+    let (ledger, no_steps) = (journal.in_store(store, &[lock.guard()]), (&[][..], State::Done));
+    let outcome = settle(&ledger, journal, no_steps, mend, &SystemAmbient).await?;
     Ok(outcome == Mended::Done)
 }

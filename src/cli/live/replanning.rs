@@ -3,7 +3,7 @@
 use super::{LiveArgs, Ongoing, Session};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
-use crate::operation::{self, Ambient, Lock, Mended, Plan, State, SystemAmbient};
+use crate::operation::{self, Lock, Mended, Plan, State, SystemAmbient};
 use crate::renumber::replan::{Replanned, replan};
 use crate::renumber::sweep::Sweep;
 use crate::store::Revision;
@@ -62,11 +62,13 @@ impl Session {
         let number = ongoing.plan.work.amendments.saturating_add(1);
         let again = Sweep { found: Vec::new(), again: vec![replanned.made.clone()] };
         let amendment = Plan::new(&self.id, revision, again);
-        let (store, journal) = (self.store.as_ref(), &mut ongoing.journal);
-        let (text, by) = (json(&amendment)?, (&[lock.guard()][..], &SystemAmbient as &dyn Ambient));
+        let (ledger, journal) = (self.ledger(&ongoing.journal, lock), &mut ongoing.journal);
+        let text = json(&amendment)?;
         let to = if back { State::UndoDone } else { State::Reset };
         let (steps, mend) = ((replanned.steps.as_slice(), to), &replanned.mend);
-        if operation::replace(store, journal, steps, mend, (number, text), by).await? != Mended::Done {
+        if operation::replace(&ledger, journal, steps, mend, (number, text), &SystemAmbient).await?
+            != Mended::Done
+        {
             return Ok(false);
         }
         ongoing.plan.work.amend(amendment.work);
@@ -83,7 +85,8 @@ impl Session {
     ) -> Result<(), Failure> {
         let number = ongoing.plan.work.amendments.saturating_add(1);
         let amendment = Plan::new(&self.id, revision, amendment);
-        ongoing.journal.amend(self.store.as_ref(), number, &json(&amendment)?, &[lock.guard()]).await?;
+        let ledger = self.ledger(&ongoing.journal, lock);
+        ongoing.journal.amend(&ledger, number, &json(&amendment)?).await?;
         ongoing.plan.work.amend(amendment.work);
         Ok(())
     }

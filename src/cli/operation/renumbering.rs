@@ -122,8 +122,8 @@ async fn go_on(
         session.roll_back(context, &args.live, &mut ongoing, lock).await?
     } else {
         gates.report(&context.output, &ongoing.summary.gates);
-        let (store, record) = (session.store.as_ref(), gates.record()?);
-        ongoing.journal.set_gates(store, &record, &[lock.guard()]).await?;
+        let (ledger, record) = (session.ledger(&ongoing.journal, lock), gates.record()?);
+        ongoing.journal.set_gates(&ledger, &record).await?;
         session.move_all(context, &args.live, &mut ongoing, lock).await?
     };
     Ok((ongoing, report))

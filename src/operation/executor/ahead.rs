@@ -10,19 +10,19 @@ use async_trait::async_trait;
 
 use super::crew::lock;
 use crate::operation::step::{KeyChange, Swap};
-use crate::store::{Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor, WriteStore};
+use crate::store::{Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 
 /// How many steps it looks ahead.
 pub(super) const STEPS: usize = 64;
 
 /// A store of which some keys are known already.
 pub(super) struct Ahead<'e> {
-    store: &'e dyn WriteStore,
+    store: &'e dyn ReadStore,
     known: Mutex<HashMap<Key, Option<Entry>>>,
 }
 
 impl<'e> Ahead<'e> {
-    pub(super) fn of(store: &'e dyn WriteStore) -> Self {
+    pub(super) fn of(store: &'e dyn ReadStore) -> Self {
         Self { store, known: Mutex::default() }
     }
 

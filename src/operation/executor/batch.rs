@@ -24,8 +24,7 @@ impl<E: Effect> Executor<'_, E> {
         let steps: Vec<Step<E>> = stages.iter().rev().flat_map(|stage| work.steps(stage)).collect();
         let first = steps.first().map_or_else(|| StepId("(none)".into()), |step| step.id.clone());
         let failed = |source| Failure { step: first.clone(), source };
-        let guards = self.guards.clone();
-        self.journal.set_returning(self.store, Some(returning), &guards).await.map_err(failed)?;
+        self.journal.set_returning(self.ledger, Some(returning)).await.map_err(failed)?;
         let is_back = |step: &Step<E>| self.journal.state(&step.id).is_some_and(State::is_of_the_way_back);
         let begun = steps.iter().any(is_back);
         let report = self.unwind_stages(work, &stages, begun).await?;
@@ -37,8 +36,8 @@ impl<E: Effect> Executor<'_, E> {
             steps.into_iter().partition(Step::is_for_the_way_back);
         let order: Vec<StepId> = most.into_iter().chain(last).map(|step| step.id).collect();
         let now = self.ambient.now();
-        self.journal.reset(self.store, &order, now, &guards).await.map_err(failed)?;
-        self.journal.set_returning(self.store, None, &guards).await.map_err(failed)?;
+        self.journal.reset(self.ledger, &order, now).await.map_err(failed)?;
+        self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         Ok(report)
     }
 

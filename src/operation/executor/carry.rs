@@ -11,25 +11,24 @@ use super::pace::Pace;
 use crate::operation::OperationError;
 use crate::operation::environment::{Ambient, Answer, Environment, Fault};
 use crate::operation::journal::{Journal, Noted, State};
-use crate::operation::lock::lost_to;
+use crate::operation::ledger::Ledger;
 use crate::operation::observer::{Event, Observer};
 use crate::operation::step::{Action, Effect, Manual, Step, StepId, Swap, Wait};
 use crate::operation::stop::Stop;
 use crate::operation::swap::prepare;
-use crate::store::{CommitError, Guard, Key, Revision, Transaction, WriteStore};
+use crate::store::{CommitError, Revision, Transaction};
 
 /// How often a step tries to change an object that others keep changing.
 pub(super) const MOST_ATTEMPTS: u32 = 20;
 
 /// What the steps of one run have in common.
 pub(super) struct Carrier<'e, E> {
-    pub(super) store: &'e dyn WriteStore,
+    pub(super) ledger: &'e dyn Ledger,
     pub(super) ahead: Ahead<'e>,
     pub(super) environment: &'e dyn Environment<E>,
     pub(super) ambient: &'e dyn Ambient,
     pub(super) observer: Mutex<&'e mut dyn Observer>,
     pub(super) journal: Mutex<&'e mut Journal>,
-    pub(super) guards: &'e [Guard],
     pub(super) pace: Pace,
     pub(super) stop: &'e Stop,
 }
@@ -148,13 +147,7 @@ impl<E: Effect> Carrier<'_, E> {
 
     /// What the store does not make sure of itself: a step outside it is not begun once the lock is lost.
     pub(super) async fn make_sure_of_guards(&self) -> Result<(), OperationError> {
-        for guard in self.guards {
-            let entry = self.store.get(guard.key()).await?;
-            if !guard.holds(entry.as_ref()) {
-                return Err(lost_to(self.store, guard.key()).await);
-            }
-        }
-        Ok(())
+        self.ledger.still_ours().await
     }
 
     /// Writes a record alone.
@@ -164,7 +157,7 @@ impl<E: Effect> Carrier<'_, E> {
                 return Ok(());
             }
         }
-        Err(self.contended(step))
+        Err(Self::contended(step))
     }
 
     /// Changes keys and writes the record, in one transaction; reads anew and tries again when others were
@@ -179,7 +172,7 @@ impl<E: Effect> Carrier<'_, E> {
             let is_ahead = attempt == 0;
             let transaction = match swap {
                 Some(swap) if is_ahead => prepare(&self.ahead, swap, self.ambient).await,
-                Some(swap) => prepare(self.store, swap, self.ambient).await,
+                Some(swap) => prepare(self.ledger.store(), swap, self.ambient).await,
                 None => Ok(Transaction::default()),
             };
             let done = match transaction {
@@ -203,17 +196,19 @@ impl<E: Effect> Carrier<'_, E> {
                 return Ok(());
             }
         }
-        Err(self.contended(step))
+        Err(Self::contended(step))
     }
 
-    pub(super) fn contended(&self, step: &Step<E>) -> OperationError {
-        OperationError::Contended { key: lock(&self.journal).step_key(&step.id), attempts: MOST_ATTEMPTS }
+    fn contended(step: &Step<E>) -> OperationError {
+        OperationError::Contended {
+            what: format!("the record of step `{}`", step.id),
+            attempts: MOST_ATTEMPTS,
+        }
     }
 
     /// Reads the record of a step anew, after a commit whose answer was lost.
     async fn reread(&self, step: &Step<E>) -> Result<(), OperationError> {
-        let key = lock(&self.journal).step_key(&step.id);
-        let found = Journal::read_at(self.store, &key).await?;
+        let found = Journal::read_record(self.ledger, &step.id).await?;
         lock(&self.journal).replace(&step.id, found);
         Ok(())
     }
@@ -222,36 +217,29 @@ impl<E: Effect> Carrier<'_, E> {
     async fn commit(
         &self,
         step: &Step<E>,
-        mut transaction: Transaction,
+        transaction: Transaction,
         to: State,
         noted: Noted,
     ) -> Result<bool, OperationError> {
         self.pace.turn().await;
         let (change, record) = lock(&self.journal).record(&step.id, to, self.ambient.now(), noted)?;
-        transaction.changes.push(change);
-        transaction.guards.extend(self.guards.iter().cloned());
-        match self.store.commit(&transaction).await {
+        self.ahead.forget(&transaction);
+        match self.ledger.write(vec![change], transaction).await {
             Ok(revision) => {
-                self.ahead.forget(&transaction);
                 lock(&self.journal).recorded(&step.id, record, revision);
                 Ok(true)
             }
-            Err(CommitError::Conflict { key, .. }) if self.is_guarded(&key) => {
-                Err(lost_to(self.store, &key).await)
-            }
             // Others changed one of the objects; or an earlier commit of ours, whose answer was lost, came
             // through after all: then the record says so, as long as nobody else may have written it.
-            Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => {
+            Err(OperationError::Commit(
+                CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
+            )) => {
                 self.reread(step).await?;
                 self.make_sure_of_guards().await?;
                 Ok(self.state(&step.id) == Some(to))
             }
-            Err(other) => Err(other.into()),
+            Err(other) => Err(other),
         }
-    }
-
-    fn is_guarded(&self, key: &Key) -> bool {
-        self.guards.iter().any(|guard| guard.key() == key)
     }
 }
 

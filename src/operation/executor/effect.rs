@@ -154,8 +154,7 @@ impl<E: Effect> Carrier<'_, E> {
     /// Takes back a change that came too late. Where whoever has the lock has not come to the end of the step, it is
     /// left to them: they look for it before they make it.
     async fn take_back(&self, doing: &Doing<'_, E>) -> Result<(), OperationError> {
-        let key = lock(&self.journal).step_key(doing.step);
-        let ended = match Journal::read_at::<Record>(self.store, &key).await? {
+        let ended = match Journal::read_record(self.ledger, doing.step).await? {
             None => None,
             Some((record, at)) if matches!(record.state, State::Done | State::UndoDone) => Some(at),
             Some(_) => return Ok(()),

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::{Journal, Noted, State, Status, Summary, put_new};
+use super::{Journal, Noted, State, Status, Summary};
 use crate::operation::lock::lost_to;
-use crate::operation::{OperationError, StepId};
+use crate::operation::{Ledger, OperationError, Part, PartChange, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
     Transaction, Visit, WriteStore,
@@ -65,7 +65,7 @@ impl Journal {
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
-            let key = Self::at(&cluster, &operation).summary_key();
+            let key = Self::at(&cluster, &operation).key(&Part::Summary);
             if let Some((summary, _)) = Self::read_at::<Summary>(store, &key).await? {
                 listed.push(Listed { cluster, operation, summary });
             }
@@ -78,14 +78,13 @@ impl Journal {
     /// Writes that a step failed, and why, when that is found out beside its run.
     pub async fn fail(
         &mut self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         step: &StepId,
         reason: &str,
         now: i64,
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
         let (change, record) = self.record(step, State::Failed, now, Noted::error(reason.to_string()))?;
-        let revision = commit(store, guards, vec![change]).await?;
+        let revision = ledger.write(vec![change], Transaction::default()).await?;
         self.recorded(step, record, revision);
         Ok(())
     }
@@ -94,17 +93,21 @@ impl Journal {
     /// changed; below etcd's limit for a request.
     pub async fn amend(
         &self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         number: usize,
         amendment: &[u8],
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
-        put_new(store, guards, &self.amendment_key(number), amendment).await.map(drop)
-    }
-
-    /// Returns the key of an addition to the plan.
-    pub(in crate::operation) fn amendment_key(&self, number: usize) -> Key {
-        Key::from(format!("{}/amended/{number:05}", self.base))
+        let (part, action) = (Part::Amendment(number), Action::Put(amendment.to_vec()));
+        let change = PartChange { part: part.clone(), expected: Expected::Absent, action };
+        match ledger.write(vec![change], Transaction::default()).await {
+            Err(OperationError::Commit(lost @ CommitError::OutcomeUnknown { .. })) => {
+                match ledger.read(&part).await? {
+                    Some((value, _)) if value == amendment => Ok(()),
+                    _ => Err(lost.into()),
+                }
+            }
+            outcome => outcome.map(drop),
+        }
     }
 
     /// Returns what was added to the plan, in order, as it was at a revision.
@@ -159,10 +162,12 @@ impl Journal {
         guards: &[Guard],
     ) -> Result<usize, OperationError> {
         let journal = Self::at(cluster, operation);
-        let summary = journal.summary_key();
+        let summary = journal.key(&Part::Summary);
         let found = Self::read_at::<Summary>(store, &summary).await?.map(|(found, _)| found);
         if let Some(found) = found.filter(|found| found.status != Status::RolledBack) {
-            journal.set_status(store, Status::Removing, found.ended.unwrap_or(found.started), guards).await?;
+            let ledger = journal.in_store(store, guards);
+            let since = found.ended.unwrap_or(found.started);
+            journal.set_status(&ledger, Status::Removing, since).await?;
         }
         let mut removed: usize = 0;
         for _ in 0..MOST_ROUNDS {
@@ -173,7 +178,7 @@ impl Journal {
             keys.sort_by_key(|(key, _)| *key == summary);
             removed = removed.saturating_add(remove(store, &keys, guards).await?);
         }
-        Err(OperationError::Contended { key: summary, attempts: MOST_ROUNDS })
+        Err(OperationError::Contended { what: format!("`{summary}`"), attempts: MOST_ROUNDS })
     }
 
     /// Removes what is left of operations that were interrupted while they began: parts of a plan without a
@@ -185,7 +190,7 @@ impl Journal {
     ) -> Result<(), OperationError> {
         for (cluster, operation) in traces(store, Some(cluster)).await? {
             let journal = Self::at(&cluster, &operation);
-            let summary = journal.summary_key();
+            let summary = journal.key(&Part::Summary);
             if store.get(&summary).await?.is_none() {
                 let mut guards = guards.to_vec();
                 guards.push(Guard::Absent(summary));

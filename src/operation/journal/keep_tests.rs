@@ -1,6 +1,6 @@
 //! The journals of several operations and clusters in one store.
 
-use super::super::to_json;
+use super::super::{put_new, to_json};
 use super::*;
 use crate::operation::StepId;
 use crate::store::lease::LeaseStore as _;
@@ -17,7 +17,8 @@ async fn begin(store: &MemoryStore, cluster: &str, operation: &str) -> Journal {
 async fn note(store: &MemoryStore, journal: &mut Journal, step: &str, state: State) {
     let step = StepId(step.into());
     let (change, record) = journal.record(&step, state, 8, Noted::default()).unwrap();
-    let revision = commit(store, &[], vec![change]).await.unwrap();
+    let ledger = journal.in_store(store, &[]);
+    let revision = ledger.write(vec![change], Transaction::default()).await.unwrap();
     journal.recorded(&step, record, revision);
 }
 
@@ -79,7 +80,7 @@ async fn nothing_is_left_of_an_operation_that_is_removed() {
     for number in 0..250 {
         note(&store, &mut journal, &format!("flip/{number}"), State::Done).await;
     }
-    journal.set_status(&store, Status::Done, 99, &[]).await.unwrap();
+    journal.set_status(&journal.in_store(&store, &[]), Status::Done, 99).await.unwrap();
     let lost = Guard::SameCreation("/netsurgeon/one/lock".into(), Revision(3));
     let refused = Journal::remove_all(&store, "one", "op", &[lost]).await.unwrap_err();
     assert!(matches!(refused, OperationError::LockLost { .. }), "{refused}");
@@ -87,8 +88,8 @@ async fn nothing_is_left_of_an_operation_that_is_removed() {
 
     // Interrupted: the summary is what is left last, and says so.
     let keys: Vec<_> = journal.keys(&store).await.unwrap();
-    journal.set_status(&store, Status::Removing, 99, &[]).await.unwrap();
-    let summary = journal.summary_key();
+    journal.set_status(&journal.in_store(&store, &[]), Status::Removing, 99).await.unwrap();
+    let summary = journal.key(&Part::Summary);
     let some: Vec<_> = keys.into_iter().filter(|(key, _)| *key != summary).take(120).collect();
     remove(&store, &some, &[]).await.unwrap();
     let listed = Journal::list(&store, None).await.unwrap();
@@ -105,7 +106,7 @@ async fn what_an_interrupted_beginning_left_is_removed_by_the_next() {
     begin(&store, "one", "whole").await;
     for (cluster, operation) in [("one", "half"), ("one", "other"), ("two", "half")] {
         for part in 0..3 {
-            let key = Journal::at(cluster, operation).part_key(part);
+            let key = Journal::at(cluster, operation).key(&Part::Plan(part));
             put_new(&store, &[], &key, b"part").await.unwrap();
         }
     }
@@ -125,10 +126,10 @@ async fn what_an_interrupted_beginning_left_is_removed_by_the_next() {
 async fn an_operation_whose_parts_were_swept_away_does_not_begin() {
     let store = MemoryStore::new();
     let journal = Journal::at("one", "slow");
-    let revision = put_new(&store, &[], &journal.part_key(0), b"part").await.unwrap();
+    let revision = put_new(&store, &[], &journal.key(&Part::Plan(0)), b"part").await.unwrap();
     begin(&store, "one", "fast").await;
-    let guards = [Guard::Unchanged(journal.part_key(0), revision)];
-    let outcome = put_new(&store, &guards, &journal.summary_key(), &to_json(&summary(7))).await;
+    let guards = [Guard::Unchanged(journal.key(&Part::Plan(0)), revision)];
+    let outcome = put_new(&store, &guards, &journal.key(&Part::Summary), &to_json(&summary(7))).await;
     assert!(matches!(outcome, Err(OperationError::Commit(CommitError::Conflict { .. }))));
 }
 
@@ -145,13 +146,13 @@ async fn what_was_added_to_a_plan_is_read_in_order_and_goes_with_the_rest() {
     let store = MemoryStore::default();
     let journal = Journal::begin(&store, "one", "op", b"plan", Summary::default(), &[]).await.unwrap();
     for number in [2, 1, 10] {
-        journal.amend(&store, number, number.to_string().as_bytes(), &[]).await.unwrap();
+        journal.amend(&journal.in_store(&store, &[]), number, number.to_string().as_bytes()).await.unwrap();
     }
     let texts = |journal: Vec<Vec<u8>>| journal.into_iter().map(|text| String::from_utf8(text).unwrap());
     let found: Vec<String> = texts(journal.amendments(&store, None).await.unwrap()).collect();
     assert_eq!(found, ["1", "2", "10"]);
     // It is never changed: two who sweep at the same time do not both win.
-    journal.amend(&store, 2, b"other", &[]).await.unwrap_err();
+    journal.amend(&journal.in_store(&store, &[]), 2, b"other").await.unwrap_err();
     Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
     assert_eq!(journal.amendments(&store, None).await.unwrap(), Vec::<Vec<u8>>::new());
 }

@@ -9,10 +9,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::keep::commit;
-use super::{Journal, Noted, Record, State, Summary};
-use crate::operation::{OperationError, StepId};
-use crate::store::{Change, CommitError, Guard, WriteStore};
+use super::summary::change_summary;
+use super::{Journal, Noted, Record, State};
+use crate::operation::{Ledger, OperationError, PartChange, StepId};
+use crate::store::{CommitError, Transaction};
 
 /// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for guards.
 const RESET_AT_ONCE: usize = 100;
@@ -44,12 +44,10 @@ impl Journal {
     /// Writes which batch is being rolled back, or that none is any more.
     pub async fn set_returning(
         &mut self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         returning: Option<&Returning>,
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
-        let change = |summary: &mut Summary| summary.returning = returning.cloned();
-        self.change_summary(store, change, guards).await?;
+        change_summary(ledger, |summary| summary.returning = returning.cloned()).await?;
         self.returning = returning.cloned();
         Ok(())
     }
@@ -57,34 +55,32 @@ impl Journal {
     /// Resets those of these steps that are undone, in their order, many at a time.
     pub async fn reset(
         &mut self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         steps: &[StepId],
         now: i64,
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
         for some in steps.chunks(RESET_AT_ONCE) {
-            self.reset_some(store, some, now, guards).await?;
+            self.reset_some(ledger, some, now).await?;
         }
         Ok(())
     }
 
     async fn reset_some(
         &mut self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         steps: &[StepId],
         now: i64,
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
         let mut attempts = 0;
         loop {
-            let (mut changes, mut records): (Vec<Change>, Vec<(&StepId, Record)>) = Default::default();
+            let (mut changes, mut records): (Vec<PartChange>, Vec<(&StepId, Record)>) = Default::default();
             for step in steps.iter().filter(|step| self.state(step) == Some(State::UndoDone)) {
                 let (change, record) = self.record(step, State::Reset, now, Noted::default())?;
                 changes.push(change);
                 records.push((step, record));
             }
-            let Some(first) = changes.first().map(|change| change.key.clone()) else { return Ok(()) };
-            match commit(store, guards, changes).await {
+            let Some(first) = changes.first().map(|change| change.part.to_string()) else { return Ok(()) };
+            match ledger.write(changes, Transaction::default()).await {
                 Ok(revision) => {
                     for (step, record) in records {
                         self.recorded(step, record, revision);
@@ -94,12 +90,12 @@ impl Journal {
                 Err(error) if is_to_be_read_again(&error) && attempts < MOST_ATTEMPTS => {
                     attempts = attempts.saturating_add(1);
                     for (step, _) in records {
-                        let found = Self::read_at(store, &self.step_key(step)).await?;
+                        let found = Self::read_record(ledger, step).await?;
                         self.replace(step, found);
                     }
                 }
                 Err(error) if is_to_be_read_again(&error) => {
-                    return Err(OperationError::Contended { key: first, attempts });
+                    return Err(OperationError::Contended { what: first, attempts });
                 }
                 Err(error) => return Err(error),
             }

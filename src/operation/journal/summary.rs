@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::keep::commit;
 use super::returning::{MOST_ATTEMPTS, is_to_be_read_again};
 use super::{Journal, Returning, Status, to_json};
-use crate::operation::{Claim, OperationError};
-use crate::store::{Action, Change, Expected, Guard, WriteStore};
+use crate::operation::{Claim, Ledger, OperationError, Part, PartChange};
+use crate::store::{Action, Expected, Transaction};
 
 /// The record of an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,71 +83,60 @@ impl Journal {
     /// Records how the operation as a whole stands, from `now` on unless it stood so before.
     pub async fn set_status(
         &self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         status: Status,
         now: i64,
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
-        self.change_summary(store, |summary| summary.stand(status, None, now), guards).await
+        change_summary(ledger, |summary| summary.stand(status, None, now)).await
     }
 
     /// Records that a process sets out, and in which direction.
-    pub async fn set_out(
-        &self,
-        store: &dyn WriteStore,
-        back: bool,
-        now: i64,
-        guards: &[Guard],
-    ) -> Result<(), OperationError> {
-        self.change_summary(store, |summary| summary.set_out(back, now), guards).await
+    pub async fn set_out(&self, ledger: &dyn Ledger, back: bool, now: i64) -> Result<(), OperationError> {
+        change_summary(ledger, |summary| summary.set_out(back, now)).await
     }
 
     /// Records that the operation waits for a manual step.
     pub async fn set_waiting(
         &self,
-        store: &dyn WriteStore,
+        ledger: &dyn Ledger,
         manual_step: &str,
         now: i64,
-        guards: &[Guard],
     ) -> Result<(), OperationError> {
         let status = Status::WaitingForManualStep;
-        self.change_summary(store, |summary| summary.stand(status, Some(manual_step), now), guards).await
+        change_summary(ledger, |summary| summary.stand(status, Some(manual_step), now)).await
     }
 
     /// Records what is asked between batches from here on.
-    pub async fn set_gates(
-        &self,
-        store: &dyn WriteStore,
-        gates: &Value,
-        guards: &[Guard],
-    ) -> Result<(), OperationError> {
-        self.change_summary(store, |summary| summary.gates = gates.clone(), guards).await
+    pub async fn set_gates(&self, ledger: &dyn Ledger, gates: &Value) -> Result<(), OperationError> {
+        change_summary(ledger, |summary| summary.gates = gates.clone()).await
     }
+}
 
-    /// Changes the summary as it is in the store, if that makes a difference; again if somebody else was faster.
-    pub(super) async fn change_summary(
-        &self,
-        store: &dyn WriteStore,
-        change: impl Fn(&mut Summary),
-        guards: &[Guard],
-    ) -> Result<(), OperationError> {
-        let key = self.summary_key();
-        for _ in 0..MOST_ATTEMPTS {
-            let found = Self::read_at::<Summary>(store, &key).await?;
-            let (before, revision) = found.ok_or_else(|| Self::broken(&key, "the summary is gone"))?;
-            let mut after = before.clone();
-            change(&mut after);
-            if after == before {
-                return Ok(());
-            }
-            let (key, action) = (key.clone(), Action::Put(to_json(&after)));
-            let change = Change { key, expected: Expected::At(revision), action };
-            match commit(store, guards, vec![change]).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_to_be_read_again(&error) => {}
-                Err(error) => return Err(error),
-            }
+/// Changes the summary as it is in the ledger, if that makes a difference; again if somebody else was faster.
+pub(super) async fn change_summary(
+    ledger: &dyn Ledger,
+    change: impl Fn(&mut Summary),
+) -> Result<(), OperationError> {
+    for _ in 0..MOST_ATTEMPTS {
+        let found = Journal::read_part::<Summary>(ledger, &Part::Summary).await?;
+        let gone =
+            || OperationError::Journal { what: Part::Summary.to_string(), reason: "it is gone".to_string() };
+        let (before, revision) = found.ok_or_else(gone)?;
+        let mut after = before.clone();
+        change(&mut after);
+        if after == before {
+            return Ok(());
         }
-        Err(OperationError::Contended { key, attempts: MOST_ATTEMPTS })
+        let (expected, action) = (Expected::At(revision), Action::Put(to_json(&after)));
+        let change = PartChange { part: Part::Summary, expected, action };
+        match ledger.write(vec![change], Transaction::default()).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_to_be_read_again(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Err(OperationError::Contended {
+        what: "the summary of the operation".to_string(),
+        attempts: MOST_ATTEMPTS,
+    })
 }
