@@ -48,7 +48,9 @@ use super::situation::Situation;
 use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, Reach};
-use crate::operation::{self, EtcdLedger, Journal, Lock, Plan, Report, Status, StepId, Stuck, Summary, Work};
+use crate::operation::{
+    self, EtcdLedger, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
+};
 use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, is_past_no_return};
@@ -333,8 +335,24 @@ pub async fn open_operation(
     open(store, cluster, operation, at, false).await
 }
 
+/// What to do about a plan that this version does not read. An operation that has ended needs nobody to end it.
+fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failure {
+    let is_over = summary.has_ended() && matches!(error, PlanFileError::Begun { .. });
+    let failure = Failure::from(error);
+    if !is_over {
+        return failure;
+    }
+    let hint = format!("it has ended: `netsurgeon operation forget {operation}` removes its journal");
+    Failure { hints: Vec::new(), ..failure }.hint(hint)
+}
+
+/// Whether an operation could not be opened because another version began it.
+pub fn is_of_another_version(failure: &Failure) -> bool {
+    matches!(failure.error.downcast_ref(), Some(PlanFileError::Begun { .. }))
+}
+
 /// The same; for whoever is about to change something, its plan must compile as it did when the operation was begun.
-async fn open(
+pub async fn open(
     store: &dyn ReadStore,
     cluster: &str,
     operation: Option<&str>,
@@ -360,7 +378,8 @@ async fn open(
     if summary.kind != KIND {
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }
-    let mut plan: Plan<Renumbering> = Plan::of_operation(&text, &operation)?;
+    let mut plan: Plan<Renumbering> =
+        Plan::of_operation(&text, &operation).map_err(|error| unreadable(error, &operation, &summary))?;
     if is_to_change {
         plan.compiles_as(&summary.compiled, &operation)?;
     }

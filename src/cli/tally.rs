@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::operation::{Event, Journal, OperationError, Stage, State, Told, Work};
+use crate::operation::{Event, Journal, OperationError, Stage, State, StepId, Told, Work};
 use crate::renumber::verify::Phase;
-use crate::renumber::{Move, Renumbering, Step};
+use crate::renumber::{Action, Move, Renumbering, Step};
 
 /// What counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,8 +343,13 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
     let has = |stage: &Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
     let returning = journal.returning().map(|returning| returning.batch);
     if returning.is_some() || journal.is_being_undone() {
-        let is_open =
-            |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
+        let was_begun = |step: &StepId| !matches!(journal.state(step), None | Some(State::Failed));
+        let is_wait = |step: &Step| matches!(step.action, Action::Wait(_));
+        // One wait of the way back is for all of them: those that nobody waits for any more have no record.
+        let is_open = |step: &Step| {
+            let is_due = step.is_for_the_way_back() && !is_wait(step) && step.back_of.iter().any(was_begun);
+            (is_due || was_begun(&step.id)) && journal.state(&step.id) != Some(State::UndoDone)
+        };
         let mut its =
             work.way_back().into_iter().filter(|stage| returning.is_none() || stage.batch == returning);
         return its.find(|stage| has(stage, &is_open)).map(|stage| (stage, true));
@@ -376,8 +381,7 @@ pub fn titled(title: &str, back: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Fault, Manual, StepId, Swap, Wait};
-    use crate::renumber::Action;
+    use crate::operation::{Fault, Manual, Swap, Wait};
 
     fn tally(now: Instant) -> Tally {
         Tally {

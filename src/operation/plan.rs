@@ -16,8 +16,8 @@ use crate::store::Revision;
 pub trait Kind: Serialize + DeserializeOwned {
     /// What it is called: `renumber`.
     const NAME: &'static str;
-    /// Version of its saved form, and of how it compiles to steps: a plan of another version is refused rather than
-    /// carried out in another way than it was reviewed.
+    /// Version of its saved form, of how it compiles to steps, and of how its effects are carried out: a plan of another
+    /// version is refused rather than carried out in another way than it was reviewed.
     const VERSION: u32;
 }
 
@@ -44,16 +44,16 @@ pub trait Work: Send + Sync {
 }
 
 /// A part of an operation: steps that are carried out one after the other, or side by side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stage {
     /// Position in the plan, from 0.
     pub index: usize,
     /// Short name: `flip`.
     pub name: String,
     /// The batch that it is about, from 0, if it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
     /// In words: `move the addresses of batch 2`.
+    #[serde(skip)]
     pub title: String,
 }
 
@@ -208,8 +208,8 @@ impl<W: Kind> Plan<W> {
 }
 
 impl<W: Work> Plan<W> {
-    /// Returns the digest of what it compiles to, all stages and steps: SHA-256, in hexadecimal. It costs as much as
-    /// compiling every step.
+    /// Returns the digest of what it compiles to, all stages and steps, but for words that are only shown: SHA-256, in
+    /// hexadecimal. It costs as much as compiling every step.
     pub fn compiled(&self) -> String {
         hashed(|blocks| {
             for stage in self.work.stages() {

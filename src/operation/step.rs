@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::store::Key;
 use crate::wire::edit::Condition;
@@ -186,30 +186,37 @@ pub struct KeyCheck {
 }
 
 /// Something to wait for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wait {
     /// What, as a word for the port: `barrier`.
     pub name: String,
     /// The batch of the plan that it is about, if it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
     /// The one thing of its batch that it is about, by the id that its steps are about, if not about all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// In words.
+    #[serde(skip)]
     pub until: String,
 }
 
 /// Something that a person does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Manual {
     /// What, as a word: `flags`.
     pub name: String,
     /// What, in words for the operator.
+    #[serde(skip)]
     pub what: String,
     /// Why it must happen at this place.
+    #[serde(skip)]
     pub why: String,
     /// What, on the way back; `None` for what may stay as it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "is_there")]
     pub undo: Option<String>,
+}
+
+/// Of words that are only shown it matters whether there are any.
+#[expect(clippy::ref_option, reason = "serde passes the field as it is")]
+fn is_there<S: Serializer>(words: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(words.is_some())
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Answer, Applied, Claim, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
     Lock, Manual, Observed, OperationError, Plan, Report, Silent, Stage, State, Step, StepId, Stop,
-    SystemAmbient, Wait, Work,
+    StopSwitch, SystemAmbient, Wait, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Guard, Revision};
@@ -254,6 +254,43 @@ async fn what_others_have_changed_meanwhile_is_skipped() {
     assert_eq!(report.stuck.len(), 1, "{report:?}");
     assert_eq!((bench.state("a").await, bench.state("b").await), (Some(State::Failed), Some(State::Done)));
     assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
+}
+
+#[tokio::test]
+async fn what_is_refused_while_it_stops_is_recorded() {
+    let (switch, stop) = Stop::new();
+    let bench = Bench::new(&[("a", 1)]).await;
+    let refused = || Next::Fail(Fault::Skip("a webhook refuses it".into()));
+    /// Is asked to stop while the effect is under way.
+    struct Stopping<'a>(&'a Places, StopSwitch);
+    #[async_trait]
+    impl Environment<Put> for Stopping<'_> {
+        async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+            self.1.ask();
+            self.0.apply(doing).await
+        }
+
+        async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+            self.0.observe(doing).await
+        }
+
+        async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+            self.0.wait(wait).await
+        }
+
+        async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+            self.0.manual(manual, back).await
+        }
+    }
+    let places = Places::default().then([refused()]);
+    let stopping = Stopping(&places, switch);
+    let (mut journal, mut silent) = (bench.journal().await, Silent);
+    let ledger = journal.in_store(&*bench.store, &[]);
+    let executor = Executor::new(&ledger, &stopping, &SystemAmbient, &mut silent, &mut journal);
+    let report = Executor { stop, max_failures: 1, ..executor }.run(&bench.plan.work, None).await;
+    assert_eq!(report.expect("it was the last step").stuck.len(), 1);
+    let record = bench.journal().await.find(&step_of("a")).cloned().expect("a record");
+    assert_eq!((record.state, record.error.as_deref()), (State::Failed, Some("a webhook refuses it")));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::Bench;
-use crate::saboteur::Saboteur;
+use crate::saboteur::{Fault as SaboteurFault, Saboteur};
 
 const BEGUN: i64 = 1_800_000_000;
 const HOUR: i64 = 3600;
@@ -379,4 +379,28 @@ async fn ten_thousand_services_make_a_page_that_can_be_read() {
         page.contains("and 9\u{202f}502 more"),
         "of as many findings as Services some are shown, and how many are not"
     );
+}
+
+/// The range is given back after the flags: a rollback that was interrupted in between says so.
+#[tokio::test]
+async fn a_rollback_that_stopped_after_the_flags_is_still_at_their_stage() {
+    let flags = StepId("manual/flags".into());
+    for fixture in ["objects", "dualwrite"] {
+        let bench = Bench::of(fixture, "10.200.0.0/16").await;
+        let store = bench.fresh().await;
+        bench.run(&store, bench.no_return()).await.expect("a run");
+        for _ in 0..1000 {
+            if bench.journal(&store).await.state(&flags) == Some(State::UndoDone) {
+                break;
+            }
+            store.arm(SaboteurFault::Stop(2));
+            bench.unwind(&store).await.expect_err("it stops");
+            store.arm(SaboteurFault::None);
+        }
+        assert_eq!(bench.journal(&store).await.state(&flags), Some(State::UndoDone));
+        let page = page_of(&bench, &store, Status::Interrupted).await;
+        let next = page.split("Under way, or next").nth(1).expect("it says what is next");
+        let next = next.split("</tr>").next().unwrap_or_default();
+        assert!(next.contains("back: every API server has"), "{fixture}: {next}");
+    }
 }

@@ -3,7 +3,8 @@
 use crate::audit::Expected;
 use crate::audit::pods::Given;
 use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, is_open, open_operation};
+use crate::cli::live::{Ongoing, is_of_another_version, is_open, open_operation};
+use crate::cli::output;
 use crate::operation::{Journal, Status};
 use crate::renumber::plan::KIND;
 use crate::renumber::users::given_up_when;
@@ -22,7 +23,17 @@ pub(super) async fn expected(
     for listed in Journal::list(store, Some(&cluster)).await? {
         // Of one whose journal is being removed nothing is held any more, and parts of it may be missing.
         if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
-            let ongoing = open_operation(store, &cluster, Some(&listed.operation), at).await?;
+            let opened = open_operation(store, &cluster, Some(&listed.operation), at).await;
+            let ongoing = match opened {
+                Err(failure) if !is_open(&listed.summary) && is_of_another_version(&failure) => {
+                    output::warn(&format!(
+                        "what operation `{}` gave up is not known: {:#}; `netsurgeon operation forget {}` removes its journal",
+                        listed.operation, failure.error, listed.operation
+                    ));
+                    continue;
+                }
+                opened => opened?,
+            };
             if is_open(&listed.summary) {
                 expected.ours.add(ongoing.plan.work.ours());
             }

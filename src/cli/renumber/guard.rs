@@ -16,7 +16,7 @@ use self::keeper::{Keeper, LeaseArgs};
 use self::voice::Voice;
 use crate::cli::api::KubeArgs;
 use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, is_gone, is_leased, open_operation, unfinished};
+use crate::cli::live::{Ongoing, is_gone, is_leased, open, open_operation, unfinished};
 use crate::cli::log::Kind;
 use crate::cli::metrics::{Counted, Metrics};
 use crate::cli::source::EtcdArgs;
@@ -170,7 +170,8 @@ impl Signals {
 
 impl Guarding<'_> {
     async fn once(&mut self) -> Result<Outcome, Failure> {
-        let ongoing = open_operation(self.store, &self.cluster, self.args.operation.as_deref(), None).await?;
+        let operation = self.args.operation.as_deref();
+        let ongoing = open(self.store, &self.cluster, operation, None, true).await?;
         self.voice.operation.clone_from(&ongoing.operation);
         Ok(match self.pass(&ongoing).await? {
             Pass::Fine => Outcome::Done,
@@ -228,7 +229,8 @@ impl Guarding<'_> {
         if self.args.stay && unfinished(self.store, &self.cluster).await?.is_empty() {
             return Ok(None);
         }
-        let ongoing = open_operation(self.store, &self.cluster, self.args.operation.as_deref(), None).await?;
+        let operation = self.args.operation.as_deref();
+        let ongoing = open(self.store, &self.cluster, operation, None, true).await?;
         Ok(Some(ongoing).filter(|ongoing| !self.args.stay || !is_over(ongoing)))
     }
     /// Looks again and again until the renumbering ends. What fails once is tried again.

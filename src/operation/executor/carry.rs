@@ -141,7 +141,7 @@ impl<E: Effect> Carrier<'_, E> {
     }
 
     /// An environment that waits for long gives up when it is asked to stop, which is no failure.
-    pub(super) fn given_up(&self, error: Fault) -> OperationError {
+    fn given_up(&self, error: Fault) -> OperationError {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
     }
 

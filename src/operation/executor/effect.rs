@@ -67,7 +67,7 @@ impl<E: Effect> Carrier<'_, E> {
                     }
                     self.pause(&mut retries, why, None).await?;
                 }
-                Err(fault) => return self.unless_lost(Err(self.given_up(fault))).await,
+                Err(fault) => return self.unless_lost(Err(fault.into())).await,
             }
             if retries.0 > 0 {
                 self.note(step, begun, Noted::default()).await?;
@@ -106,7 +106,7 @@ impl<E: Effect> Carrier<'_, E> {
         match fault {
             Fault::Retry { why, after } => self.pause(retries, why, after).await,
             Fault::InDoubt(why) => self.pause(retries, why, None).await,
-            fault => self.unless_lost(Err(self.given_up(fault))).await,
+            fault => self.unless_lost(Err(fault.into())).await,
         }
     }
 
