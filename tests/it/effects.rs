@@ -256,33 +256,35 @@ async fn what_others_have_changed_meanwhile_is_skipped() {
     assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
 }
 
+/// Is asked to stop while the effect is under way.
+struct Stopping<'a>(&'a Places, StopSwitch);
+
+#[async_trait]
+impl Environment<Put> for Stopping<'_> {
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+        self.1.ask();
+        self.0.apply(doing).await
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+        self.0.observe(doing).await
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        self.0.wait(wait).await
+    }
+
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        self.0.manual(manual, back).await
+    }
+}
+
 #[tokio::test]
 async fn what_is_refused_while_it_stops_is_recorded() {
     let (switch, stop) = Stop::new();
     let bench = Bench::new(&[("a", 1)]).await;
-    let refused = || Next::Fail(Fault::Skip("a webhook refuses it".into()));
-    /// Is asked to stop while the effect is under way.
-    struct Stopping<'a>(&'a Places, StopSwitch);
-    #[async_trait]
-    impl Environment<Put> for Stopping<'_> {
-        async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
-            self.1.ask();
-            self.0.apply(doing).await
-        }
-
-        async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
-            self.0.observe(doing).await
-        }
-
-        async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
-            self.0.wait(wait).await
-        }
-
-        async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
-            self.0.manual(manual, back).await
-        }
-    }
-    let places = Places::default().then([refused()]);
+    let refused = Next::Fail(Fault::Skip("a webhook refuses it".into()));
+    let places = Places::default().then([refused]);
     let stopping = Stopping(&places, switch);
     let (mut journal, mut silent) = (bench.journal().await, Silent);
     let ledger = journal.in_store(&*bench.store, &[]);
