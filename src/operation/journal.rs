@@ -1,14 +1,6 @@
 //! What was done, step by step, in the store that was changed, so that any machine can go on.
 //!
-//! Keys, outside every API server's prefix:
-//!
-//! ```text
-//! /netsurgeon/CLUSTER/OPERATION/operation      kind, digest, when, how it ended
-//! /netsurgeon/CLUSTER/OPERATION/plan/00000     the plan, in parts
-//! /netsurgeon/CLUSTER/OPERATION/amended/00001  what was added to the plan while it was carried out
-//! /netsurgeon/CLUSTER/OPERATION/steps/STEP     the state of a step, with the times of its changes
-//! /netsurgeon/CLUSTER/OPERATION/mended/NAME    what was put right of a thing after it was done
-//! ```
+//! Its keys, outside every API server's prefix, are those of [`EtcdLedger`].
 
 mod keep;
 mod record;
