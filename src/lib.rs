@@ -9,7 +9,7 @@
 //! renumber    freeze     compiles an intention into a plan · locks deploy pipelines out
 //! preflight              whether a cluster is ready, judged by what was seen of it
 //! audit                  what still says an address of an old range
-//! operation   survey     plan, step, journal, executor · what a cluster holds, and its audit
+//! operation   survey     plan, step, ledger, executor · what a cluster holds, and its audit
 //! encryption             values encrypted at rest: opened and sealed with the API server's own configuration
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! nameserver             what name servers say of a zone, and whether they would change it

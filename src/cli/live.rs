@@ -49,7 +49,8 @@ use super::source::EtcdArgs;
 use crate::cli::source::LiveEtcd;
 use crate::cluster::{Cluster, Reach};
 use crate::operation::{
-    self, EtcdLedger, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
+    self, EtcdLedger, EtcdRecord, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary,
+    Work,
 };
 use crate::renumber::live::LINGER;
 use crate::renumber::plan::KIND;
@@ -98,7 +99,7 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]
-    kube: KubeArgs,
+    pub(super) kube: KubeArgs,
 }
 
 fn parse_reach(text: &str) -> Result<Reach, String> {
@@ -374,7 +375,8 @@ pub async fn open(
             }
         },
     };
-    let (journal, summary, text) = Journal::open_at(store, cluster, &operation, at).await?;
+    let record = EtcdRecord::new(store, cluster, &operation).at(at);
+    let (journal, summary, text) = Journal::open_in(&record).await?;
     if summary.kind != KIND {
         return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
     }
@@ -383,7 +385,7 @@ pub async fn open(
     if is_to_change {
         plan.compiles_as(&summary.compiled, &operation)?;
     }
-    for amendment in journal.amendments(store, at).await? {
+    for amendment in Journal::amendments(&record).await? {
         plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
     let (journal_goes, options) = (false, Options::default());

@@ -1,5 +1,6 @@
 //! `netsurgeon operation`: the journals of operations, and what is done with one, whatever its kind ([`kinds`]).
 
+mod homes;
 mod kinds;
 mod renumbering;
 mod rewriting;
@@ -9,18 +10,21 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use self::homes::{Found, Home, HomeArgs};
 use super::failure::Failure;
 use super::gates::GateArgs;
-use super::live::{LiveArgs, is_leased, is_open, open_operation, release};
+use super::live::{LiveArgs, is_open, open_operation, release};
 use super::output::{counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
 use super::situation::Situation;
-use super::source::EtcdArgs;
 use super::{Context, Outcome};
-use crate::operation::{Ambient as _, Claim, Journal, Listed, Lock, State, Status, StepId, SystemAmbient};
+use crate::cluster::Cluster;
+use crate::operation::{
+    Ambient as _, Claim, ClusterLedger, ClusterLock, Journal, Listed, Lock, Silence, State, Status, StepId,
+    SystemAmbient, Terms,
+};
 use crate::renumber::plan;
-use crate::store::ReadStore;
 
 /// How long the lock of `forget` outlives a process that was killed.
 const LEASE: Duration = Duration::from_mins(1);
@@ -42,7 +46,7 @@ enum OperationCommand {
     Forget(ForgetArgs),
 }
 
-/// List the operations that have a journal in this etcd
+/// List the operations that have a journal in this etcd, or in this cluster
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -50,7 +54,7 @@ Examples:
   netsurgeon operation list -o json | jq -r '.operations[] | select(.status == \"interrupted\").operation'")]
 struct ListArgs {
     #[command(flatten)]
-    etcd: EtcdArgs,
+    homes: HomeArgs,
 }
 
 /// Show the steps of an operation that were begun, and how they stand
@@ -63,7 +67,7 @@ struct ShowArgs {
     /// Its id
     operation: String,
     #[command(flatten)]
-    etcd: EtcdArgs,
+    homes: HomeArgs,
 }
 
 /// Resume an operation where its journal says
@@ -125,7 +129,7 @@ struct ForgetArgs {
     /// Its id
     operation: String,
     #[command(flatten)]
-    etcd: EtcdArgs,
+    homes: HomeArgs,
 }
 
 /// Runs the command.
@@ -134,13 +138,16 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
         OperationCommand::List(args) => list(context, args).await,
         OperationCommand::Show(args) => show(context, args).await,
         OperationCommand::Report(args) => {
-            kinds::of(&args.etcd, &args.operation).await?.report(context, args).await
+            let found = HomeArgs::of(&args.etcd, &args.kube).find(context, &args.operation).await?;
+            kinds::of(&found.listed)?.report(context, args).await
         }
         OperationCommand::Resume(args) => {
-            kinds::to_resume(&args.live.etcd, &args.operation).await?.resume(context, args).await
+            let found = HomeArgs::of(&args.live.etcd, &args.live.kube).find(context, &args.operation).await?;
+            kinds::to_resume(&found.listed)?.resume(context, args).await
         }
         OperationCommand::Rollback(args) => {
-            kinds::of(&args.live.etcd, &args.operation).await?.roll_back(context, args).await
+            let found = HomeArgs::of(&args.live.etcd, &args.live.kube).find(context, &args.operation).await?;
+            kinds::of(&found.listed)?.roll_back(context, args).await
         }
         OperationCommand::Forget(args) => forget(context, args).await,
     }
@@ -157,6 +164,8 @@ struct Line {
     cluster: String,
     operation: String,
     kind: String,
+    /// Where it is recorded.
+    ledger: homes::Ledger,
     status: Status,
     /// The manual step that is open.
     manual_step: Option<String>,
@@ -167,23 +176,11 @@ struct Line {
 }
 
 async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
-    let store = args.etcd.connect().await?;
     let mut operations = Vec::new();
-    for listed in Journal::list(store.as_ref(), None).await? {
-        let progress = Journal::progress(store.as_ref(), &listed.cluster, &listed.operation).await?;
-        let held = Lock::holder(store.as_ref(), &listed.cluster).await?;
-        let is_leased = is_leased(held.as_ref(), &listed.operation);
-        let status = listed.summary.status_now(progress.has_undone(), is_leased);
-        operations.push(Line {
-            cluster: listed.cluster,
-            operation: listed.operation,
-            kind: listed.summary.kind,
-            status,
-            manual_step: listed.summary.manual_step.filter(|_| status == Status::WaitingForManualStep),
-            digest: listed.summary.digest,
-            started: listed.summary.started,
-            steps_begun: progress.begun(),
-        });
+    for home in args.homes.open(context).await? {
+        for listed in home.list().await? {
+            operations.push(line(Found { home: home.clone(), listed }).await?);
+        }
     }
     let listing = Listing { version: 1, operations };
     context.output.data(&listing, |_| {
@@ -201,6 +198,23 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     })?;
     context.output.progress(&counted(listing.operations.len(), "operation", "operations"));
     Ok(Outcome::Done)
+}
+
+async fn line(found: Found) -> Result<Line, Failure> {
+    let (progress, is_leased) = (found.progress().await?, found.is_leased().await?);
+    let (ledger, Listed { cluster, operation, summary }) = (found.home.ledger(), found.listed);
+    let status = summary.status_now(progress.has_undone(), is_leased);
+    Ok(Line {
+        cluster,
+        operation,
+        kind: summary.kind,
+        ledger,
+        status,
+        manual_step: summary.manual_step.filter(|_| status == Status::WaitingForManualStep),
+        digest: summary.digest,
+        started: summary.started,
+        steps_begun: progress.begun(),
+    })
 }
 
 #[derive(Serialize)]
@@ -227,16 +241,15 @@ struct ShownStep {
 
 /// Reads the records alone, so that an operation of any kind can be shown.
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
-    let store = args.etcd.connect().await?;
-    let listed = kinds::find(store.as_ref(), &args.operation).await?;
-    let (journal, summary, _) = Journal::open(store.as_ref(), &listed.cluster, &listed.operation).await?;
-    let held = Lock::holder(store.as_ref(), &listed.cluster).await?;
-    let is_leased = is_leased(held.as_ref(), &listed.operation);
+    let found = args.homes.find(context, &args.operation).await?;
+    let (journal, summary) = found.journal().await?;
+    let (is_leased, listed) = (found.is_leased().await?, &found.listed);
     // A plan that this version does not compile is shown all the same, without a next command.
-    let situation = if summary.kind == plan::KIND {
-        open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await.ok()
-    } else {
-        None
+    let situation = match &found.home {
+        Home::Etcd(store) if summary.kind == plan::KIND => {
+            open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await.ok()
+        }
+        _ => None,
     };
     let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
     let steps = journal.records().into_iter().map(|(step, record)| ShownStep {
@@ -274,32 +287,57 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
 }
 
 async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure> {
-    let store = args.etcd.connect().await?;
-    let listed = ended(store.as_ref(), &args.operation).await?;
-    let claim = Claim::of_this_process(&listed.operation, "remove its journal", SystemAmbient.now());
-    let lock = Lock::acquire(store.clone(), &listed.cluster, &claim, LEASE).await?;
-    let removed = async {
-        // Another process may have resumed it until a moment ago.
-        let listed = ended(store.as_ref(), &args.operation).await?;
-        let guards = [lock.guard()];
-        Ok(Journal::remove_all(store.as_ref(), &listed.cluster, &listed.operation, &guards).await?)
+    let found = ended(context, args).await?;
+    let claim = Claim::of_this_process(&args.operation, "remove its journal", SystemAmbient.now());
+    let removed = match &found.home {
+        Home::Etcd(store) => {
+            let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
+            let removed = async {
+                // Another process may have resumed it until a moment ago.
+                let Listed { cluster, operation, .. } = ended(context, args).await?.listed;
+                Ok(Journal::remove_all(store.as_ref(), &cluster, &operation, &[lock.guard()]).await?)
+            };
+            let removed = removed.await;
+            counted(release(lock, removed).await?, "key", "keys")
+        }
+        Home::Cluster(api) => {
+            counted(forget_in(api, context, args, &claim).await?, "ConfigMap", "ConfigMaps")
+        }
     };
-    let removed = removed.await;
-    let keys = release(lock, removed).await?;
-    context.output.progress(&format!("forgotten: {} removed", counted(keys, "key", "keys")));
+    context.output.progress(&format!("forgotten: {removed} removed"));
     Ok(Outcome::Done)
 }
 
+/// The same in a cluster.
+async fn forget_in(
+    api: &Cluster,
+    context: &Context,
+    args: &ForgetArgs,
+    claim: &Claim,
+) -> Result<usize, Failure> {
+    let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
+    let lock = ClusterLock::acquire(api, claim, terms, &mut |_| {}).await?;
+    let removed = async {
+        let found = ended(context, args).await?;
+        Ok(ClusterLedger::remove(api, &found.listed.operation).await?)
+    };
+    let removed = removed.await;
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "the operation lease could not be given back; it ends by itself");
+    }
+    removed
+}
+
 /// Finds an operation that has ended; one that has not is refused.
-async fn ended(store: &dyn ReadStore, id: &str) -> Result<Listed, Failure> {
-    let listed = kinds::find(store, id).await?;
-    if is_open(&listed.summary) {
-        let status = &listed.summary.status;
+async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
+    let (id, found) = (&args.operation, args.homes.find(context, &args.operation).await?);
+    if is_open(&found.listed.summary) {
+        let status = &found.listed.summary.status;
         return Err(Failure::refused(format!(
             "operation `{id}` is {status}: its journal is what it is resumed and rolled back from"
         ))
         .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
         .hint(format!("to go back: `netsurgeon operation rollback {id}`")));
     }
-    Ok(listed)
+    Ok(found)
 }

@@ -18,6 +18,7 @@ use clap::Args;
 use self::history::History;
 use self::html::{Html, esc};
 use self::ranges::Allocation;
+use super::api::KubeArgs;
 use super::failure::Failure;
 use super::file::{Readers, write_file};
 use super::live::{is_leased, open_operation};
@@ -46,6 +47,8 @@ pub struct ReportArgs {
     html: PathBuf,
     #[command(flatten)]
     pub(super) etcd: EtcdArgs,
+    #[command(flatten)]
+    pub(super) kube: KubeArgs,
 }
 
 /// What a page is about.

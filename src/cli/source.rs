@@ -227,6 +227,11 @@ impl EtcdArgs {
         self.stored.layout()
     }
 
+    /// Whether something says where an etcd is: what was typed, or what kubeadm left on this host.
+    pub fn is_given(&self) -> bool {
+        self.etcd_endpoints.iter().any(|text| !text.is_empty()) || Kubeadm::find(Path::new("/")).is_some()
+    }
+
     /// Connects to the live etcd, to read and write.
     pub async fn connect(&self) -> Result<Arc<LiveEtcd>, Failure> {
         let (options, seal) = (self.resolve(Path::new("/"))?, self.stored.seal()?);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::event::micro_time;
@@ -32,6 +33,8 @@ pub enum LeaseHolder {
         name: String,
         /// When it can be taken if it is not renewed before.
         left: Duration,
+        /// Whether it would have run out, were its holder's clock and ours the same: worth waiting for.
+        looks_over: bool,
     },
 }
 
@@ -43,6 +46,8 @@ pub struct Lease {
     holder: String,
     duration: Duration,
     seen: Option<Seen>,
+    /// The `leaseTransitions` with which we have it.
+    ours: Option<i64>,
 }
 
 /// The Lease of another, as it was seen first.
@@ -64,7 +69,7 @@ impl Lease {
     /// the others leave a Lease alone that is not renewed.
     pub fn new(cluster: Cluster, namespace: &str, name: &str, holder: &str, duration: Duration) -> Self {
         let (namespace, name, holder) = (namespace.to_string(), name.to_string(), holder.to_string());
-        Self { cluster, namespace, name, holder, duration, seen: None }
+        Self { cluster, namespace, name, holder, duration, seen: None, ours: None }
     }
 
     fn object(&self) -> ObjectRef<'_> {
@@ -73,9 +78,35 @@ impl Lease {
 
     /// Takes the Lease if it is free, renews it if it is ours. To be called well before it runs out.
     pub async fn hold(&mut self) -> Result<LeaseHolder, ClusterError> {
+        self.attempts(Self::judge).await
+    }
+
+    /// Renews the Lease that we have, and takes it from nobody: one that was another's since is not ours any more.
+    pub async fn renew(&mut self) -> Result<LeaseHolder, ClusterError> {
+        self.attempts(|lease, found, now| match lease.judge(found, now) {
+            Verdict::Renew if lease.ours == Some(transitions_of(found)) => Verdict::Renew,
+            Verdict::Leave(left) => Verdict::Leave(left),
+            Verdict::Renew | Verdict::Take => Verdict::Leave(Duration::ZERO),
+        })
+        .await
+    }
+
+    /// Takes the Lease from whoever has it.
+    pub async fn seize(&mut self) -> Result<LeaseHolder, ClusterError> {
+        self.attempts(|lease, found, _| match holder_of(found) == lease.holder {
+            true => Verdict::Renew,
+            false => Verdict::Take,
+        })
+        .await
+    }
+
+    async fn attempts(
+        &mut self,
+        judge: fn(&mut Self, &Value, Instant) -> Verdict,
+    ) -> Result<LeaseHolder, ClusterError> {
         let mut reads = 1;
         loop {
-            match self.attempt().await {
+            match self.attempt(judge).await {
                 Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })
                     if reads < MOST_READS =>
                 {
@@ -86,23 +117,58 @@ impl Lease {
         }
     }
 
-    async fn attempt(&mut self) -> Result<LeaseHolder, ClusterError> {
+    async fn attempt(
+        &mut self,
+        judge: fn(&mut Self, &Value, Instant) -> Verdict,
+    ) -> Result<LeaseHolder, ClusterError> {
         let Some(found) = self.cluster.get(&self.object()).await? else {
             self.cluster.create(&self.manifest()).await?;
+            self.ours = Some(0);
             return Ok(LeaseHolder::Ours);
         };
-        let change = match self.judge(&found, Instant::now()) {
+        let transitions = transitions_of(&found);
+        let (change, ours) = match judge(self, &found, Instant::now()) {
             Verdict::Leave(left) => {
-                return Ok(LeaseHolder::Other { name: holder_of(&found).to_string(), left });
+                let name = holder_of(&found).to_string();
+                return Ok(LeaseHolder::Other {
+                    name,
+                    left,
+                    looks_over: self.until(&found) < OffsetDateTime::now_utc(),
+                });
             }
-            Verdict::Renew => json!({"renewTime": now(), "leaseDurationSeconds": self.duration.as_secs()}),
+            Verdict::Renew => {
+                (json!({"renewTime": now(), "leaseDurationSeconds": self.duration.as_secs()}), transitions)
+            }
             Verdict::Take => {
-                let transitions = found.pointer("/spec/leaseTransitions").and_then(Value::as_i64);
-                self.spec(transitions.unwrap_or(0).saturating_add(1))
+                let next = transitions.saturating_add(1);
+                (self.spec(next), next)
             }
         };
         self.change(&found, change).await?;
+        self.ours = Some(ours);
         Ok(LeaseHolder::Ours)
+    }
+
+    /// When it runs out, by its holder's clock.
+    fn until(&self, found: &Value) -> OffsetDateTime {
+        let renewed = found.pointer("/spec/renewTime").and_then(Value::as_str);
+        let renewed = renewed.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+        renewed
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+            .saturating_add(time::Duration::try_from(self.given(found)).unwrap_or_default())
+    }
+
+    fn given(&self, found: &Value) -> Duration {
+        let given = found.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64);
+        given.map_or(self.duration, Duration::from_secs)
+    }
+
+    /// Returns who has it by what it says, and for how long by this machine's clock; `None` if nobody has.
+    pub async fn holder(&self) -> Result<Option<(String, Duration)>, ClusterError> {
+        let Some(found) = self.cluster.get(&self.object()).await? else { return Ok(None) };
+        let name = holder_of(&found).to_string();
+        let left = self.until(&found) - OffsetDateTime::now_utc();
+        Ok(Duration::try_from(left).ok().filter(|_| !name.is_empty()).map(|left| (name, left)))
     }
 
     /// Gives it back, if it is ours, so that nobody has to wait until it runs out.
@@ -137,9 +203,7 @@ impl Lease {
                 now
             }
         };
-        let given = found.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64);
-        let given = given.map_or(self.duration, Duration::from_secs);
-        match given.saturating_sub(now.saturating_duration_since(since)) {
+        match self.given(found).saturating_sub(now.saturating_duration_since(since)) {
             Duration::ZERO => Verdict::Take,
             left => Verdict::Leave(left),
         }
@@ -166,6 +230,10 @@ impl Lease {
 
 fn holder_of(found: &Value) -> &str {
     found.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn transitions_of(found: &Value) -> i64 {
+    found.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or_default()
 }
 
 fn version_of(found: &Value) -> &str {

@@ -46,7 +46,8 @@ impl Claim {
         let Self { operation, purpose, since, .. } = self;
         let time = OffsetDateTime::from_unix_timestamp(*since).ok().and_then(|t| t.format(&Rfc3339).ok());
         let since = time.unwrap_or_else(|| since.to_string());
-        format!("operation `{operation}` ({purpose}) since {since}")
+        let purpose = if purpose.is_empty() { String::new() } else { format!(" ({purpose})") };
+        format!("operation `{operation}`{purpose} since {since}")
     }
 }
 

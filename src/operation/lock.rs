@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Claim, OperationError};
+use super::{Claim, ClusterLock, OperationError};
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{
     Action, Change, CommitError, Entry, Expected, Guard, Key, ReadStore, Revision, StoreError, Transaction,
@@ -64,6 +64,7 @@ pub struct Lock {
     lease: LeaseId,
     lost: watch::Receiver<Option<String>>,
     keeper: JoinHandle<()>,
+    beside: Option<ClusterLock>,
 }
 
 impl Lock {
@@ -185,7 +186,13 @@ impl Lock {
             let reason = keeper.keep().await;
             tell.send_replace(Some(reason));
         });
-        Self { store, key, claim, created, lease: granted.lease, lost, keeper }
+        Self { store, key, claim, created, lease: granted.lease, lost, keeper, beside: None }
+    }
+
+    /// The same with the cluster's Lease, which keeps operations away that know nothing of etcd. It is lost and released with it.
+    pub fn with(mut self, beside: ClusterLock) -> Self {
+        self.beside = Some(beside);
+        self
     }
 
     /// Returns who holds it, and for what.
@@ -201,21 +208,33 @@ impl Lock {
 
     /// Returns why the lock is known to be lost, or must be taken to be; `None` while it is held.
     pub fn lost(&self) -> Option<String> {
-        self.lost.borrow().clone()
+        let beside = self.beside.as_ref().and_then(ClusterLock::lost);
+        self.lost.borrow().clone().or(beside)
     }
 
     /// Waits until the lock is lost, and returns why.
     pub async fn until_lost(&self) -> String {
         let mut lost = self.lost.clone();
-        let told = match lost.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone(),
-            Err(_) => None,
+        let here = async {
+            let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            told.unwrap_or_else(|| "it is no longer kept alive".to_string())
         };
-        told.unwrap_or_else(|| "it is no longer kept alive".to_string())
+        match &self.beside {
+            None => here.await,
+            Some(beside) => tokio::select! {
+                reason = here => reason,
+                reason = beside.until_lost() => reason,
+            },
+        }
     }
 
     /// Gives the lock back.
-    pub async fn release(self) -> Result<(), StoreError> {
+    pub async fn release(mut self) -> Result<(), StoreError> {
+        if let Some(beside) = self.beside.take()
+            && let Err(error) = beside.release().await
+        {
+            tracing::warn!(%error, "the cluster's Lease could not be given back; it ends by itself");
+        }
         self.keeper.abort();
         self.store.revoke(self.lease).await
     }

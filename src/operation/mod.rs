@@ -3,7 +3,7 @@
 //! ```text
 //! intention ──► Plan (value, digest) ──► stages of Steps (data) ──► executor ──► store, API, waiting
 //!                                                                     │
-//!                                                    journal: one record a step, in the same store
+//!                                                    ledger: one record a step, in that store or in the cluster
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
 //!              └──────────────► Done                             (a step in the store: at once)
@@ -22,6 +22,7 @@
 //! [`Effect`] of the room that knows the thing, which that room's [`Environment`] carries out.
 
 mod claim;
+mod cluster_lock;
 mod environment;
 mod executor;
 mod journal;
@@ -35,13 +36,17 @@ mod stop;
 mod swap;
 
 pub use claim::Claim;
+pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
     Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
     SystemAmbient,
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};
-pub use ledger::{EtcdLedger, Ledger, Part, PartChange};
+pub use ledger::{
+    ClusterLedger, ClusterRecord, EtcdLedger, EtcdRecord, Ledger, Part, PartChange, Parts, ReadLedger,
+    SeePart,
+};
 pub use lock::{Held, Lock};
 pub use mend::{Mend, Mended, mend, replace, settle};
 pub use observer::{Event, Observer, Silent, Told};
@@ -51,6 +56,7 @@ pub use step::{
 };
 pub use stop::{Stop, StopSwitch};
 
+use crate::cluster::ClusterError;
 use crate::store::{CommitError, Key, StoreError};
 use crate::wire::EditError;
 
@@ -60,6 +66,9 @@ pub enum OperationError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The cluster's API failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// A transaction did not go through.
     #[error(transparent)]
     Commit(#[from] CommitError),

@@ -13,7 +13,8 @@ use super::intention::Renumbering;
 use super::plan::{PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
-    Ambient, Claim, Executor, Failure, Journal, Observer, OperationError, Plan, Stuck, Work,
+    Ambient, Claim, EtcdLedger, Executor, Failure, Journal, Observer, OperationError, Plan, Stuck, Summary,
+    Work,
 };
 use crate::store::overlay::Overlay;
 use crate::store::{KeyRange, ReadStore, StoreError};
@@ -187,8 +188,11 @@ impl Rehearsing<'_> {
         let overlay = Overlay::new(self.base.clone()).await?;
         let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
         let by = Claim { operation: "rehearsal".into(), since: self.ambient.now(), ..Claim::default() };
-        let mut journal = Journal::begin_plan(&overlay, self.plan, &by, &[]).await?;
-        let ledger = journal.in_store(&overlay, &[]);
+        let header = &self.plan.header;
+        let summary = Summary::begun(&header.kind, &self.plan.digest, &by);
+        let ledger = EtcdLedger::new(&overlay, &header.cluster, &by.operation, &[]);
+        // Nobody resumes it, so that nobody reads its plan.
+        let mut journal = Journal::begin_in(&ledger, b"", summary).await?;
         let mut executor = Executor::new(&ledger, &simulation, self.ambient, observer, &mut journal);
         let forward = executor.run(&self.plan.work, until).await;
         let report = forward.map_err(|failure| RehearsalError::Step { phase: "forward", failure })?;

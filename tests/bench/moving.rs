@@ -30,7 +30,7 @@ use netsurgeon::store::{
 };
 use netsurgeon::survey::{Layout, Survey};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::etcd::{Etcd, EtcdOptions};
@@ -205,7 +205,8 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let lock = Lock::acquire(store.clone(), &plan.header.cluster, &claim, ttl).await.expect("a lock");
     let guards = vec![lock.guard()];
     let recorder = Recorder { store, written: Mutex::default() };
-    let mut journal = Journal::begin_plan(&recorder, &plan, &claim, &guards).await.expect("a journal");
+    let mut journal =
+        Journal::begin_plan(&recorder, &plan, &claim, Value::Null, &guards).await.expect("a journal");
     recorder.written.lock().expect("nobody panics").clear();
     let (mut silent, until) = (Silent, plan.work.soak_stage());
     let ledger = journal.in_store(&recorder, &guards);

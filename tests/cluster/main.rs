@@ -27,6 +27,8 @@ mod eras;
 mod flags;
 mod high_availability;
 mod large;
+mod ledger;
 mod live;
 mod lock;
+mod maps;
 mod refusals;

@@ -30,7 +30,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("freeze", &["cluster"]),
     ("preflight", &["survey", "store", "nameserver", "wire", "ip"]),
     ("audit", &["survey", "store", "host", "wire", "ip"]),
-    ("operation", &["store", "wire", "ip"]),
+    ("operation", &["store", "cluster", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("encryption", &["store", "wire"]),
     ("store", &[]),

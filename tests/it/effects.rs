@@ -27,7 +27,9 @@ impl Effect for Put {}
 
 /// Values for places; each step is about its own place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Puts(Vec<Put>);
+struct Puts {
+    puts: Vec<Put>,
+}
 
 impl Kind for Puts {
     const NAME: &'static str = "puts";
@@ -49,7 +51,7 @@ impl Work for Puts {
             apart: false,
             back_of: Vec::new(),
         };
-        self.0.iter().map(step).collect()
+        self.puts.iter().map(step).collect()
     }
 }
 
@@ -158,9 +160,9 @@ struct Bench {
 impl Bench {
     async fn new(values: &[(&str, i64)]) -> Self {
         let put = |(place, value): &(&str, i64)| Put { place: (*place).to_string(), value: *value };
-        let plan = Plan::new("c", Revision(1), Puts(values.iter().map(put).collect()));
+        let plan = Plan::new("c", Revision(1), Puts { puts: values.iter().map(put).collect() });
         let store = Arc::new(MemoryStore::new());
-        Journal::begin_plan(&*store, &plan, &claim(), &[]).await.expect("a journal");
+        Journal::begin_plan(&*store, &plan, &claim(), Value::Null, &[]).await.expect("a journal");
         Self { store, plan }
     }
 

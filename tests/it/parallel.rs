@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, Applied, Doing, Environment, Event, Executor, Fault as StepFault, Journal, Manual,
-    NoEffect, NoEnvironment, Observed, Observer, OperationError, Record, Silent, Stage, State, Step, StepId,
-    Stop, StopSwitch, Summary, SystemAmbient, Wait, Work,
+    Action, Answer, Applied, Doing, Environment, EtcdRecord, Event, Executor, Fault as StepFault, Journal,
+    Manual, NoEffect, NoEnvironment, Observed, Observer, OperationError, Record, Silent, Stage, State, Step,
+    StepId, Stop, StopSwitch, Summary, SystemAmbient, Wait, Work,
 };
 use netsurgeon::renumber::Effect;
 use netsurgeon::store::memory::MemoryStore;
@@ -402,7 +402,7 @@ async fn who_waits_for_long_may_give_up_when_asked_to_stop() {
     let (outcome, ()) = tokio::join!(executor.run(&OneWait, None), async { switch.ask() });
     let failure = outcome.expect_err("it was asked to stop");
     assert!(failure.is_stopped(), "{failure}");
-    assert_eq!(Journal::progress(&store, "one", "op").await.expect("counts").begun(), 0);
+    assert_eq!(Journal::progress(&EtcdRecord::new(&store, "one", "op")).await.expect("counts").begun(), 0);
 }
 
 /// The clock is the runtime's and goes on only when everybody sleeps.

@@ -13,6 +13,7 @@ use netsurgeon::wire::Field;
 use netsurgeon::wire::FieldEdit;
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::objects::{Encoding, NewIpAddress};
+use serde_json::Value;
 
 use crate::harness::{Bench, Constant, OPERATION, entries};
 use crate::saboteur::{Fault, Saboteur};
@@ -58,7 +59,7 @@ impl Drifted {
     /// Begins the operation and carries it out, as a process does that may be stopped anywhere.
     async fn begin(&self, store: &Saboteur, guards: Vec<Guard>) -> Result<Report, OperationError> {
         let by = Claim { operation: OPERATION.into(), ..Claim::default() };
-        let mut journal = Journal::begin_plan(store, &self.plan, &by, &guards).await?;
+        let mut journal = Journal::begin_plan(store, &self.plan, &by, Value::Null, &guards).await?;
         let rewriting = Rewriting { store, ambient: &Constant, guards };
         rewriting.run(&self.plan.work, &mut journal).await.map_err(|failure| failure.source)
     }

@@ -126,7 +126,8 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     let api = admin(&cluster).await;
     let approver = Says::new(Answer::Confirmed);
     let world = world(&api, &store, &plan, &approver);
-    let mut journal = Journal::begin_plan(&store, &plan, &claim(), &[]).await.expect("a journal");
+    let mut journal =
+        Journal::begin_plan(&store, &plan, &claim(), Value::Null, &[]).await.expect("a journal");
     let mut silent = Silent;
     let ledger = journal.in_store(&store, &[]);
     let mut executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
@@ -181,7 +182,8 @@ async fn an_operation_pauses_where_others_must_act() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let (store, plan) = planned(&cluster).await;
     let api = admin(&cluster).await;
-    let mut journal = Journal::begin_plan(&store, &plan, &claim(), &[]).await.expect("a journal");
+    let mut journal =
+        Journal::begin_plan(&store, &plan, &claim(), Value::Null, &[]).await.expect("a journal");
     for (answer, paused) in [(Answer::Open, true), (Answer::Confirmed, false)] {
         let approver = Says::new(answer);
         let world = world(&api, &store, &plan, &approver);

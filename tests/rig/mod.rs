@@ -15,6 +15,7 @@
 #![allow(dead_code, reason = "each tier uses a part of the rig")]
 
 pub mod api;
+pub mod api_gate;
 pub mod apiserver;
 pub mod cluster;
 pub mod controllers;

@@ -9,7 +9,9 @@ use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 use crate::cli::progress::Countdown;
 use crate::cli::source::LiveEtcd;
-use crate::operation::{Ambient as _, Claim, Held, Lock, OperationError, SystemAmbient};
+use crate::operation::{
+    Ambient as _, Claim, ClusterLock, Held, Lock, OperationError, Silence, SystemAmbient, Terms,
+};
 
 /// What takes the lease.
 pub struct Taking<'a> {
@@ -22,9 +24,32 @@ pub struct Taking<'a> {
 }
 
 impl Session {
-    /// Takes the operation lease of the cluster, as [`LockArgs::take`].
+    /// Takes the operation lease of the cluster, as [`LockArgs::take`]; and while an API server is asked the cluster's Lease,
+    /// which operations take that change no etcd.
     pub async fn lock(&self, output: &Output, args: &LiveArgs, taking: &Taking<'_>) -> Result<Lock, Failure> {
-        args.lock.take(output, &self.store, &self.id, taking).await
+        let lock = args.lock.take(output, &self.store, &self.id, taking).await?;
+        let Some(api) = self.cluster() else { return Ok(lock) };
+        // Whoever ran this operation has lost it with the lock in etcd, where its fence is.
+        let (ttl, silence) = (Duration::from_secs(args.lock.lock_ttl), Silence::Keeps);
+        let terms = Terms { ttl, silence, take_over: true };
+        let mut countdown = Countdown::new(output);
+        let mut waiting = |held: &Held| {
+            let (left, claim) = (held.left.unwrap_or_default(), &held.claim);
+            countdown
+                .show(left, &format!("waiting for the operation lease of {claim}, which seems to be gone"));
+        };
+        match ClusterLock::acquire(api, lock.claim(), terms, &mut waiting).await {
+            Ok(beside) => Ok(lock.with(beside)),
+            Err(error @ OperationError::Locked(_)) => release(lock, Err(words(error, taking))).await,
+            // Who goes back must not be kept from it.
+            Err(error) => {
+                output.warn(&format!(
+                    "the Lease `{}` could not be taken, so that operations which change no etcd are not kept away: {error}",
+                    ClusterLock::LEASE
+                ));
+                Ok(lock)
+            }
+        }
     }
 }
 
@@ -57,10 +82,14 @@ impl LockArgs {
             };
             Lock::acquire_after(store, cluster, &claim, ttl, &mut waiting).await
         };
-        locked.map_err(|error| match error {
-            OperationError::Locked(held) => refused(&held, taking),
-            error => error.into(),
-        })
+        locked.map_err(|error| words(error, taking))
+    }
+}
+
+fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
+    match error {
+        OperationError::Locked(held) => refused(&held, taking),
+        error => error.into(),
     }
 }
 

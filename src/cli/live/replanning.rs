@@ -3,7 +3,7 @@
 use super::{LiveArgs, Ongoing, Session};
 use crate::cli::Context;
 use crate::cli::failure::Failure;
-use crate::operation::{self, Lock, Mended, Plan, State, SystemAmbient};
+use crate::operation::{self, Journal, Lock, Mended, Plan, State, SystemAmbient};
 use crate::renumber::replan::{Replanned, replan};
 use crate::renumber::sweep::Sweep;
 use crate::store::Revision;
@@ -86,7 +86,7 @@ impl Session {
         let number = ongoing.plan.work.amendments.saturating_add(1);
         let amendment = Plan::new(&self.id, revision, amendment);
         let ledger = self.ledger(&ongoing.journal, lock);
-        ongoing.journal.amend(&ledger, number, &json(&amendment)?).await?;
+        Journal::amend(&ledger, number, &json(&amendment)?).await?;
         ongoing.plan.work.amend(amendment.work);
         Ok(())
     }

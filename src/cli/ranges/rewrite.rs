@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::rewriting::Rewrites;
 use crate::cli::failure::Failure;
@@ -119,7 +120,7 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
 /// Carries the same steps out on another store, which keeps them to itself.
 async fn dry_run(store: Arc<dyn ReadStore>, plan: &Plan<RangeRewrite>) -> Result<(), Failure> {
     let overlay = Overlay::new(store).await?;
-    let mut journal = Journal::begin_plan(&overlay, plan, &Claim::default(), &[]).await?;
+    let mut journal = Journal::begin_plan(&overlay, plan, &Claim::default(), Value::Null, &[]).await?;
     let rewriting = Rewriting { store: &overlay, ambient: &SystemAmbient, guards: Vec::new() };
     rewriting.run(&plan.work, &mut journal).await?;
     Ok(())

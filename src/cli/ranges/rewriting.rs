@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::rewrite::{describe, show};
 use crate::cli::failure::{Failure, Kind};
 use crate::cli::live::{LockArgs, Taking, refuse_beside_another, refuse_ended, refuse_removing, release};
@@ -87,7 +89,8 @@ impl<'a> Rewrites<'a> {
             return Err(changed());
         }
         let store = self.store.as_ref();
-        let mut journal = Journal::begin_plan(store, plan, lock.claim(), &[lock.guard()]).await?;
+        let (by, guards) = (lock.claim(), [lock.guard()]);
+        let mut journal = Journal::begin_plan(store, plan, by, Value::Null, &guards).await?;
         self.write(&plan.work, &mut journal, lock).await
     }
 

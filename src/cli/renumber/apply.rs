@@ -171,7 +171,7 @@ async fn begin(
         context.output.progress(&format!("snapshot `{path}`: revision {revision}, {} keys", backup.keys));
     }
     let (store, by, record) = (session.store.as_ref(), lock.claim(), gates.record()?);
-    let journal = Journal::begin_gated(store, &plan, by, record, &[lock.guard()]).await?;
+    let journal = Journal::begin_plan(store, &plan, by, record, &[lock.guard()]).await?;
     let (operation, summary) = (by.operation.clone(), Summary::begun(&plan.header.kind, &plan.digest, by));
     context.output.progress(&format!("operation {operation}"));
     gates.report(&context.output, &summary.gates);

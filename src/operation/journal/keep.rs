@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
-use super::{Journal, Noted, State, Status, Summary};
+use super::{Journal, Noted, State, Status, Summary, put_new};
+use crate::operation::ledger::base_of;
 use crate::operation::lock::lost_to;
-use crate::operation::{Ledger, OperationError, Part, PartChange, StepId};
+use crate::operation::{EtcdRecord, Ledger, OperationError, Part, Parts, ReadLedger, StepId};
 use crate::store::{
     Action, Change, CommitError, Expected, Guard, Key, KeyRange, ReadStore, Record as StoreRecord, Revision,
     Transaction, Visit, WriteStore,
@@ -65,8 +66,8 @@ impl Journal {
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
-            let key = Self::at(&cluster, &operation).key(&Part::Summary);
-            if let Some((summary, _)) = Self::read_at::<Summary>(store, &key).await? {
+            let record = EtcdRecord::new(store, &cluster, &operation);
+            if let Some((summary, _)) = Self::read_part::<Summary>(&record, &Part::Summary).await? {
                 listed.push(Listed { cluster, operation, summary });
             }
         }
@@ -91,65 +92,25 @@ impl Journal {
 
     /// Adds something to the plan that was found while it was carried out, as number so-and-so, from 1. It is never
     /// changed; below etcd's limit for a request.
-    pub async fn amend(
-        &self,
-        ledger: &dyn Ledger,
-        number: usize,
-        amendment: &[u8],
-    ) -> Result<(), OperationError> {
-        let (part, action) = (Part::Amendment(number), Action::Put(amendment.to_vec()));
-        let change = PartChange { part: part.clone(), expected: Expected::Absent, action };
-        match ledger.write(vec![change], Transaction::default()).await {
-            Err(OperationError::Commit(lost @ CommitError::OutcomeUnknown { .. })) => {
-                match ledger.read(&part).await? {
-                    Some((value, _)) if value == amendment => Ok(()),
-                    _ => Err(lost.into()),
-                }
-            }
-            outcome => outcome.map(drop),
-        }
-    }
-
-    /// Returns what was added to the plan, in order, as it was at a revision.
-    pub async fn amendments(
-        &self,
-        store: &dyn ReadStore,
-        at: Option<Revision>,
-    ) -> Result<Vec<Vec<u8>>, OperationError> {
-        let mut amendments = Vec::new();
-        let mut visitor = |record: StoreRecord<'_>| -> Visit {
-            amendments.push(record.value.to_vec());
-            ControlFlow::Continue(())
-        };
-        let range = KeyRange::prefix(format!("{}/amended/", self.base));
-        store.scan(&[range], at, &mut visitor).await?;
-        Ok(amendments)
+    pub async fn amend(ledger: &dyn Ledger, number: usize, amendment: &[u8]) -> Result<(), OperationError> {
+        put_new(ledger, Part::Amendment(number), amendment).await
     }
 
     /// Counts the steps of an operation by their states. Its plan is not read, and no record kept.
-    pub async fn progress(
-        store: &dyn ReadStore,
-        cluster: &str,
-        operation: &str,
-    ) -> Result<Progress, OperationError> {
-        let prefix = Self::at(cluster, operation).steps_prefix();
-        let mut progress = Progress::default();
-        let mut bad = None;
-        let mut visitor = |record: StoreRecord<'_>| -> Visit {
-            match serde_json::from_slice::<Standing>(record.value) {
-                Ok(Standing { state }) => {
-                    let count = progress.0.entry(state).or_default();
-                    *count = count.saturating_add(1);
-                    ControlFlow::Continue(())
-                }
-                Err(error) => {
-                    bad = Some(Self::broken(&Key::from(record.key), &error.to_string()));
-                    ControlFlow::Break(())
-                }
+    pub async fn progress(ledger: &dyn ReadLedger) -> Result<Progress, OperationError> {
+        let (mut progress, mut bad) = (Progress::default(), None);
+        let mut see = |part: Part, value: &[u8], _| match serde_json::from_slice::<Standing>(value) {
+            Ok(Standing { state }) => {
+                let count = progress.0.entry(state).or_default();
+                *count = count.saturating_add(1);
             }
+            Err(error) => drop(bad.get_or_insert((part, error.to_string()))),
         };
-        store.scan(&[KeyRange::prefix(prefix)], None, &mut visitor).await?;
-        bad.map_or(Ok(progress), Err)
+        ledger.read_all(Parts::Steps, &mut see).await?;
+        match bad {
+            Some((part, reason)) => Err(ledger.broken(&part, &reason)),
+            None => Ok(progress),
+        }
     }
 
     /// Removes the journal of an operation that nobody will go on with, a bounded number of keys at a time, its
@@ -163,9 +124,9 @@ impl Journal {
     ) -> Result<usize, OperationError> {
         let journal = Self::at(cluster, operation);
         let summary = journal.key(&Part::Summary);
-        let found = Self::read_at::<Summary>(store, &summary).await?.map(|(found, _)| found);
+        let ledger = journal.in_store(store, guards);
+        let found = Self::read_part::<Summary>(&ledger, &Part::Summary).await?.map(|(found, _)| found);
         if let Some(found) = found.filter(|found| found.status != Status::RolledBack) {
-            let ledger = journal.in_store(store, guards);
             let since = found.ended.unwrap_or(found.started);
             journal.set_status(&ledger, Status::Removing, since).await?;
         }
@@ -207,7 +168,13 @@ impl Journal {
             keys.push((Key::from(record.key), record.mod_revision));
             ControlFlow::Continue(())
         };
-        store.scan(&[KeyRange::prefix(format!("{}/", self.base))], None, &mut visitor).await?;
+        store
+            .scan(
+                &[KeyRange::prefix(format!("{}/", base_of(&self.cluster, &self.operation)))],
+                None,
+                &mut visitor,
+            )
+            .await?;
         Ok(keys)
     }
 }

@@ -1,8 +1,8 @@
 //! The journals of several operations and clusters in one store.
 
-use super::super::{put_new, to_json};
+use super::super::put_new;
 use super::*;
-use crate::operation::StepId;
+use crate::operation::{EtcdLedger, StepId};
 use crate::store::lease::LeaseStore as _;
 use crate::store::memory::MemoryStore;
 
@@ -64,10 +64,13 @@ async fn steps_are_counted_by_state() {
     }
     note(&store, &mut journal, "create/0", State::Started).await;
     note(&store, &mut journal, "flip/0", State::UndoDone).await;
-    let progress = Journal::progress(&store, "one", "op").await.unwrap();
+    let progress = Journal::progress(&EtcdRecord::new(&store, "one", "op")).await.unwrap();
     let counts = [State::Started, State::Done, State::UndoDone, State::Failed].map(|s| progress.of(s));
     assert_eq!((counts, progress.begun()), ([1, 4, 1, 0], 6));
-    assert_eq!(Journal::progress(&store, "one", "other").await.unwrap(), Progress::default());
+    assert_eq!(
+        Journal::progress(&EtcdRecord::new(&store, "one", "other")).await.unwrap(),
+        Progress::default()
+    );
 }
 
 #[tokio::test]
@@ -106,8 +109,8 @@ async fn what_an_interrupted_beginning_left_is_removed_by_the_next() {
     begin(&store, "one", "whole").await;
     for (cluster, operation) in [("one", "half"), ("one", "other"), ("two", "half")] {
         for part in 0..3 {
-            let key = Journal::at(cluster, operation).key(&Part::Plan(part));
-            put_new(&store, &[], &key, b"part").await.unwrap();
+            let ledger = EtcdLedger::new(&store, cluster, operation, &[]);
+            put_new(&ledger, Part::Plan(part), b"part").await.unwrap();
         }
     }
     assert_eq!(names(&Journal::list(&store, None).await.unwrap()), [("one", "whole")]);
@@ -118,19 +121,6 @@ async fn what_an_interrupted_beginning_left_is_removed_by_the_next() {
     let left: Vec<_> = all_keys(&store).await.into_iter().filter(|key| !key.contains("/one/")).collect();
     assert_eq!(left.len(), 3, "another cluster's are left alone: {left:?}");
     assert!(!all_keys(&store).await.iter().any(|key| key.contains("/other/")));
-}
-
-/// Two begin at the same time, without the lock that prevents it: one may take the other's parts for
-/// leftovers, but no operation comes to be without its plan.
-#[tokio::test]
-async fn an_operation_whose_parts_were_swept_away_does_not_begin() {
-    let store = MemoryStore::new();
-    let journal = Journal::at("one", "slow");
-    let revision = put_new(&store, &[], &journal.key(&Part::Plan(0)), b"part").await.unwrap();
-    begin(&store, "one", "fast").await;
-    let guards = [Guard::Unchanged(journal.key(&Part::Plan(0)), revision)];
-    let outcome = put_new(&store, &guards, &journal.key(&Part::Summary), &to_json(&summary(7))).await;
-    assert!(matches!(outcome, Err(OperationError::Commit(CommitError::Conflict { .. }))));
 }
 
 #[test]
@@ -146,13 +136,17 @@ async fn what_was_added_to_a_plan_is_read_in_order_and_goes_with_the_rest() {
     let store = MemoryStore::default();
     let journal = Journal::begin(&store, "one", "op", b"plan", Summary::default(), &[]).await.unwrap();
     for number in [2, 1, 10] {
-        journal.amend(&journal.in_store(&store, &[]), number, number.to_string().as_bytes()).await.unwrap();
+        Journal::amend(&journal.in_store(&store, &[]), number, number.to_string().as_bytes()).await.unwrap();
     }
     let texts = |journal: Vec<Vec<u8>>| journal.into_iter().map(|text| String::from_utf8(text).unwrap());
-    let found: Vec<String> = texts(journal.amendments(&store, None).await.unwrap()).collect();
+    let found: Vec<String> =
+        texts(Journal::amendments(&EtcdRecord::new(&store, "one", "op")).await.unwrap()).collect();
     assert_eq!(found, ["1", "2", "10"]);
     // It is never changed: two who sweep at the same time do not both win.
-    journal.amend(&journal.in_store(&store, &[]), 2, b"other").await.unwrap_err();
+    Journal::amend(&journal.in_store(&store, &[]), 2, b"other").await.unwrap_err();
     Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
-    assert_eq!(journal.amendments(&store, None).await.unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(
+        Journal::amendments(&EtcdRecord::new(&store, "one", "op")).await.unwrap(),
+        Vec::<Vec<u8>>::new()
+    );
 }

@@ -8,28 +8,58 @@
 //! /netsurgeon/CLUSTER/OPERATION/mended/NAME    what was put right of a thing after it was done
 //! ```
 
+use std::ops::ControlFlow;
+
 use async_trait::async_trait;
 
-use super::{Ledger, Part, PartChange};
-use crate::operation::OperationError;
+use super::{Ledger, Part, PartChange, Parts, ReadLedger, SeePart};
 use crate::operation::lock::lost_to;
-use crate::store::{Change, CommitError, Guard, Key, ReadStore, Revision, Transaction, WriteStore};
+use crate::operation::{OperationError, StepId};
+use crate::store::{
+    Change, CommitError, Guard, Key, KeyRange, ReadStore, Record, Revision, Transaction, Visit, WriteStore,
+};
 
-/// The record of one operation, in the etcd that it changes.
+/// The record of one operation in etcd, to be read.
+pub struct EtcdRecord<'a> {
+    store: &'a dyn ReadStore,
+    cluster: String,
+    operation: String,
+    at: Option<Revision>,
+}
+
+impl<'a> EtcdRecord<'a> {
+    /// Returns the record of a cluster's operation.
+    pub fn new(store: &'a dyn ReadStore, cluster: &str, operation: &str) -> Self {
+        Self { store, cluster: cluster.to_string(), operation: operation.to_string(), at: None }
+    }
+
+    /// The same with what is read of many parts as it was at a revision, so that it agrees with what else was read at it while
+    /// the operation goes on. A single part is the newest.
+    pub fn at(self, at: Option<Revision>) -> Self {
+        Self { at, ..self }
+    }
+
+    fn base(&self) -> String {
+        base_of(&self.cluster, &self.operation)
+    }
+
+    fn key(&self, part: &Part) -> Key {
+        key_of(&self.base(), part)
+    }
+}
+
+/// The record of one operation, in the etcd that it changes, for whoever carries it out.
 pub struct EtcdLedger<'a> {
     store: &'a dyn WriteStore,
-    base: String,
+    record: EtcdRecord<'a>,
     guards: Vec<Guard>,
 }
 
 impl<'a> EtcdLedger<'a> {
-    /// Returns the ledger of the operation whose keys begin so.
-    pub(in crate::operation) fn new(store: &'a dyn WriteStore, base: String, guards: &[Guard]) -> Self {
-        Self { store, base, guards: guards.to_vec() }
-    }
-
-    fn key(&self, part: &Part) -> Key {
-        key_of(&self.base, part)
+    /// Returns the ledger of a cluster's operation. The guards must hold of every write: on a live cluster the lock's
+    /// ([`crate::operation::Lock::guard`]).
+    pub fn new(store: &'a dyn WriteStore, cluster: &str, operation: &str, guards: &[Guard]) -> Self {
+        Self { store, record: EtcdRecord::new(store, cluster, operation), guards: guards.to_vec() }
     }
 }
 
@@ -50,16 +80,65 @@ pub(in crate::operation) fn key_of(base: &str, part: &Part) -> Key {
 }
 
 #[async_trait]
-impl Ledger for EtcdLedger<'_> {
+impl ReadLedger for EtcdRecord<'_> {
+    fn operation(&self) -> (&str, &str) {
+        (&self.cluster, &self.operation)
+    }
+
+    fn place(&self, part: &Part) -> String {
+        format!("`{}`", self.key(part))
+    }
+
     async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
         let entry = self.store.get(&self.key(part)).await?;
         Ok(entry.map(|entry| (entry.value, entry.mod_revision)))
     }
 
+    async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
+        let prefix = match parts {
+            Parts::Amendments => format!("{}/amended/", self.base()),
+            Parts::Steps => format!("{}/steps/", self.base()),
+        };
+        let mut visitor = |record: Record<'_>| -> Visit {
+            let name = String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default());
+            let part = match parts {
+                // A number of five digits and more.
+                Parts::Amendments => Part::Amendment(name.parse().unwrap_or_default()),
+                Parts::Steps => Part::Step(StepId(name.into_owned())),
+            };
+            see(part, record.value, record.mod_revision);
+            ControlFlow::Continue(())
+        };
+        self.store.scan(&[KeyRange::prefix(prefix.clone())], self.at, &mut visitor).await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ReadLedger for EtcdLedger<'_> {
+    fn operation(&self) -> (&str, &str) {
+        self.record.operation()
+    }
+
+    fn place(&self, part: &Part) -> String {
+        self.record.place(part)
+    }
+
+    async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
+        self.record.read(part).await
+    }
+
+    async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
+        self.record.read_all(parts, see).await
+    }
+}
+
+#[async_trait]
+impl Ledger for EtcdLedger<'_> {
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError> {
         let Transaction { mut guards, mut changes } = with;
         changes.extend(parts.into_iter().map(|PartChange { part, expected, action }| Change {
-            key: self.key(&part),
+            key: self.record.key(&part),
             expected,
             action,
         }));

@@ -1,0 +1,408 @@
+//! The ledger in a cluster, through its API: for operations that change no etcd, and for those who have no access to it.
+//!
+//! ```text
+//! ConfigMaps in kube-system, of the operation OPERATION:
+//! netsurgeon-OPERATION              the head: which cluster, who has it, the epoch, the summary
+//! netsurgeon-OPERATION-plan-00000   the plan, in parts; immutable
+//! netsurgeon-OPERATION-records-00   how steps stand, under names of their own in JSON: as many ConfigMaps as the head says
+//! ```
+//!
+//! The head owns the others, so that removing it removes all. It is there first, and the operation exists once it has a
+//! summary.
+//!
+//! The API server has no transaction over several objects: parts in different ConfigMaps are not written together, and a step
+//! cannot change an object and its record at once. Its effects are therefore recorded before and after
+//! ([`Action::Do`](crate::operation::Action::Do)).
+//!
+//! The fence is an epoch: whoever takes the operation writes a higher one into the head, then into each ConfigMap of records,
+//! before it does anything. A write names the `resourceVersion` that it replaces, so that one of the holder before fails, and
+//! finds the higher epoch. No clock is compared. Whether the holder before is gone is the matter of the cluster's Lease.
+
+mod objects;
+mod shard;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use self::objects::{Head, Kept, Role, config_maps, named, place, uid_of};
+use self::shard::{Fence, RecordChange, Shard, may_have_happened};
+use super::{Ledger, Part, PartChange, Parts, ReadLedger, SeePart};
+use crate::cluster::{Cluster, ClusterError};
+use crate::operation::journal::{Listed, Summary};
+use crate::operation::{Claim, OperationError, StepId};
+use crate::store::{Action, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
+
+/// So many steps are recorded in one ConfigMap: a record takes about 300 bytes, with what was there before and what was made
+/// some more, and a ConfigMap holds 1 MiB.
+const STEPS_IN_ONE: usize = 400;
+/// However many steps there are.
+const MOST_SHARDS: usize = 64;
+/// How often somebody tries who takes an operation.
+const MOST_ATTEMPTS: u32 = 5;
+
+/// The record of one operation in the cluster, to be read.
+pub struct ClusterRecord {
+    api: Cluster,
+    head: Head,
+}
+
+/// The record of one operation in the cluster, for whoever carries it out.
+pub struct ClusterLedger {
+    record: ClusterRecord,
+    uid: String,
+    fence: Fence,
+    summary: Shard,
+    shards: Vec<Shard>,
+}
+
+impl ClusterRecord {
+    /// Finds the record of an operation; `None` if there is none.
+    pub async fn find(api: &Cluster, operation: &str) -> Result<Option<Self>, OperationError> {
+        let Some(object) = api.get(&named(&objects::head_name(operation))).await? else { return Ok(None) };
+        Ok(Some(Self { api: api.clone(), head: Kept::of(object)?.head()? }))
+    }
+
+    /// Returns the operations that have a record in this cluster, in the order of their ids.
+    pub async fn list(api: &Cluster) -> Result<Vec<Listed>, OperationError> {
+        let mut listed = Vec::new();
+        for head in heads(api).await? {
+            let Head { cluster, operation, .. } = head.head()?;
+            let Some(stored) = head.records.get(SUMMARY) else { continue };
+            let summary = serde_json::from_str::<Summary>(stored.value.get());
+            let what = place(&objects::head_name(&operation));
+            let summary =
+                summary.map_err(|error| OperationError::Journal { what, reason: error.to_string() })?;
+            listed.push(Listed { cluster, operation, summary });
+        }
+        listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
+        Ok(listed)
+    }
+
+    /// Which ConfigMap a part is in.
+    fn name_of(&self, part: &Part) -> String {
+        let operation = &self.head.operation;
+        match part {
+            Part::Summary => objects::head_name(operation),
+            Part::Plan(number) => objects::plan_name(operation, *number),
+            part => objects::shard_name(operation, self.shard_of(part)),
+        }
+    }
+
+    /// Which ConfigMap of records a part is in.
+    fn shard_of(&self, part: &Part) -> usize {
+        // FNV-1a: any program of any version must find it again.
+        let hash = record_name(part).bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let shards = u64::try_from(self.head.shards.max(1)).unwrap_or(1);
+        usize::try_from(hash % shards).unwrap_or_default()
+    }
+
+    async fn plan(&self, number: usize) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
+        let found = self.api.get(&named(&objects::plan_name(&self.head.operation, number))).await?;
+        found.map(|object| Ok((objects::plan_of(&object)?, Revision(0)))).transpose()
+    }
+
+    async fn kept(&self, name: &str) -> Result<Option<Kept>, OperationError> {
+        self.api.get(&named(name)).await?.map(Kept::of).transpose()
+    }
+}
+
+/// The name of the summary among the records of the head.
+const SUMMARY: &str = "summary";
+
+/// The name of a part among the records of its ConfigMap.
+fn record_name(part: &Part) -> String {
+    match part {
+        Part::Summary => SUMMARY.to_string(),
+        Part::Plan(number) => format!("plan/{number:05}"),
+        Part::Amendment(number) => format!("{AMENDED}{number:05}"),
+        Part::Step(step) => format!("{STEPS}{step}"),
+        Part::Mended(subject) => format!("mended/{subject}"),
+    }
+}
+
+const AMENDED: &str = "amended/";
+const STEPS: &str = "steps/";
+
+/// Sees those of these records that are of a sort, in the order of their names.
+fn see_all(all: &[Kept], parts: Parts, see: SeePart<'_>) {
+    let mut found = Vec::new();
+    for (name, stored) in all.iter().flat_map(|kept| &kept.records) {
+        let part = match parts {
+            Parts::Amendments => name.strip_prefix(AMENDED).and_then(|n| n.parse().ok()).map(Part::Amendment),
+            Parts::Steps => name.strip_prefix(STEPS).map(|step| Part::Step(StepId(step.to_string()))),
+        };
+        found.extend(part.map(|part| (part, stored)));
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (part, stored) in found {
+        see(part, stored.value.get().as_bytes(), stored.revision);
+    }
+}
+
+fn value_of(kept: &Kept, part: &Part) -> Option<(Vec<u8>, Revision)> {
+    let stored = kept.records.get(&record_name(part))?;
+    Some((stored.value.get().as_bytes().to_vec(), stored.revision))
+}
+
+#[async_trait]
+impl ReadLedger for ClusterRecord {
+    fn operation(&self) -> (&str, &str) {
+        (&self.head.cluster, &self.head.operation)
+    }
+
+    fn place(&self, part: &Part) -> String {
+        format!("{part} in {}", place(&self.name_of(part)))
+    }
+
+    async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
+        if let Part::Plan(number) = part {
+            return self.plan(*number).await;
+        }
+        Ok(self.kept(&self.name_of(part)).await?.and_then(|kept| value_of(&kept, part)))
+    }
+
+    async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
+        let selector = objects::selector(Some(&self.head.operation), Role::Records);
+        let found = self.api.list(&config_maps(), Some(&selector)).await?;
+        // What a list holds does not say of what kind and version it is.
+        let all = found.into_iter().map(Kept::of).collect::<Result<Vec<_>, _>>()?;
+        see_all(&all, parts, see);
+        Ok(())
+    }
+}
+
+async fn heads(api: &Cluster) -> Result<Vec<Kept>, OperationError> {
+    let found = api.list(&config_maps(), Some(&objects::selector(None, Role::Head))).await?;
+    found.into_iter().map(Kept::of).collect()
+}
+
+impl ClusterLedger {
+    /// Makes a ledger for an operation that is about to begin, and has about so many steps; for whoever has the cluster's
+    /// Lease. What others have left behind that were interrupted while they began is removed first.
+    pub async fn begin(
+        api: &Cluster,
+        cluster: &str,
+        by: &Claim,
+        steps: usize,
+    ) -> Result<Self, OperationError> {
+        Self::sweep(api).await?;
+        let shards = steps.div_ceil(STEPS_IN_ONE).clamp(1, MOST_SHARDS);
+        let head = made(api, &objects::head(cluster, by, shards)).await?;
+        let kept = Kept::of(head)?;
+        if kept.head()?.holder != *by {
+            let what = place(&objects::head_name(&by.operation));
+            return Err(OperationError::Journal {
+                what,
+                reason: "another operation has this id".to_string(),
+            });
+        }
+        for number in 0..shards {
+            made(api, &objects::shard(&by.operation, number, kept.uid())).await?;
+        }
+        let ledger = Self::of(api, kept)?;
+        ledger.take_shards().await?;
+        Ok(ledger)
+    }
+
+    /// Takes the ledger of an operation that was begun before; for whoever has the cluster's Lease. From here on nobody who
+    /// had it before can write.
+    pub async fn take(api: &Cluster, by: &Claim) -> Result<Self, OperationError> {
+        let ledger = Self::of(api, taken(api, by).await?)?;
+        ledger.take_shards().await?;
+        Ok(ledger)
+    }
+
+    fn of(api: &Cluster, kept: Kept) -> Result<Self, OperationError> {
+        let (head, uid) = (kept.head()?, kept.uid().to_string());
+        let fence = Fence::new(kept.epoch);
+        fence.saw(&kept);
+        let summary = Shard::new(api, objects::head_name(&head.operation), Some(kept));
+        let shard = |number| Shard::new(api, objects::shard_name(&head.operation, number), None);
+        let shards = (0..head.shards).map(shard).collect();
+        Ok(Self { record: ClusterRecord { api: api.clone(), head }, uid, fence, summary, shards })
+    }
+
+    async fn take_shards(&self) -> Result<(), OperationError> {
+        for shard in &self.shards {
+            shard.take(&self.fence).await?;
+        }
+        Ok(())
+    }
+
+    fn shard(&self, part: &Part) -> &Shard {
+        match part {
+            Part::Summary => &self.summary,
+            part => self.shards.get(self.record.shard_of(part)).unwrap_or(&self.summary),
+        }
+    }
+
+    /// Makes a piece of the plan, before the operation exists.
+    async fn write_plan(&self, number: usize, action: Action) -> Result<Revision, OperationError> {
+        if let Action::Put(value) = action {
+            made(&self.record.api, &objects::plan(&self.record.head.operation, number, &value, &self.uid))
+                .await?;
+        }
+        Ok(Revision(0))
+    }
+
+    /// Removes the record of an operation that has ended; for whoever has the cluster's Lease. Returns the number of
+    /// ConfigMaps. The same call goes on with what an interrupted one has left.
+    pub async fn remove(api: &Cluster, operation: &str) -> Result<usize, OperationError> {
+        let mut removed: usize = 0;
+        for role in [Role::Records, Role::Plan, Role::Head] {
+            for object in api.list(&config_maps(), Some(&objects::selector(Some(operation), role))).await? {
+                api.delete(&named(objects::name_of(&object)), Some(uid_of(&object))).await?;
+                removed = removed.saturating_add(1);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes what is left of operations that were interrupted while they began.
+    async fn sweep(api: &Cluster) -> Result<(), OperationError> {
+        for head in heads(api).await? {
+            if !head.records.contains_key(SUMMARY) {
+                Self::remove(api, &head.head()?.operation).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes an object; one that is there already is returned as it is.
+async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> {
+    let name = objects::name_of(manifest);
+    let failed = match api.create(manifest).await {
+        Ok(made) => return Ok(made),
+        Err(error @ ClusterError::AlreadyExists { .. }) => error,
+        Err(error) if may_have_happened(&error) => error,
+        Err(error) => return Err(error.into()),
+    };
+    api.get(&named(name)).await?.ok_or_else(|| failed.into())
+}
+
+/// Makes somebody the holder of an operation, under the next epoch, and returns its head.
+async fn taken(api: &Cluster, by: &Claim) -> Result<Kept, OperationError> {
+    let name = objects::head_name(&by.operation);
+    let gone =
+        || OperationError::Journal { what: place(&name), reason: "there is no such operation".to_string() };
+    let mut tried = None;
+    for _ in 0..MOST_ATTEMPTS {
+        let found = Kept::of(api.get(&named(&name)).await?.ok_or_else(gone)?)?;
+        // Of an attempt whose answer was lost.
+        if tried == Some(found.epoch) && found.head()?.holder == *by {
+            return Ok(found);
+        }
+        let epoch = found.epoch.saturating_add(1);
+        match api.replace(&objects::held_by(found.with(epoch, &found.records), by)).await {
+            Ok(object) => return Kept::of(object),
+            Err(error) if may_have_happened(&error) => tried = Some(epoch),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(OperationError::Contended { what: place(&name), attempts: MOST_ATTEMPTS })
+}
+
+#[async_trait]
+impl ReadLedger for ClusterLedger {
+    fn operation(&self) -> (&str, &str) {
+        self.record.operation()
+    }
+
+    fn place(&self, part: &Part) -> String {
+        self.record.place(part)
+    }
+
+    async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
+        if let Part::Plan(number) = part {
+            return self.record.plan(*number).await;
+        }
+        Ok(value_of(&self.shard(part).read().await?, part))
+    }
+
+    async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
+        let mut all = Vec::with_capacity(self.shards.len());
+        for shard in &self.shards {
+            all.push(shard.read().await?);
+        }
+        see_all(&all, parts, see);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Ledger for ClusterLedger {
+    /// Parts in one ConfigMap are written together, others one ConfigMap after the other.
+    async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError> {
+        if !with.changes.is_empty() || !with.guards.is_empty() {
+            return Err(OperationError::Store(no_store()));
+        }
+        let mut revision = Revision(0);
+        let mut of_shards: Vec<(usize, Vec<RecordChange>)> = Vec::new();
+        for PartChange { part, expected, action } in parts {
+            if let Part::Plan(number) = part {
+                revision = self.write_plan(number, action).await?;
+                continue;
+            }
+            let index = if part == Part::Summary { usize::MAX } else { self.record.shard_of(&part) };
+            let change = RecordChange { name: record_name(&part), expected, action };
+            match of_shards.iter_mut().find(|(shard, _)| *shard == index) {
+                Some((_, changes)) => changes.push(change),
+                None => of_shards.push((index, vec![change])),
+            }
+        }
+        for (index, changes) in of_shards {
+            let shard = self.shards.get(index).unwrap_or(&self.summary);
+            revision = shard.write(changes, &self.fence).await?;
+        }
+        Ok(revision)
+    }
+
+    fn store(&self) -> &dyn ReadStore {
+        &NoStore
+    }
+
+    async fn still_ours(&self) -> Result<(), OperationError> {
+        let head = self.summary.read().await?;
+        if head.epoch == self.fence.epoch {
+            return Ok(());
+        }
+        Err(OperationError::LockLost { to: head.head()?.holder.to_string() })
+    }
+}
+
+/// The store of a ledger that is in none: steps that change keys cannot be carried out.
+struct NoStore;
+
+fn no_store() -> StoreError {
+    StoreError::Configuration {
+        what: "etcd".to_string(),
+        reason: "this operation is recorded in the cluster, and changes no keys".to_string(),
+    }
+}
+
+#[async_trait]
+impl ReadStore for NoStore {
+    fn describe(&self) -> String {
+        "no etcd".to_string()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        Err(no_store())
+    }
+
+    async fn get(&self, _key: &Key) -> Result<Option<Entry>, StoreError> {
+        Err(no_store())
+    }
+
+    async fn scan(
+        &self,
+        _ranges: &[KeyRange],
+        _at: Option<Revision>,
+        _visitor: &mut Visitor<'_>,
+    ) -> Result<Revision, StoreError> {
+        Err(no_store())
+    }
+}

@@ -1,0 +1,223 @@
+//! The ConfigMaps of an operation: their names, their labels, and what is in them.
+
+use std::collections::BTreeMap;
+
+use data_encoding::BASE64;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{Collection, MANAGED_BY, ObjectRef};
+use crate::operation::{Claim, OperationError};
+use crate::store::Revision;
+
+/// Where they are: whoever may write there administers the cluster.
+pub(super) const NAMESPACE: &str = "kube-system";
+/// The label with an operation's id.
+const OPERATION: &str = "netsurgeon.io/operation";
+/// The label that tells what is in a ConfigMap.
+const PART: &str = "netsurgeon.io/part";
+
+/// What a ConfigMap is for; the name is the label's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The one by which the operation exists, and which owns the others.
+    Head,
+    /// A piece of the plan.
+    Plan,
+    /// Records of steps.
+    Records,
+}
+
+impl Role {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Plan => "plan",
+            Self::Records => "records",
+        }
+    }
+}
+
+/// A record, with the revision of its last change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Stored {
+    #[serde(rename = "r")]
+    pub(super) revision: Revision,
+    /// Byte for byte what was written.
+    #[serde(rename = "v")]
+    pub(super) value: Box<RawValue>,
+}
+
+/// Records by their names.
+pub(super) type Records = BTreeMap<String, Stored>;
+
+/// A ConfigMap of records as it was read.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    /// All of it: what others have added stays.
+    object: Value,
+    /// Of whoever may write it.
+    pub(super) epoch: u64,
+    pub(super) records: Records,
+}
+
+/// What a head says beside its records.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    pub(super) cluster: String,
+    pub(super) operation: String,
+    /// Who has the operation, or had it last.
+    pub(super) holder: Claim,
+    /// How many ConfigMaps there are for records of steps.
+    pub(super) shards: usize,
+}
+
+impl Kept {
+    pub(super) fn of(object: Value) -> Result<Self, OperationError> {
+        let read =
+            |name: &str| text(&object, name).ok_or_else(|| broken(&object, &format!("it has no `{name}`")));
+        let epoch = read("epoch")?.parse().map_err(|_| broken(&object, "its `epoch` is no number"))?;
+        let records = serde_json::from_str(read("records")?);
+        let records = records.map_err(|error| broken(&object, &format!("its `records`: {error}")))?;
+        Ok(Self { object, epoch, records })
+    }
+
+    /// What it becomes with these records, under an epoch.
+    pub(super) fn with(&self, epoch: u64, records: &Records) -> Value {
+        let mut object = self.object.clone();
+        if let Some(data) = object.get_mut("data").and_then(Value::as_object_mut) {
+            data.insert("epoch".into(), json!(epoch.to_string()));
+            // Plain data with text keys always serialises.
+            data.insert("records".into(), json!(serde_json::to_string(records).unwrap_or_default()));
+        }
+        object
+    }
+
+    pub(super) fn head(&self) -> Result<Head, OperationError> {
+        let read = |name: &str| {
+            text(&self.object, name).ok_or_else(|| broken(&self.object, &format!("it has no `{name}`")))
+        };
+        let holder = serde_json::from_str(read("holder")?);
+        let holder = holder.map_err(|error| broken(&self.object, &format!("its `holder`: {error}")))?;
+        let shards = read("shards")?.parse();
+        let shards = shards.map_err(|_| broken(&self.object, "its `shards` is no number"))?;
+        let (cluster, operation) = (read("cluster")?.to_string(), read("operation")?.to_string());
+        Ok(Head { cluster, operation, holder, shards })
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// The head of an operation whose record begins.
+pub(super) fn head(cluster: &str, by: &Claim, shards: usize) -> Value {
+    let holder = json!(by).to_string();
+    let data = json!({
+        "cluster": cluster, "operation": by.operation, "holder": holder, "shards": shards.to_string(),
+        "epoch": "1", "records": "{}",
+    });
+    manifest(&by.operation, Role::Head, head_name(&by.operation), json!({"data": data}))
+}
+
+/// Makes somebody the holder of a head.
+pub(super) fn held_by(mut head: Value, by: &Claim) -> Value {
+    if let Some(data) = head.get_mut("data").and_then(Value::as_object_mut) {
+        data.insert("holder".into(), json!(json!(by).to_string()));
+    }
+    head
+}
+
+/// The ConfigMap with this number for records of steps.
+pub(super) fn shard(operation: &str, number: usize, owner: &str) -> Value {
+    let data = json!({"epoch": "1", "records": "{}"});
+    let name = shard_name(operation, number);
+    owned(manifest(operation, Role::Records, name, json!({"data": data})), operation, owner)
+}
+
+/// A piece of the plan, which is never changed.
+pub(super) fn plan(operation: &str, number: usize, part: &[u8], owner: &str) -> Value {
+    let more = json!({"immutable": true, "binaryData": {"part": BASE64.encode(part)}});
+    owned(manifest(operation, Role::Plan, plan_name(operation, number), more), operation, owner)
+}
+
+/// What a piece of the plan holds.
+pub(super) fn plan_of(object: &Value) -> Result<Vec<u8>, OperationError> {
+    let part = object.pointer("/binaryData/part").and_then(Value::as_str).unwrap_or_default();
+    BASE64.decode(part.as_bytes()).map_err(|error| broken(object, &error.to_string()))
+}
+
+fn manifest(operation: &str, role: Role, name: String, more: Value) -> Value {
+    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, OPERATION: operation, PART: role.label()});
+    let metadata = json!({"namespace": NAMESPACE, "name": name, "labels": labels});
+    let mut members = Map::new();
+    members.insert("apiVersion".into(), json!("v1"));
+    members.insert("kind".into(), json!("ConfigMap"));
+    members.insert("metadata".into(), metadata);
+    if let Value::Object(more) = more {
+        members.extend(more);
+    }
+    Value::Object(members)
+}
+
+/// The same as something that goes with the head.
+fn owned(mut object: Value, operation: &str, uid: &str) -> Value {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": head_name(operation), "uid": uid});
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("ownerReferences".into(), json!([owner]));
+    }
+    object
+}
+
+/// A name in the API has small letters only (RFC 1123).
+pub(super) fn head_name(operation: &str) -> String {
+    format!("netsurgeon-{}", operation.to_ascii_lowercase())
+}
+
+pub(super) fn shard_name(operation: &str, number: usize) -> String {
+    format!("{}-records-{number:02}", head_name(operation))
+}
+
+pub(super) fn plan_name(operation: &str, number: usize) -> String {
+    format!("{}-plan-{number:05}", head_name(operation))
+}
+
+/// The ConfigMap of a name.
+pub(super) fn named(name: &str) -> ObjectRef<'_> {
+    ObjectRef::new("v1", "ConfigMap", Some(NAMESPACE), name)
+}
+
+/// All ConfigMaps of the namespace.
+pub(super) fn config_maps() -> Collection<'static> {
+    Collection::new("v1", "ConfigMap", Some(NAMESPACE))
+}
+
+/// The selector of ConfigMaps of a role: of one operation, or of all.
+pub(super) fn selector(operation: Option<&str>, role: Role) -> String {
+    let of = operation.map(|operation| format!(",{OPERATION}={operation}")).unwrap_or_default();
+    format!("{PART}={}{of}", role.label())
+}
+
+/// Its name, for a message.
+pub(super) fn name_of(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The identity of an object of the API.
+pub(super) fn uid_of(object: &Value) -> &str {
+    object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get("data").and_then(|data| data.get(name)).and_then(Value::as_str)
+}
+
+fn broken(object: &Value, reason: &str) -> OperationError {
+    OperationError::Journal { what: place(name_of(object)), reason: reason.to_string() }
+}
+
+/// Where something is, in words.
+pub(super) fn place(name: &str) -> String {
+    format!("ConfigMap `{NAMESPACE}/{name}`")
+}

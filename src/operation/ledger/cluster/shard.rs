@@ -1,0 +1,312 @@
+//! One ConfigMap of records, and all who want to write into it at the same time.
+//!
+//! Whoever comes first writes for everybody who waits (group commit): thousands of steps side by side cost a few writes. A
+//! write names the `resourceVersion` that it replaces. Whoever takes the operation over has written a higher epoch into the
+//! object before it acts, so that a write of the one before fails, and finds out why.
+
+use std::sync::Mutex as Queue;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde_json::value::RawValue;
+use tokio::sync::{Mutex, MutexGuard, oneshot};
+
+use super::objects::{Kept, Records, Stored, named, place};
+use crate::cluster::{Cluster, ClusterError};
+use crate::operation::OperationError;
+use crate::store::{Action, CommitError, Expected, Key, Revision};
+
+/// How often is written again what others, or lost answers, have come in between.
+const MOST_ATTEMPTS: u32 = 5;
+/// The records of a ConfigMap in bytes at most: it may hold 1 MiB in all (`MaxSecretSize` in `pkg/apis/core/types.go`, v1.36.3,
+/// which ConfigMaps share).
+const MOST_BYTES: usize = 1_000_000;
+
+/// Who we are among those who had the operation one after the other, and what was written last.
+pub(super) struct Fence {
+    pub(super) epoch: u64,
+    newest: AtomicI64,
+}
+
+impl Fence {
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, newest: AtomicI64::new(0) }
+    }
+
+    /// Takes note of what others have written before.
+    pub(super) fn saw(&self, kept: &Kept) {
+        let newest = kept.records.values().map(|stored| stored.revision.0).max().unwrap_or_default();
+        self.newest.fetch_max(newest, Ordering::SeqCst);
+    }
+
+    fn next(&self) -> Revision {
+        Revision(self.newest.fetch_add(1, Ordering::SeqCst).saturating_add(1))
+    }
+}
+
+/// A change of a record.
+#[derive(Debug)]
+pub(super) struct RecordChange {
+    pub(super) name: String,
+    pub(super) expected: Expected,
+    pub(super) action: Action,
+}
+
+/// Somebody who waits for a write.
+struct Waiting {
+    changes: Vec<RecordChange>,
+    /// That of the write, once it was tried.
+    revision: Option<Revision>,
+    tell: oneshot::Sender<Result<Revision, OperationError>>,
+}
+
+/// A ConfigMap of records.
+pub(super) struct Shard {
+    cluster: Cluster,
+    name: String,
+    waiting: Queue<Vec<Waiting>>,
+    /// As it is by what we know; `None` while that has to be read.
+    kept: Mutex<Option<Kept>>,
+}
+
+impl Shard {
+    pub(super) fn new(cluster: &Cluster, name: String, kept: Option<Kept>) -> Self {
+        Self { cluster: cluster.clone(), name, waiting: Queue::default(), kept: Mutex::new(kept) }
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads it as it is now.
+    pub(super) async fn read(&self) -> Result<Kept, OperationError> {
+        let mut kept = self.kept.lock().await;
+        *kept = None;
+        let read = self.fetch().await?;
+        *kept = Some(read.clone());
+        Ok(read)
+    }
+
+    async fn fetch(&self) -> Result<Kept, OperationError> {
+        match self.cluster.get(&named(&self.name)).await? {
+            Some(object) => Kept::of(object),
+            None => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> OperationError {
+        OperationError::Journal { what: place(&self.name), reason: "it is gone".to_string() }
+    }
+
+    /// Writes our epoch into it, before anything else is done with it.
+    pub(super) async fn take(&self, fence: &Fence) -> Result<(), OperationError> {
+        let mut kept = self.kept.lock().await;
+        let mut last = None;
+        for _ in 0..MOST_ATTEMPTS {
+            let found = self.fetch().await?;
+            if found.epoch > fence.epoch {
+                return Err(self.lost());
+            }
+            // Of an attempt whose answer was lost.
+            let outcome = if found.epoch == fence.epoch {
+                Ok(Ok(found))
+            } else {
+                self.cluster.replace(&found.with(fence.epoch, &found.records)).await.map(Kept::of)
+            };
+            match outcome {
+                Ok(taken) => {
+                    let taken = taken?;
+                    fence.saw(&taken);
+                    *kept = Some(taken);
+                    return Ok(());
+                }
+                Err(error) if may_have_happened(&error) => last = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.map_or_else(|| self.contended(), OperationError::from))
+    }
+
+    fn contended(&self) -> OperationError {
+        OperationError::Contended { what: place(&self.name), attempts: MOST_ATTEMPTS }
+    }
+
+    /// Changes records: all of these or none.
+    pub(super) async fn write(
+        &self,
+        changes: Vec<RecordChange>,
+        fence: &Fence,
+    ) -> Result<Revision, OperationError> {
+        let (tell, told) = oneshot::channel();
+        self.queue().push(Waiting { changes, revision: None, tell });
+        let kept = self.kept.lock().await;
+        let all = std::mem::take(&mut *self.queue());
+        if all.is_empty() {
+            drop(kept);
+        } else {
+            self.commit(kept, all, fence).await;
+        }
+        told.await.unwrap_or_else(|_| Err(unknown("whoever wrote it was cut off")))
+    }
+
+    /// Writes what all of these want, and tells each what came of it.
+    async fn commit(&self, mut kept: MutexGuard<'_, Option<Kept>>, mut all: Vec<Waiting>, fence: &Fence) {
+        let mut lost = None;
+        for _ in 0..MOST_ATTEMPTS {
+            // Until an answer comes nothing is known: whoever is cut off here leaves it so.
+            let before = match kept.take() {
+                Some(before) => Ok(before),
+                None => self.fetch().await,
+            };
+            let before = match before {
+                Ok(before) if before.epoch == fence.epoch => before,
+                Ok(_) => return tell(all, || self.lost()),
+                Err(error) => return tell_failure(all, lost.is_some(), error),
+            };
+            all = told_of_what_is_there(all, &before.records);
+            let mut records = before.records.clone();
+            all = applied(all, &mut records, fence);
+            if all.is_empty() {
+                *kept = Some(before);
+                return;
+            }
+            let object = before.with(fence.epoch, &records);
+            if object.pointer("/data/records").and_then(|text| text.as_str()).map_or(0, str::len) > MOST_BYTES
+            {
+                *kept = Some(before);
+                return tell(all, || full(&self.name));
+            }
+            match self.cluster.replace(&object).await.map(Kept::of) {
+                Ok(Ok(after)) => {
+                    *kept = Some(after);
+                    return all.into_iter().for_each(Waiting::told);
+                }
+                Ok(Err(error)) => return tell_failure(all, true, error),
+                Err(error) if may_have_happened(&error) => lost = Some(error),
+                Err(error) => return tell_failure(all, false, error.into()),
+            }
+        }
+        let reason =
+            lost.map_or_else(|| "it was changed again and again".to_string(), |error| error.to_string());
+        tell(all, || unknown(&reason));
+    }
+
+    fn lost(&self) -> OperationError {
+        OperationError::LockLost { to: format!("another process, which says so in {}", place(&self.name)) }
+    }
+}
+
+impl Waiting {
+    fn told(self) {
+        let revision = self.revision.unwrap_or_default();
+        let _ = self.tell.send(Ok(revision));
+    }
+
+    /// Whether an earlier attempt of ours came through, whose answer was lost.
+    fn is_there(&self, records: &Records) -> bool {
+        self.revision.is_some_and(|revision| {
+            self.changes.iter().all(|change| match (&change.action, records.get(&change.name)) {
+                (Action::Put(_), Some(stored)) => stored.revision == revision,
+                (Action::Delete, found) => found.is_none(),
+                (Action::Put(_), None) => false,
+            })
+        })
+    }
+
+    /// Makes its changes, unless something is not as it expects.
+    fn apply(&mut self, records: &mut Records, fence: &Fence) -> Result<(), OperationError> {
+        for RecordChange { name, expected, .. } in &self.changes {
+            let found = records.get(name).map(|stored| stored.revision);
+            let holds = match expected {
+                Expected::Absent => found.is_none(),
+                Expected::At(revision) => found == Some(*revision),
+            };
+            if !holds {
+                let (key, expected) = (Key::from(name.as_str()), *expected);
+                return Err(CommitError::Conflict { key, expected, found }.into());
+            }
+        }
+        let mut values = Vec::with_capacity(self.changes.len());
+        for change in &self.changes {
+            values.push(match &change.action {
+                Action::Put(value) => Some(raw(value)?),
+                Action::Delete => None,
+            });
+        }
+        let revision = *self.revision.get_or_insert_with(|| fence.next());
+        for (change, value) in self.changes.iter().zip(values) {
+            match value {
+                Some(value) => drop(records.insert(change.name.clone(), Stored { revision, value })),
+                None => drop(records.remove(&change.name)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told_of_what_is_there(all: Vec<Waiting>, records: &Records) -> Vec<Waiting> {
+    let (there, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_there(records));
+    there.into_iter().for_each(Waiting::told);
+    rest
+}
+
+/// Returns those whose changes were made.
+fn applied(all: Vec<Waiting>, records: &mut Records, fence: &Fence) -> Vec<Waiting> {
+    let mut rest = Vec::with_capacity(all.len());
+    for mut one in all {
+        match one.apply(records, fence) {
+            Ok(()) => rest.push(one),
+            Err(error) => drop(one.tell.send(Err(error))),
+        }
+    }
+    rest
+}
+
+fn tell(all: Vec<Waiting>, error: impl Fn() -> OperationError) {
+    for one in all {
+        let _ = one.tell.send(Err(error()));
+    }
+}
+
+/// Tells the first what failed, and the others the same in words.
+fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
+    let reason = error.to_string();
+    let mut first = Some(error).filter(|_| !is_in_doubt);
+    for one in all {
+        let told = first.take().unwrap_or_else(|| {
+            if is_in_doubt {
+                unknown(&reason)
+            } else {
+                CommitError::Refused { reason: reason.clone() }.into()
+            }
+        });
+        let _ = one.tell.send(Err(told));
+    }
+}
+
+/// Whether a change may have been carried out although this came back, or what is there now tells more.
+pub(super) fn may_have_happened(error: &ClusterError) -> bool {
+    match error {
+        ClusterError::Conflict { .. }
+        | ClusterError::TimedOut { .. }
+        | ClusterError::Unreachable { .. }
+        | ClusterError::NotReady { .. }
+        | ClusterError::Answer { .. } => true,
+        ClusterError::Server { code, .. } => *code >= 500,
+        _ => false,
+    }
+}
+
+fn raw(value: &[u8]) -> Result<Box<RawValue>, OperationError> {
+    serde_json::from_slice(value)
+        .map_err(|error| CommitError::Refused { reason: format!("the record is no JSON: {error}") }.into())
+}
+
+fn unknown(reason: &str) -> OperationError {
+    CommitError::OutcomeUnknown { reason: reason.to_string() }.into()
+}
+
+fn full(name: &str) -> OperationError {
+    let reason = format!("{} would hold more than {MOST_BYTES} bytes of records", place(name));
+    CommitError::Refused { reason }.into()
+}

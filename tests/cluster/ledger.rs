@@ -1,0 +1,398 @@
+//! The ledger in a cluster, through its API: a small second kind of operation ([`super::maps`]) that is recorded in one cluster
+//! and changes another is killed at every write, resumed by another process, rolled back; whoever has lost it writes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use netsurgeon::cluster::{Cluster as Api, ClusterOptions as ApiOptions};
+use netsurgeon::operation::{
+    Claim, ClusterLedger, ClusterRecord, Executor, Failure, Journal, Kind as _, Ledger, Noted,
+    OperationError, Part, Plan, ReadLedger, Report, Silent, State, Status, StepId, Summary, SystemAmbient,
+    Work as _,
+};
+use netsurgeon::store::{Revision, Transaction};
+use serde_json::{Value, json};
+
+use super::maps::{Elsewhere, Maps, step_of};
+use super::rig::api_gate::{ApiGate, Trouble, Troubles};
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+
+/// Two clusters: where operations are recorded, and what they change.
+struct World {
+    here: Cluster,
+    there: Cluster,
+    troubles: Arc<Troubles>,
+    /// Through gates, where troubles are met.
+    gated: (Api, Api),
+    /// As other processes have them.
+    free: (Api, Api),
+    operations: AtomicUsize,
+}
+
+async fn connect(text: &str, cluster: &Cluster, name: &str) -> Api {
+    let kubeconfig = Some(cluster.write(name, text));
+    let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(2) };
+    Api::connect(&options).await.expect("the API answers")
+}
+
+impl World {
+    async fn start() -> Self {
+        let options = |era| ClusterOptions { controllers: false, ..ClusterOptions::new(era) };
+        let here = Cluster::start(options(Era::Objects)).await;
+        let there = Cluster::start(options(Era::Bitmap)).await;
+        let troubles = Troubles::none();
+        let gate = async |cluster: &Cluster| {
+            let gate = ApiGate::open(cluster.api.client(), &troubles).await;
+            connect(&gate.kubeconfig(), cluster, "gate.conf").await
+        };
+        let free = async |cluster: &Cluster| {
+            let text = std::fs::read_to_string(cluster.kubeconfig()).expect("a kubeconfig");
+            connect(&text, cluster, "free.conf").await
+        };
+        let gated = (gate(&here).await, gate(&there).await);
+        let free = (free(&here).await, free(&there).await);
+        Self { here, there, troubles, gated, free, operations: AtomicUsize::new(0) }
+    }
+
+    /// An operation that nobody has begun. Somebody else has made the second of its ConfigMaps.
+    async fn operation(&self) -> Operation<'_> {
+        let number = self.operations.fetch_add(1, Ordering::SeqCst);
+        let id = format!("maps-20261125T184411Z-{number:04}");
+        let names = ["one", "two", "three"].map(|name| format!("{name}-{number}"));
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": names[1]},
+            "data": {"whose": "theirs"},
+        });
+        self.there.api.create(&theirs).await;
+        let plan = Plan::new("there", Revision(0), Maps { names: names.to_vec() });
+        Operation { world: self, id, names, plan }
+    }
+}
+
+struct Operation<'w> {
+    world: &'w World,
+    id: String,
+    names: [String; 3],
+    plan: Plan<Maps>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Back,
+}
+
+impl Operation<'_> {
+    fn claim(&self, pid: u32) -> Claim {
+        let (holder, operation) = (format!("ops@host-{pid}"), self.id.clone());
+        Claim { holder, pid, operation, purpose: "make ConfigMaps".into(), since: 1_800_000_000 }
+    }
+
+    /// Begins it, or takes it from whoever had it.
+    async fn ledger(&self, api: &Api, pid: u32) -> Result<(ClusterLedger, Journal), OperationError> {
+        let claim = self.claim(pid);
+        let is_begun = ClusterRecord::list(api).await?.iter().any(|listed| listed.operation == self.id);
+        if is_begun {
+            let ledger = ClusterLedger::take(api, &claim).await?;
+            let (journal, summary, plan) = Journal::open_in(&ledger).await?;
+            assert_eq!(summary.digest, self.plan.digest);
+            assert_eq!(serde_json::from_slice::<Value>(&plan).unwrap(), json!(self.plan));
+            return Ok((ledger, journal));
+        }
+        let ledger = ClusterLedger::begin(api, "there", &claim, 4).await?;
+        let summary = Summary::begun(Maps::NAME, &self.plan.digest, &claim);
+        let journal = Journal::begin_in(&ledger, &serde_json::to_vec(&self.plan).unwrap(), summary).await?;
+        Ok((ledger, journal))
+    }
+
+    async fn go(&self, (here, there): &(Api, Api), pid: u32, way: Way) -> Result<Report, Failure> {
+        let failed = |source| Failure { step: StepId("(first)".into()), source };
+        let (ledger, mut journal) = self.ledger(here, pid).await.map_err(failed)?;
+        self.carry(&ledger, &mut journal, there, way).await
+    }
+
+    async fn carry(
+        &self,
+        ledger: &ClusterLedger,
+        journal: &mut Journal,
+        there: &Api,
+        way: Way,
+    ) -> Result<Report, Failure> {
+        let elsewhere = Elsewhere { api: there, operation: &self.id };
+        let mut silent = Silent;
+        let executor = Executor::new(ledger, &elsewhere, &SystemAmbient, &mut silent, journal);
+        let mut executor = Executor { max_failures: 1, parallel: 2, ..executor };
+        match way {
+            Way::Forward => executor.run(&self.plan.work, None).await,
+            Way::Back => executor.unwind(&self.plan.work).await,
+        }
+    }
+
+    /// Goes on as another process that no trouble meets.
+    async fn finish(&self, way: Way) -> Report {
+        self.world.troubles.arm(Trouble::None);
+        self.go(&self.world.free, 2, way)
+            .await
+            .unwrap_or_else(|failure| panic!("{}, {way:?}: {failure}", self.id))
+    }
+
+    /// Lets a process meet a trouble; one that is to be killed comes to no end.
+    async fn meet(&self, trouble: Trouble, way: Way) -> Option<Result<Report, Failure>> {
+        self.world.troubles.arm(trouble);
+        tokio::select! {
+            biased;
+            () = self.world.troubles.killed() => None,
+            outcome = self.go(&self.world.gated, 1, way) => Some(outcome),
+        }
+    }
+
+    async fn states(&self) -> BTreeMap<String, State> {
+        let record = ClusterRecord::find(&self.world.free.0, &self.id).await.unwrap().expect("a record");
+        let (journal, ..) = Journal::open_in(&record).await.unwrap();
+        journal.records().into_iter().map(|(step, record)| (step.to_string(), record.state)).collect()
+    }
+
+    /// Which of its ConfigMaps are there, and whose they are.
+    async fn there(&self) -> Vec<(&str, bool)> {
+        let mut found = Vec::new();
+        for name in &self.names {
+            let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+            if let Some(object) = self.world.there.api.find(&path).await {
+                found.push((name.as_str(), object["data"]["whose"] == "theirs"));
+            }
+        }
+        found
+    }
+
+    async fn assert_made(&self, context: &str) {
+        let [one, two, three] = self.names.each_ref().map(String::as_str);
+        assert_eq!(self.there().await, [(one, false), (two, true), (three, false)], "{context}");
+        let states = self.states().await;
+        let made = [State::Done, State::Failed, State::Done];
+        for (name, state) in self.names.iter().zip(made) {
+            assert_eq!(states[&step_of(name).to_string()], state, "{context}: {states:?}");
+        }
+        assert_eq!(states["wait/there"], State::Done, "{context}: {states:?}");
+    }
+
+    async fn assert_undone(&self, context: &str) {
+        assert_eq!(self.there().await, [(self.names[1].as_str(), true)], "{context}");
+        let states = self.states().await;
+        let left: Vec<_> = states.iter().filter(|(_, state)| state.is_in_force()).collect();
+        assert!(left.is_empty(), "{context}: {left:?}");
+    }
+
+    async fn remove(&self) {
+        ClusterLedger::remove(&self.world.free.0, &self.id).await.expect("it is removed");
+    }
+}
+
+async fn objects_of_operations(world: &World) -> Vec<String> {
+    let path = "/api/v1/namespaces/kube-system/configmaps?labelSelector=netsurgeon.io/part";
+    let items = world.here.api.list(path).await;
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_string()).collect()
+}
+
+/// How many writes there are without any trouble.
+async fn writes(world: &World, way: Way) -> usize {
+    let operation = world.operation().await;
+    if way == Way::Back {
+        operation.finish(Way::Forward).await;
+    }
+    operation.meet(Trouble::None, way).await.expect("nobody kills it").expect("nothing fails");
+    let writes = world.troubles.writes();
+    println!("{way:?}: {writes} writes: {:#?}", world.troubles.seen());
+    operation.remove().await;
+    writes
+}
+
+#[tokio::test]
+async fn killed_at_every_write_and_resumed_by_another_process() {
+    let world = World::start().await;
+    let mut points = 0;
+    for way in [Way::Forward, Way::Back] {
+        let total = writes(&world, way).await;
+        for at in 1..=total {
+            for trouble in [Trouble::KilledBefore(at), Trouble::KilledAfter(at)] {
+                let context = format!("{way:?}, {trouble:?} of {total}");
+                let operation = world.operation().await;
+                if way == Way::Back {
+                    operation.finish(Way::Forward).await;
+                }
+                assert!(operation.meet(trouble, way).await.is_none(), "{context}: it is killed");
+                operation.finish(way).await;
+                match way {
+                    Way::Forward => operation.assert_made(&context).await,
+                    Way::Back => operation.assert_undone(&context).await,
+                }
+                // Killed on the way forward, it can be undone from there as well.
+                if way == Way::Forward {
+                    operation.finish(Way::Back).await;
+                    operation.assert_undone(&context).await;
+                }
+                operation.remove().await;
+                points += 1;
+            }
+        }
+    }
+    assert_eq!(objects_of_operations(&world).await, Vec::<String>::new(), "nothing is left");
+    println!("{points} points passed");
+}
+
+#[tokio::test]
+async fn failing_at_each_write_can_be_undone() {
+    let world = World::start().await;
+    let total = writes(&world, Way::Forward).await;
+    for at in 1..=total {
+        let operation = world.operation().await;
+        operation.meet(Trouble::KilledBefore(at), Way::Forward).await;
+        world.troubles.arm(Trouble::None);
+        let is_begun =
+            ClusterRecord::list(&world.free.0).await.unwrap().iter().any(|one| one.operation == operation.id);
+        if is_begun {
+            operation.finish(Way::Back).await;
+            operation.assert_undone(&format!("killed at {at} of {total}")).await;
+        } else {
+            assert_eq!(operation.there().await.len(), 1, "nothing was done before there was a record");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_or_another_writer_at_each_write_changes_nothing() {
+    let world = World::start().await;
+    for way in [Way::Forward, Way::Back] {
+        let total = writes(&world, way).await;
+        for at in 1..=total {
+            for trouble in [Trouble::LostBefore(at), Trouble::LostAfter(at), Trouble::Touched(at)] {
+                let context = format!("{way:?}, {trouble:?} of {total}");
+                let operation = world.operation().await;
+                if way == Way::Back {
+                    operation.finish(Way::Forward).await;
+                }
+                let outcome = operation.meet(trouble, way).await.expect("nobody kills it");
+                outcome.unwrap_or_else(|failure| panic!("{context}: {failure}"));
+                match way {
+                    Way::Forward => operation.assert_made(&context).await,
+                    Way::Back => operation.assert_undone(&context).await,
+                }
+                operation.remove().await;
+            }
+        }
+    }
+}
+
+/// The request of a process that was killed reaches the API server when another one has taken the operation.
+#[tokio::test]
+async fn a_write_that_arrives_late_is_refused() {
+    let world = World::start().await;
+    let total = writes(&world, Way::Forward).await;
+    let mut refused = 0;
+    for at in 1..=total {
+        let operation = world.operation().await;
+        operation.meet(Trouble::KilledAndLate(at), Way::Forward).await;
+        let late = world.troubles.seen().last().cloned().expect("a write");
+        operation.finish(Way::Forward).await;
+        let before = operation.states().await;
+        let codes = world.troubles.deliver().await;
+        let context = format!("`{late}`, write {at} of {total}");
+        assert_eq!(codes, [409], "{context}: it is there already, or has changed");
+        assert_eq!(operation.states().await, before, "{context}");
+        operation.assert_made(&context).await;
+        operation.remove().await;
+        refused += 1;
+    }
+    assert!(refused > 5);
+}
+
+#[tokio::test]
+async fn twice_is_as_once() {
+    let world = World::start().await;
+    let operation = world.operation().await;
+    for way in [Way::Forward, Way::Back] {
+        operation.finish(way).await;
+        let states = operation.states().await;
+        world.troubles.arm(Trouble::None);
+        operation.go(&world.gated, 3, way).await.expect("the second time");
+        // It takes the head and the records; what was skipped is tried again on the way forward.
+        let maps = world.troubles.seen().iter().filter(|write| write.contains("/default/")).count();
+        let again = usize::from(way == Way::Forward);
+        assert_eq!(maps, again, "{:#?}", world.troubles.seen());
+        assert_eq!(operation.states().await, states);
+    }
+    let refused = operation.go(&world.free, 2, Way::Forward).await.expect_err("it is being undone");
+    assert!(matches!(refused.source, OperationError::BeingUndone), "{refused}");
+}
+
+/// Two processes with one operation: the one that had it before finds out at its next write, whatever that is.
+#[tokio::test]
+async fn whoever_has_lost_the_operation_writes_nothing() {
+    let world = World::start().await;
+    let operation = world.operation().await;
+    let (first, mut journal) = operation.ledger(&world.free.0, 1).await.expect("it begins");
+    first.still_ours().await.expect("it is");
+    let (second, _) = operation.ledger(&world.free.0, 2).await.expect("it is taken");
+
+    let lost = first.still_ours().await.unwrap_err();
+    assert!(lost.to_string().contains("`ops@host-2` (pid 2)"), "{lost}");
+    let status = journal.set_status(&first, Status::Done, 7).await;
+    assert!(matches!(status, Err(OperationError::LockLost { .. })), "{status:?}");
+    let step = step_of(&operation.names[0]);
+    let (change, _) = journal.record(&step, State::Started, 7, Noted::default()).unwrap();
+    let written = first.write(vec![change], Transaction::default()).await;
+    assert!(matches!(written, Err(OperationError::LockLost { .. })), "{written:?}");
+    let carried = operation.carry(&first, &mut journal, &world.free.1, Way::Forward).await.unwrap_err();
+    assert!(matches!(carried.source, OperationError::LockLost { .. }), "{carried}");
+    assert_eq!(operation.there().await.len(), 1, "only theirs");
+    assert_eq!(operation.states().await, BTreeMap::new());
+    assert!(second.read(&Part::Summary).await.unwrap().is_some());
+    second.still_ours().await.expect("it is");
+}
+
+/// Many steps side by side cost few writes.
+#[tokio::test]
+async fn records_are_written_together() {
+    let world = World::start().await;
+    let number = 300;
+    let names: Vec<String> = (0..number).map(|number| format!("many-{number}")).collect();
+    let operation =
+        Operation { plan: Plan::new("there", Revision(0), Maps { names }), ..world.operation().await };
+    world.troubles.arm(Trouble::None);
+    let (ledger, mut journal) = operation.ledger(&world.gated.0, 1).await.expect("it begins");
+    let begun = world.troubles.writes();
+    let elsewhere = Elsewhere { api: &world.free.1, operation: &operation.id };
+    let mut silent = Silent;
+    let executor = Executor::new(&ledger, &elsewhere, &SystemAmbient, &mut silent, &mut journal);
+    let mut executor = Executor { parallel: 50, ..executor };
+    let report = executor.run(&operation.plan.work, None).await.expect("they are made");
+    assert_eq!(report.done, number + 1);
+    let writes = world.troubles.writes() - begun;
+    println!("{number} steps with two records each: {writes} writes");
+    assert!(writes < number / 2, "{writes} writes of records");
+    assert_eq!(operation.states().await.len(), number + 1);
+    let revisions: Vec<_> = journal.records().iter().map(|(step, _)| journal.changed_at(step)).collect();
+    assert!(revisions.iter().all(Option::is_some));
+}
+
+#[tokio::test]
+async fn a_plan_of_several_parts_is_read_back() {
+    let world = World::start().await;
+    let operation = world.operation().await;
+    let claim = operation.claim(1);
+    let ledger = ClusterLedger::begin(&world.free.0, "there", &claim, 2_000).await.expect("it begins");
+    let plan: Vec<u8> = (0..1_500_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
+    let summary = Summary::begun(Maps::NAME, "digest", &claim);
+    Journal::begin_in(&ledger, &plan, summary).await.expect("it is stored");
+    let record = ClusterRecord::find(&world.free.0, &operation.id).await.unwrap().expect("a record");
+    let (_, summary, read) = Journal::open_in(&record).await.expect("it is read");
+    assert!(read == plan && summary.plan_parts == 3, "{}", summary.plan_parts);
+    // Head, five for records, three for the plan; all go with the head.
+    let names = objects_of_operations(&world).await;
+    assert_eq!(names.len(), 9, "{names:?}");
+    let path = format!("/api/v1/namespaces/kube-system/configmaps/{}", names[1]);
+    let owner = &world.here.api.get(&path).await["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["name"], format!("netsurgeon-{}", operation.id.to_lowercase()));
+    assert_eq!(ClusterLedger::remove(&world.free.0, &operation.id).await.expect("it is removed"), 9);
+}

@@ -1,0 +1,145 @@
+//! A second kind of operation, as small as one can be: ConfigMaps that are made in another cluster, with a wait behind them.
+//! One of a name that somebody else has is skipped.
+
+use async_trait::async_trait;
+use netsurgeon::cluster::{Cluster as Api, ClusterError, ObjectRef};
+use netsurgeon::operation::{
+    Action, Answer, Applied, Doing, Effect, Environment, Fault, Kind, Manual, Observed, Stage, Step, StepId,
+    Wait, Work,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "default";
+/// Says which step has made an object.
+const STEP: &str = "netsurgeon.io/step";
+
+/// Makes a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Make {
+    pub name: String,
+}
+
+impl Effect for Make {}
+
+/// ConfigMaps to be made, one after the other; then somebody waits for them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Maps {
+    pub names: Vec<String>,
+}
+
+impl Kind for Maps {
+    const NAME: &'static str = "maps";
+    const VERSION: u32 = 1;
+}
+
+pub fn step_of(name: &str) -> StepId {
+    StepId(format!("make/{name}"))
+}
+
+impl Work for Maps {
+    type Effect = Make;
+
+    fn stages(&self) -> Vec<Stage> {
+        let stage = |index, name: &str| Stage { index, name: name.into(), batch: None, title: name.into() };
+        vec![stage(0, "make"), stage(1, "wait")]
+    }
+
+    fn steps(&self, stage: &Stage) -> Vec<Step<Make>> {
+        let step = |id, about: &str, action| Step {
+            id,
+            about: about.into(),
+            action,
+            apart: false,
+            back_of: Vec::new(),
+        };
+        if stage.index == 0 {
+            let make = |name: &String| step(step_of(name), name, Action::Do(Make { name: name.clone() }));
+            return self.names.iter().map(make).collect();
+        }
+        let wait = Wait { name: "there".into(), batch: None, subject: None, until: "they are there".into() };
+        vec![step(StepId("wait/there".into()), "", Action::Wait(wait))]
+    }
+}
+
+/// The other cluster, through its API.
+pub struct Elsewhere<'a> {
+    pub api: &'a Api,
+    /// The operation's id.
+    pub operation: &'a str,
+}
+
+fn object(name: &str) -> ObjectRef<'_> {
+    ObjectRef::new("v1", "ConfigMap", Some(NAMESPACE), name)
+}
+
+fn fault(error: ClusterError) -> Fault {
+    match error {
+        ClusterError::TimedOut { .. } | ClusterError::Unreachable { .. } => Fault::InDoubt(error.to_string()),
+        ClusterError::AlreadyExists { .. } | ClusterError::Conflict { .. } => Fault::Skip(error.to_string()),
+        error => Fault::Halt(error.to_string()),
+    }
+}
+
+fn uid(found: &Value) -> Value {
+    found["metadata"]["uid"].clone()
+}
+
+impl Elsewhere<'_> {
+    fn mark(&self, doing: &Doing<'_, Make>) -> String {
+        format!("{}/{}", self.operation, doing.step)
+    }
+
+    async fn find(&self, doing: &Doing<'_, Make>) -> Result<Option<Value>, Fault> {
+        self.api.get(&object(&doing.effect.name)).await.map_err(fault)
+    }
+
+    fn is_ours(&self, doing: &Doing<'_, Make>, found: &Value) -> bool {
+        found["metadata"]["annotations"][STEP] == self.mark(doing)
+    }
+}
+
+#[async_trait]
+impl Environment<Make> for Elsewhere<'_> {
+    async fn apply(&self, doing: &Doing<'_, Make>) -> Result<Applied, Fault> {
+        let name = &doing.effect.name;
+        if doing.back {
+            let uid = doing.made["uid"].as_str();
+            self.api.delete(&object(name), uid).await.map_err(fault)?;
+            return Ok(Applied::Made(Value::Null));
+        }
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": NAMESPACE, "name": name, "annotations": {STEP: self.mark(doing)}},
+        });
+        let made = match self.api.create(&manifest).await {
+            // By a request of ours whose answer was lost, perhaps.
+            Err(ClusterError::AlreadyExists { .. }) => match self.observe(doing).await? {
+                Observed::Done(made) => return Ok(Applied::Made(made)),
+                _ => return Err(Fault::Skip(format!("somebody else has made `{name}`"))),
+            },
+            outcome => outcome.map_err(fault)?,
+        };
+        Ok(Applied::Made(json!({"uid": uid(&made)})))
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Make>) -> Result<Observed, Fault> {
+        Ok(match (self.find(doing).await?, doing.back) {
+            (None, true) => Observed::Done(Value::Null),
+            (None, false) => Observed::NotDone,
+            (Some(found), false) if self.is_ours(doing, &found) => {
+                Observed::Done(json!({"uid": uid(&found)}))
+            }
+            (Some(found), true) if uid(&found) == doing.made["uid"] => Observed::NotDone,
+            (Some(_), _) => Observed::Changed(format!("somebody else has made `{}`", doing.effect.name)),
+        })
+    }
+
+    async fn wait(&self, _wait: &Wait) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        Err(Fault::Halt(manual.what.clone()))
+    }
+}
