@@ -201,9 +201,8 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
 }
 
 async fn line(found: Found) -> Result<Line, Failure> {
-    let (progress, is_leased) = (found.progress().await?, found.is_leased().await?);
+    let (status, progress) = found.status().await?;
     let (ledger, Listed { cluster, operation, summary }) = (found.home.ledger(), found.listed);
-    let status = summary.status_now(progress.has_undone(), is_leased);
     Ok(Line {
         cluster,
         operation,
@@ -332,7 +331,7 @@ async fn forget_in(
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, &args.operation).await?);
     if is_open(&found.listed.summary) {
-        let status = &found.listed.summary.status;
+        let status = found.status().await?.0;
         return Err(Failure::refused(format!(
             "operation `{id}` is {status}: its journal is what it is resumed and rolled back from"
         ))

@@ -121,7 +121,7 @@ fn trace(event: &Event<'_>) {
             let batch = stage.batch.map(|batch| batch.saturating_add(1));
             tracing::info!(stage = stage.name, batch, steps, back, "{}", stage.title);
         }
-        Event::StepStarted { step } => tracing::trace!(step = %step.id, "begun"),
+        Event::StepStarted { step, .. } => tracing::trace!(step = %step.id, "begun"),
         Event::StepDone { step } => tracing::debug!(step = %step.id, "done"),
         Event::StepSkipped { step } => tracing::debug!(step = %step.id, "done before"),
         // The command that ends with it says so.

@@ -1,7 +1,7 @@
 //! How far an operation on a live cluster has come, counted from what the executor tells: the figures that a
 //! progress bar, a line of the log and a metric have in common. Pure but for the clock that it is handed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -147,9 +147,8 @@ pub struct Tally {
     begun: Instant,
     /// Services that were there already when this process began.
     before: usize,
-    waiting_since: Option<Instant>,
-    /// How long it lingers on the way back.
-    linger: Duration,
+    /// Barriers under way, of which there may be two.
+    waiting_since: HashMap<StepId, Instant>,
     /// Until when it lingers.
     lingers_until: Option<Instant>,
     /// How long it was idle: at manual steps, at gates, lingering.
@@ -159,13 +158,7 @@ pub struct Tally {
 
 impl Tally {
     /// Begins to count where the journal stands.
-    pub fn new(
-        operation: &str,
-        goal: Goal,
-        (work, journal): (&Renumbering, &Journal),
-        linger: Duration,
-        now: Instant,
-    ) -> Self {
+    pub fn new(operation: &str, goal: Goal, (work, journal): (&Renumbering, &Journal), now: Instant) -> Self {
         let mut tally = Self {
             operation: operation.to_string(),
             goal,
@@ -178,8 +171,7 @@ impl Tally {
             paused: false,
             begun: now,
             before: 0,
-            waiting_since: None,
-            linger,
+            waiting_since: HashMap::new(),
             lingers_until: None,
             idle: Duration::ZERO,
             idle_since: None,
@@ -208,7 +200,7 @@ impl Tally {
                     back: *back,
                 };
             }
-            Event::StepStarted { step } => self.started(*step, now),
+            Event::StepStarted { step, left } => self.started(*step, *left, now),
             Event::CheckpointAsked { .. } => self.rest(now),
             Event::CheckpointAnswered => self.wake(now),
             Event::StepDone { step } => return self.done(*step, now),
@@ -223,18 +215,16 @@ impl Tally {
         false
     }
 
-    fn started(&mut self, step: Told<'_>, now: Instant) {
+    fn started(&mut self, step: Told<'_>, left: Option<Duration>, now: Instant) {
         if step.manual.is_some() {
             self.paused = true;
             self.rest(now);
         }
-        match step.wait {
-            Some(_) if step.is_for_the_way_back => {
-                self.lingers_until = now.checked_add(self.linger);
-                self.rest(now);
-            }
-            Some(wait) if wait.name == "barrier" => self.waiting_since = Some(now),
-            _ => {}
+        if let Some(left) = left {
+            self.lingers_until = now.checked_add(left);
+            self.rest(now);
+        } else if step.wait.is_some_and(|wait| wait.name == "barrier") {
+            self.waiting_since.insert(step.id.clone(), now);
         }
     }
 
@@ -266,9 +256,7 @@ impl Tally {
         self.paused = false;
         let count = if self.stage.back { &mut self.steps.undone } else { &mut self.steps.done };
         *count = count.saturating_add(1);
-        if let (Some(wait), Some(since)) = (step.wait, self.waiting_since.take())
-            && wait.name == "barrier"
-        {
+        if let Some(since) = self.waiting_since.remove(step.id) {
             let took = now.saturating_duration_since(since);
             let Waits { count, sum, .. } = self.barriers;
             self.barriers =
@@ -396,8 +384,7 @@ mod tests {
             paused: false,
             begun: now,
             before: 20,
-            waiting_since: None,
-            linger: Duration::from_mins(1),
+            waiting_since: HashMap::new(),
             lingers_until: None,
             idle: Duration::ZERO,
             idle_since: None,
@@ -442,14 +429,17 @@ mod tests {
         }
         let words = "30 of 100 Services moved (30 %), 2.5 a second, 28 s left";
         assert_eq!(tally.words(at(4)), words);
-        tally.note(&Event::StepStarted { step: (&manual).into() }, at(4));
+        tally.note(&Event::StepStarted { step: (&manual).into(), left: None }, at(4));
         assert_eq!(tally.words(at(3604)), words, "while it waits");
         tally.note(&Event::StepDone { step: (&manual).into() }, at(3604));
         tally.note(&Event::CheckpointAsked { stage: &stage }, at(3604));
         tally.note(&Event::CheckpointAnswered, at(7204));
         assert_eq!(tally.words(at(7204)), words, "after it has waited");
         assert_eq!(tally.lingers(at(7204)), None);
-        tally.note(&Event::StepStarted { step: (&linger).into() }, at(7204));
+        tally.note(
+            &Event::StepStarted { step: (&linger).into(), left: Some(Duration::from_mins(1)) },
+            at(7204),
+        );
         assert_eq!(tally.lingers(at(7222)), Some(Duration::from_secs(42)));
         tally.note(&Event::StepDone { step: (&linger).into() }, at(7264));
         assert_eq!((tally.lingers(at(7264)), tally.words(at(7264)).as_str()), (None, words));
@@ -473,7 +463,7 @@ mod tests {
         let wait = Wait { name: "barrier".into(), batch: Some(0), subject: None, until: String::new() };
         let barrier = step("barrier/00000", Action::Wait(wait));
         for seconds in [3, 1] {
-            tally.note(&Event::StepStarted { step: (&barrier).into() }, begun);
+            tally.note(&Event::StepStarted { step: (&barrier).into(), left: None }, begun);
             tally.note(&Event::StepDone { step: (&barrier).into() }, begun + Duration::from_secs(seconds));
         }
         let Waits { count, sum, last } = tally.barriers;

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -175,9 +175,9 @@ impl Cluster {
         barrier: &Barrier,
         begun: Instant,
     ) -> Result<Option<Crossed>, BarrierError> {
-        let made = self
-            .create_once_allocated(&sentinel(&barrier.operation, &barrier.namespace, barrier.family))
-            .await?;
+        let manifest = sentinel(&barrier.operation, &barrier.namespace, barrier.family);
+        let _waited_for = WaitedFor::new(&self.sentinels, name_of(&manifest));
+        let made = self.create_once_allocated(&manifest).await?;
         let outcome = match Sentinel::of(&made, barrier.family, self.server()) {
             Ok(sentinel) => tokio::select! {
                 crossed = self.cross(barrier, &sentinel, begun) => crossed.map(Some),
@@ -218,9 +218,13 @@ impl Cluster {
         self.remove_those(namespace, |_| true).await
     }
 
-    /// Deletes what killed processes left behind.
+    /// Deletes what killed processes left behind, and no sentinel of a barrier beside this one.
     async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
-        self.remove_those(namespace, |service| is_left_behind(service, operation, SystemTime::now())).await
+        let is_waited_for = |service: &Value| locked(&self.sentinels).contains(name_of(service));
+        self.remove_those(namespace, |service| {
+            !is_waited_for(service) && is_left_behind(service, operation, SystemTime::now())
+        })
+        .await
     }
 
     async fn remove_those(
@@ -284,6 +288,33 @@ impl Cluster {
         let seconds = barrier.deadline.as_secs();
         Err(BarrierError::NotCrossed { count: silent.len(), of, seconds, silent })
     }
+}
+
+/// A sentinel that is waited for, until this is dropped.
+struct WaitedFor<'a> {
+    all: &'a Mutex<BTreeSet<String>>,
+    name: String,
+}
+
+impl<'a> WaitedFor<'a> {
+    fn new(all: &'a Mutex<BTreeSet<String>>, name: &str) -> Self {
+        locked(all).insert(name.to_string());
+        Self { all, name: name.to_string() }
+    }
+}
+
+impl Drop for WaitedFor<'_> {
+    fn drop(&mut self) {
+        locked(self.all).remove(&self.name);
+    }
+}
+
+fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn name_of(service: &Value) -> &str {
+    service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns a Service that no controller acts upon and that every kube-proxy shows: of type LoadBalancer with a

@@ -33,7 +33,8 @@ mod server;
 mod shell;
 mod trial;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -74,6 +75,8 @@ const MOST_LISTS: usize = 4;
 #[derive(Clone)]
 pub struct Cluster {
     connection: Arc<Connection>,
+    /// Names of sentinels that barriers of this process wait for.
+    sentinels: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// What is kept of an object of a list, if anything is.
@@ -100,7 +103,7 @@ impl Cluster {
     /// Finds the API and makes sure that it answers and knows us.
     pub async fn connect(options: &ClusterOptions) -> Result<Self, ClusterError> {
         let connection = Connection::new(options.config().await?, options.timeout)?;
-        let cluster = Self { connection: Arc::new(connection) };
+        let cluster = Self { connection: Arc::new(connection), sentinels: Arc::default() };
         cluster.identity().await?;
         Ok(cluster)
     }

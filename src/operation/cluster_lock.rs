@@ -77,7 +77,8 @@ impl ClusterLock {
                 lease.seize().await?;
                 return Ok(Self::kept(lease, terms));
             }
-            let is_renewed = least.is_some_and(|least| left > least);
+            // Time has passed since the last look: what is not renewed has less of it left.
+            let is_renewed = least.is_some_and(|least| left >= least);
             if is_renewed || !(is_same || looks_over || least.is_some()) {
                 return Err(OperationError::Locked(Box::new(held)));
             }

@@ -82,8 +82,11 @@ pub struct Doing<'a, E> {
     /// What was made on the way forward ([`Applied::Made`]), once that is done.
     pub made: Value,
     /// The records of all steps: what earlier ones have made, and when.
-    pub records: &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync),
+    pub records: Records<'a>,
 }
+
+/// The records of steps.
+pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 
 /// Everything outside the store that steps of a kind of operation act on.
 #[async_trait]
@@ -107,7 +110,13 @@ pub trait Environment<E: Effect>: Send + Sync {
         Ok(false)
     }
 
-    /// Waits until something is true, with a deadline of its own.
+    /// How long a wait still takes that lets time pass and looks at nothing, by the times in the journal, `now` in seconds
+    /// since 1970: whoever resumes it does not begin again. `None`: it looks at something ([`Self::wait`]).
+    fn left(&self, _wait: &Wait, _now: i64, _records: Records<'_>) -> Option<Duration> {
+        None
+    }
+
+    /// Waits until something is true, with a deadline of its own. May be dropped at any instant, by whoever asks to stop.
     async fn wait(&self, wait: &Wait) -> Result<(), Fault>;
 
     /// Waits until someone has done something, or on the way back undone it.

@@ -2,10 +2,11 @@
 //!
 //! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
 //! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`effect`] what is outside the
-//! store, [`pace`] keeps it from being too fast, [`gate`] asks between batches, [`batch`] rolls one back.
+//! store, [`beside`] what may be begun while others wait, [`pace`] keeps it from being too fast, [`gate`] asks between batches, [`batch`] rolls one back.
 
 mod ahead;
 mod batch;
+mod beside;
 mod carry;
 mod crew;
 mod effect;
@@ -38,6 +39,14 @@ pub struct Report {
     pub skipped: usize,
     /// Steps that could not be carried out, or undone, and were left alone.
     pub stuck: Vec<Stuck>,
+}
+
+impl Report {
+    fn add(&mut self, other: Self) {
+        self.done = self.done.saturating_add(other.done);
+        self.skipped = self.skipped.saturating_add(other.skipped);
+        self.stuck.extend(other.stuck);
+    }
 }
 
 /// A step that could not be carried out, or undone.
@@ -121,7 +130,7 @@ impl<'a, E: Effect> Executor<'a, E> {
         }
     }
 
-    fn crew(&mut self) -> Crew<'_, E> {
+    fn crew<'s>(&'s mut self, stop: &'s Stop) -> Crew<'s, E> {
         let (parallel, max_failures) = (self.parallel.max(1), self.max_failures);
         let carrier = Carrier {
             ledger: self.ledger,
@@ -131,7 +140,7 @@ impl<'a, E: Effect> Executor<'a, E> {
             observer: Mutex::new(&mut *self.observer),
             journal: Mutex::new(&mut *self.journal),
             pace: Pace::new(self.rate),
-            stop: &self.stop,
+            stop,
         };
         Crew { carrier, parallel, max_failures }
     }
@@ -155,9 +164,10 @@ impl<'a, E: Effect> Executor<'a, E> {
         }
         self.finish_returning(work).await?;
         let checkpoint = self.checkpoint;
-        let crew = self.crew();
+        let (halt, halted) = Stop::new();
+        let stop = self.stop.or(&halted);
+        let crew = self.crew(&stop);
         let way = Way::Forward(Mutex::default());
-        let mut batch = None;
         let mut stages = work.stages();
         stages.retain(|stage| until.is_none_or(|until| stage.index < until));
         let (mut left, mut place) = (stages.as_slice(), gate::Place::default());
@@ -165,15 +175,12 @@ impl<'a, E: Effect> Executor<'a, E> {
             if let Some(checkpoint) = checkpoint.filter(|_| place.is_between(stage)) {
                 gate::ask(checkpoint, &crew, work, (&place, left)).await?;
             }
-            let steps = work.steps(stage);
-            if batch != stage.batch {
-                batch = stage.batch;
-                way.begin_batch();
-            }
-            crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
-            crew.carry_out(&steps.iter().collect::<Vec<_>>(), &way, &mut report).await?;
-            place.pass(stage);
-            left = rest;
+            // A gate is asked before anything of the next batch begins.
+            let beside = if checkpoint.is_some() { 0 } else { beside::count(work, left) };
+            let (others, later) = rest.split_at_checked(beside).unwrap_or((&[], rest));
+            beside::carry_out(&crew, work, (stage, others), (&way, &halt), &mut report).await?;
+            place.pass(others.last().unwrap_or(stage));
+            left = later;
         }
         Ok(report)
     }
@@ -202,7 +209,8 @@ impl<'a, E: Effect> Executor<'a, E> {
         begun: bool,
     ) -> Result<Report, Failure> {
         let way = Way::Back(Mutex::new(Unwinding::new(begun)));
-        let crew = self.crew();
+        let stop = self.stop.clone();
+        let crew = self.crew(&stop);
         let mut report = Report::default();
         for stage in stages {
             let steps = work.steps(stage);

@@ -39,7 +39,7 @@ pub use claim::Claim;
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
     Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
-    SystemAmbient,
+    Records, SystemAmbient,
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};

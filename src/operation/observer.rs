@@ -1,5 +1,7 @@
 //! What observers are told while an operation is carried out: the screen, the log, metrics.
 
+use std::time::Duration;
+
 use super::{Action, Manual, OperationError, Stage, Step, StepId, Wait};
 
 /// A step as observers are told of it, whatever kind of operation it is of.
@@ -45,6 +47,8 @@ pub enum Event<'a> {
     StepStarted {
         /// The step.
         step: Told<'a>,
+        /// How long it takes, if it lets time pass.
+        left: Option<Duration>,
     },
     /// A step was carried out, or undone.
     StepDone {

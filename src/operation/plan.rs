@@ -35,6 +35,12 @@ pub trait Work: Send + Sync {
     /// Returns the steps of a stage, in order.
     fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
+    /// Whether a later stage may be carried out, on the way forward, while an earlier one that consists of waits is not
+    /// over: nothing in between is left out, and no gate is asked there.
+    fn may_be_beside(&self, _waiting: &Stage, _later: &Stage) -> bool {
+        false
+    }
+
     /// Returns the stages in the order in which they are undone, each last step first.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();

@@ -71,7 +71,7 @@ pub enum Action<E> {
     Do(E),
     /// Waiting for something to be true; done in both directions, on the way back whenever something was
     /// undone since the last wait. On the way back only ([`Step::back_of`]) once for all waits for the same thing,
-    /// as long as nothing is undone in between; whoever asks to stop need not wait for its end then.
+    /// as long as nothing is undone in between. Whoever asks to stop need not wait for its end.
     Wait(Wait),
     /// Something that a person does.
     Manual(Manual),

@@ -1,5 +1,7 @@
 //! Asking an operation to stop at the next place where it can.
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 
 /// Asks. Dropping it is no request.
@@ -16,33 +18,44 @@ impl StopSwitch {
 /// Knows whether it was asked for. Its clones are for whoever else waits for long: a wait of an
 /// [`super::Environment`] may give up when it is asked to stop.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Option<watch::Receiver<bool>>);
+pub struct Stop(Vec<watch::Receiver<bool>>);
 
 impl Stop {
     /// Returns a switch and what listens to it.
     pub fn new() -> (StopSwitch, Self) {
         let (ask, asked) = watch::channel(false);
-        (StopSwitch(ask), Self(Some(asked)))
+        (StopSwitch(ask), Self(vec![asked]))
     }
 
     /// Nobody ever asks.
     pub fn never() -> Self {
-        Self(None)
+        Self(Vec::new())
     }
 
     /// Whether it was asked for.
     pub fn is_asked(&self) -> bool {
-        self.0.as_ref().is_some_and(|asked| *asked.borrow())
+        self.0.iter().any(|asked| *asked.borrow())
+    }
+
+    /// Returns one that is asked for by whoever asks for this one or the other.
+    pub fn or(&self, other: &Self) -> Self {
+        Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 
     /// Waits until it is asked for; for ever, if nobody can ask any more.
     pub async fn asked(&self) {
-        if let Some(asked) = &self.0
-            && asked.clone().wait_for(|asked| *asked).await.is_ok()
-        {
-            return;
+        let each = self.0.iter().map(|asked| {
+            let mut asked = asked.clone();
+            Box::pin(async move {
+                if asked.wait_for(|asked| *asked).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let mut each: FuturesUnordered<_> = each.collect();
+        if each.next().await.is_none() {
+            std::future::pending::<()>().await;
         }
-        std::future::pending::<()>().await;
     }
 }
 
@@ -61,6 +74,9 @@ mod tests {
         assert!(stop.is_asked() && other.is_asked());
         drop(switch);
         stop.asked().await;
+        let (_nobody, never) = Stop::new();
+        never.or(&stop).asked().await;
+        assert!(stop.or(&never).is_asked() && !never.or(&Stop::never()).is_asked());
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 
 use self::compare::difference;
 pub use self::shadows::delete_again;
+use self::waits::still_lingers;
 use super::effect::Effect;
 use super::intention::Renumbering;
-use super::steps::{FLAGS, OTHER_RANGES, routed};
+use super::steps::{FLAGS, OTHER_RANGES, routed, word};
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Wait};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, Wait};
 use crate::store::{Guard, ReadStore, Revision};
 
 /// How long a wait may take: longer
@@ -314,6 +315,11 @@ impl Environment<Effect> for LiveEnvironment<'_> {
             Found::Ours(_) => Observed::NotDone,
             Found::Others => Observed::Changed(not_ours(&object)),
         })
+    }
+
+    fn left(&self, wait: &Wait, now: i64, records: Records<'_>) -> Option<Duration> {
+        let flips = self.work.moves.iter().filter_map(|candidate| records(&candidate.step("flip")));
+        (wait.name == word::LINGER).then(|| still_lingers(self.options.linger, flips, now))
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {

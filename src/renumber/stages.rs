@@ -364,6 +364,20 @@ impl Work for Renumbering {
         }
     }
 
+    /// While the nodes are waited for that route one batch as moved, the next one is made ready for its own flips. Not a
+    /// Service that everything depends on.
+    fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
+        let (Some(batch), Some(next)) = (waiting.batch, later.batch) else { return false };
+        let is_before_flips = matches!(
+            Part::named(&later.name),
+            Some(Part::Reserve | Part::Shadows | Part::Prewarm | Part::Linger | Part::Date | Part::Barrier)
+        );
+        Part::named(&waiting.name) == Some(Part::Verify)
+            && is_before_flips
+            && next == batch.saturating_add(1)
+            && !self.batch(next).iter().any(is_alone)
+    }
+
     /// The reverse order, but for the batches that follow each other: of them all, what comes before the lingering is
     /// undone first. Not in the bitmap era: there the API servers free, after some minutes, the bit of an address that
     /// no Service has, so that each batch lingers by itself.

@@ -17,6 +17,7 @@
     reason = "it is no part of the program"
 )]
 
+mod batches;
 mod measure;
 mod moving;
 #[path = "../rig/mod.rs"]
@@ -25,6 +26,7 @@ mod snapshots;
 
 use std::path::{Path, PathBuf};
 
+use batches::Batches;
 use measure::{Program, medians};
 use moving::Moving;
 use rig::programs::{ETCD_VERSION, built};
@@ -73,6 +75,8 @@ struct Outcome {
     /// Seconds for each Service that is deleted and created through the API, and how many times netsurgeon's that is.
     recreate_seconds: f64,
     recreate_to_moving: f64,
+    /// On a cluster whose kube-proxy follows.
+    batches: Batches,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -88,7 +92,8 @@ async fn main() {
     for services in SIZES {
         moving.push(moving::measure(services, TARGET).await);
     }
-    let outcome = summarise(figures, moving, moving::recreate_each().await);
+    let recreate_seconds = moving::recreate_each().await;
+    let outcome = summarise(figures, moving, recreate_seconds, batches::measure(&netsurgeon).await);
     if is_json {
         println!("{}", serde_json::to_string_pretty(&outcome).expect("figures"));
     } else {
@@ -139,7 +144,7 @@ fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
     }
 }
 
-fn summarise(figures: Vec<Figures>, moving: Vec<Moving>, recreate_seconds: f64) -> Outcome {
+fn summarise(figures: Vec<Figures>, moving: Vec<Moving>, recreate_seconds: f64, batches: Batches) -> Outcome {
     let growth = |of: &dyn Fn(&Figures) -> f64| {
         let each = |index: usize| of(&figures[index]) / figures[index].services as f64;
         each(2) / each(1)
@@ -157,6 +162,7 @@ fn summarise(figures: Vec<Figures>, moving: Vec<Moving>, recreate_seconds: f64) 
         recreate_seconds,
         recreate_to_moving: recreate_seconds * 1e6 / moving[1].microseconds_per_service,
         moving,
+        batches,
     }
 }
 
@@ -208,6 +214,11 @@ fn print(outcome: &Outcome) {
         "deleting and creating through the API: {:.2} ms for each Service, {:.0} times as long as moving it",
         outcome.recreate_seconds * 1e3,
         outcome.recreate_to_moving
+    );
+    let Batches { services, batch, seconds, plain_seconds, to_plain } = &outcome.batches;
+    println!(
+        "batches of {batch} of {services} Services: {seconds:.2} s each; kube-proxy applies as many plain changes in {plain_seconds:.2} s; \
+         ratio {to_plain:.2}"
     );
     println!(
         "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}   moving {:.2}",

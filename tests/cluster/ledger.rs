@@ -10,7 +10,6 @@ use netsurgeon::cluster::{Cluster as Api, ClusterOptions as ApiOptions};
 use netsurgeon::operation::{
     Claim, ClusterLedger, ClusterRecord, Executor, Failure, Journal, Kind as _, Ledger, Noted,
     OperationError, Part, Plan, ReadLedger, Report, Silent, State, Status, StepId, Summary, SystemAmbient,
-    Work as _,
 };
 use netsurgeon::store::{Revision, Transaction};
 use serde_json::{Value, json};

@@ -24,6 +24,7 @@ mod commands;
 mod edited;
 mod encrypted;
 mod eras;
+mod exclusion;
 mod flags;
 mod high_availability;
 mod large;

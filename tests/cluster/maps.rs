@@ -104,8 +104,11 @@ impl Environment<Make> for Elsewhere<'_> {
     async fn apply(&self, doing: &Doing<'_, Make>) -> Result<Applied, Fault> {
         let name = &doing.effect.name;
         if doing.back {
-            let uid = doing.made["uid"].as_str();
-            self.api.delete(&object(name), uid).await.map_err(fault)?;
+            // Whoever made it may have been killed before it could say so.
+            let found = self.find(doing).await?.filter(|found| self.is_ours(doing, found));
+            if let Some(uid) = found.as_ref().and_then(|found| found["metadata"]["uid"].as_str()) {
+                self.api.delete(&object(name), Some(uid)).await.map_err(fault)?;
+            }
             return Ok(Applied::Made(Value::Null));
         }
         let manifest = json!({
@@ -130,7 +133,7 @@ impl Environment<Make> for Elsewhere<'_> {
             (Some(found), false) if self.is_ours(doing, &found) => {
                 Observed::Done(json!({"uid": uid(&found)}))
             }
-            (Some(found), true) if uid(&found) == doing.made["uid"] => Observed::NotDone,
+            (Some(found), true) if self.is_ours(doing, &found) => Observed::NotDone,
             (Some(_), _) => Observed::Changed(format!("somebody else has made `{}`", doing.effect.name)),
         })
     }

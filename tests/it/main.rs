@@ -52,4 +52,5 @@ mod situation;
 mod store_contract;
 mod tiers;
 mod verifying;
+mod waits;
 mod wire_fixtures;

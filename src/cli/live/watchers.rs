@@ -21,8 +21,8 @@ pub(super) struct Watchers<'a> {
     output: &'a Output,
     progress: Progress<'a>,
     announcer: Option<Announcer<'a>>,
-    /// How long it lingers, and how long it was asked to, in seconds.
-    linger: [u64; 2],
+    /// How long it was asked to linger, in seconds, where that is longer than it can.
+    asked: Option<u64>,
 }
 
 impl<'a> Watchers<'a> {
@@ -40,7 +40,7 @@ impl<'a> Watchers<'a> {
             Way::Retire => Goal::Retire,
             Way::Back | Way::MovesBack => Goal::Back,
         };
-        let tally = Tally::new(operation, goal, (work, journal), args.linger_of(work), Instant::now());
+        let tally = Tally::new(operation, goal, (work, journal), Instant::now());
         let tally = Arc::new(Mutex::new(tally));
         if let Some(metrics) = &session.metrics {
             metrics.show(tally.clone());
@@ -55,7 +55,7 @@ impl<'a> Watchers<'a> {
             output,
             progress: Progress::new(output, tally),
             announcer,
-            linger: [args.linger_of(work).as_secs(), args.linger],
+            asked: Some(args.linger).filter(|asked| *asked > args.linger_of(work).as_secs()),
         }
     }
 
@@ -72,15 +72,14 @@ impl<'a> Watchers<'a> {
 impl Observer for Watchers<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.progress.event(event);
-        if let Event::StepStarted { step } = event
-            && step.wait.is_some()
-            && step.is_for_the_way_back
+        if let Event::StepStarted { left: Some(left), .. } = event
+            && !left.is_zero()
         {
-            let [seconds, asked] = self.linger;
+            let seconds = left.as_secs();
             let mut text = format!(
                 "the new addresses answer for {seconds} s more, for clients that resolved a name a moment ago (`--linger`)"
             );
-            if seconds < asked {
+            if let Some(asked) = self.asked {
                 let _ = write!(
                     text,
                     "; not for {asked} s, because in the bitmap era an API server frees an address that no Service has after 6 minutes"

@@ -15,7 +15,7 @@ use crate::cli::source::{EtcdArgs, LiveEtcd};
 use crate::cluster::{Cluster, ClusterError};
 use crate::operation::{
     ClusterLock, ClusterRecord, EtcdRecord, Journal, Listed, Lock, OperationError, Progress, ReadLedger,
-    Summary,
+    Status, Summary,
 };
 
 /// How long an API may take to answer where there is an etcd to be read.
@@ -135,9 +135,11 @@ impl Home {
 }
 
 impl Found {
-    /// Counts its steps.
-    pub(super) async fn progress(&self) -> Result<Progress, Failure> {
-        Ok(Journal::progress(self.record().await?.as_ref()).await?)
+    /// Returns how it stands now, and how many of its steps are in which state.
+    pub(super) async fn status(&self) -> Result<(Status, Progress), Failure> {
+        let progress = Journal::progress(self.record().await?.as_ref()).await?;
+        let is_leased = self.is_leased().await?;
+        Ok((self.listed.summary.status_now(progress.has_undone(), is_leased), progress))
     }
 
     /// Reads its journal.

@@ -4,6 +4,9 @@
 //! a store or a port is waited for.
 
 use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::ahead::Ahead;
 use super::crew::lock;
@@ -82,11 +85,7 @@ impl<E: Effect> Carrier<'_, E> {
             Action::Swap { backward, .. } => self.swap(step, backward.as_ref(), State::UndoDone).await,
             Action::Do(effect) if effect.has_way_back() => self.effect(step, effect, true).await,
             Action::Wait(wait) => {
-                tokio::select! {
-                    biased;
-                    () = self.stop.asked(), if step.is_for_the_way_back() => return Err(OperationError::Stopped),
-                    outcome = self.wait(wait) => outcome?,
-                }
+                self.wait(wait).await?;
                 if self.state(&step.id) == Some(State::UndoDone) {
                     Ok(())
                 } else {
@@ -100,10 +99,36 @@ impl<E: Effect> Carrier<'_, E> {
         }
     }
 
+    /// Waits, unless it is asked to stop.
     async fn wait(&self, wait: &Wait) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
-        let outcome = self.environment.wait(wait).await.map_err(|error| self.given_up(error));
+        let waited = async {
+            match self.left(wait) {
+                Some(left) => Ok(sleep(left).await),
+                None => self.environment.wait(wait).await,
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = self.stop.asked() => return Err(OperationError::Stopped),
+            outcome = waited => outcome.map_err(OperationError::from),
+        };
         self.unless_lost(outcome).await
+    }
+
+    /// How long a wait still takes, where that is known.
+    fn left(&self, wait: &Wait) -> Option<Duration> {
+        let records = |step: &StepId| lock(&self.journal).find(step).cloned();
+        self.environment.left(wait, self.ambient.now(), &records)
+    }
+
+    /// Tells that a step is about to be carried out, or undone.
+    pub(super) fn tell_started(&self, step: &Step<E>) {
+        let left = match &step.action {
+            Action::Wait(wait) => self.left(wait),
+            _ => None,
+        };
+        self.tell(Event::StepStarted { step: step.into(), left });
     }
 
     /// What fails outside the store may do so because whoever has the lock by now is in the way: then that is the

@@ -26,10 +26,10 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Another batch begins.
-    pub(super) fn begin_batch(&self) {
+    /// A stage begins, of a batch if it is of one.
+    pub(super) fn begin(&self, batch: Option<usize>) {
         if let Self::Forward(left) = self {
-            lock(left).begin_batch();
+            lock(left).begin(batch);
         }
     }
 }
@@ -40,14 +40,19 @@ pub(super) struct LeftAlone {
     things: HashSet<String>,
     /// How many of them had not been left alone before.
     fresh: usize,
+    /// The batch of the last stage that began.
+    batch: Option<usize>,
     /// When the last step of this batch was done, waits not counted.
     newest: Option<Revision>,
 }
 
 impl LeftAlone {
-    /// Another batch begins: its waits are for its own steps.
-    pub(super) fn begin_batch(&mut self) {
-        self.newest = None;
+    /// A stage begins: the waits of another batch are for its own steps.
+    fn begin(&mut self, batch: Option<usize>) {
+        if self.batch != batch {
+            self.newest = None;
+        }
+        self.batch = batch;
     }
 
     /// Leaves one more thing alone, if that may be.
@@ -228,7 +233,7 @@ impl<E: Effect> Crew<'_, E> {
         // A step that is retried is done later than the waits that those after it rely on: they are owed again.
         let is_owed = is_wait && self.carrier.done_at(&step.id) < lock(left).newest;
         if !step.is_for_the_way_back() && (is_owed || self.carrier.state(&step.id) != Some(State::Done)) {
-            self.carrier.tell(Event::StepStarted { step: step.into() });
+            self.carrier.tell_started(step);
         }
         let before = self.carrier.state(&step.id);
         let outcome = self.carrier.forward(step, is_owed).await;
@@ -347,7 +352,7 @@ impl<E: Effect> Crew<'_, E> {
         if lock(unwinding).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
-        self.carrier.tell(Event::StepStarted { step: step.into() });
+        self.carrier.tell_started(step);
         match self.carrier.backward(step).await {
             Ok(()) => {
                 lock(unwinding).undone(step);

@@ -239,12 +239,14 @@ impl ClusterLedger {
     }
 
     /// Makes a piece of the plan, before the operation exists.
-    async fn write_plan(&self, number: usize, action: Action) -> Result<Revision, OperationError> {
-        if let Action::Put(value) = action {
-            made(&self.record.api, &objects::plan(&self.record.head.operation, number, &value, &self.uid))
-                .await?;
+    async fn write_plan(&self, number: usize, part: &[u8]) -> Result<Revision, OperationError> {
+        let manifest = objects::plan(&self.record.head.operation, number, part, &self.uid);
+        let made = made(&self.record.api, &manifest).await?;
+        if objects::plan_of(&made)? == part {
+            return Ok(Revision(0));
         }
-        Ok(Revision(0))
+        let what = place(objects::name_of(&manifest));
+        Err(OperationError::Journal { what, reason: "it holds a piece of another plan".to_string() })
     }
 
     /// Removes the record of an operation that has ended; for whoever has the cluster's Lease. Returns the number of
@@ -271,16 +273,22 @@ impl ClusterLedger {
     }
 }
 
-/// Makes an object; one that is there already is returned as it is.
+/// Makes an object; one that is there already is returned as it is, because it may have been made by an attempt whose answer
+/// was lost.
 async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> {
     let name = objects::name_of(manifest);
-    let failed = match api.create(manifest).await {
-        Ok(made) => return Ok(made),
-        Err(error @ ClusterError::AlreadyExists { .. }) => error,
-        Err(error) if may_have_happened(&error) => error,
-        Err(error) => return Err(error.into()),
-    };
-    api.get(&named(name)).await?.ok_or_else(|| failed.into())
+    for _ in 0..MOST_ATTEMPTS {
+        match api.create(manifest).await {
+            Ok(made) => return Ok(made),
+            Err(ClusterError::AlreadyExists { .. }) => {}
+            Err(error) if may_have_happened(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(found) = api.get(&named(name)).await? {
+            return Ok(found);
+        }
+    }
+    Err(OperationError::Contended { what: place(name), attempts: MOST_ATTEMPTS })
 }
 
 /// Makes somebody the holder of an operation, under the next epoch, and returns its head.
@@ -342,8 +350,8 @@ impl Ledger for ClusterLedger {
         let mut revision = Revision(0);
         let mut of_shards: Vec<(usize, Vec<RecordChange>)> = Vec::new();
         for PartChange { part, expected, action } in parts {
-            if let Part::Plan(number) = part {
-                revision = self.write_plan(number, action).await?;
+            if let (Part::Plan(number), Action::Put(value)) = (&part, &action) {
+                revision = self.write_plan(*number, value).await?;
                 continue;
             }
             let index = if part == Part::Summary { usize::MAX } else { self.record.shard_of(&part) };
@@ -365,7 +373,7 @@ impl Ledger for ClusterLedger {
     }
 
     async fn still_ours(&self) -> Result<(), OperationError> {
-        let head = self.summary.read().await?;
+        let head = self.summary.fetch().await?;
         if head.epoch == self.fence.epoch {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::LiveEnvironment;
 use crate::cluster::{ApiServerClient, ApiServerLease, ClusterError, ObjectRef};
 use crate::ip::ServiceCidr;
-use crate::operation::{Fault, Wait};
+use crate::operation::{Fault, Record, State, Wait};
 use crate::renumber::intention::Move;
 use crate::renumber::steps::word;
 use crate::store::{Key, Revision, StoreError};
@@ -54,12 +54,17 @@ impl From<StoreError> for NotYet {
     }
 }
 
+/// How long the new addresses still linger, counted from when the last Service moved back: by the clock of whoever recorded
+/// that, and in full by one that is behind it.
+pub(super) fn still_lingers(linger: Duration, flips: impl Iterator<Item = Record>, now: i64) -> Duration {
+    let moved_back = flips.filter(|record| record.state == State::UndoDone);
+    let last = moved_back.filter_map(|record| record.history.last().map(|(_, time)| *time)).max();
+    let since = last.and_then(|last| u64::try_from(now.saturating_sub(last)).ok());
+    linger.saturating_sub(Duration::from_secs(since.unwrap_or_default()))
+}
+
 impl LiveEnvironment<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
-        if wait.name == word::LINGER {
-            sleep(self.options.linger).await;
-            return Ok(());
-        }
         self.poll(&wait.until, Look::Step(wait)).await?;
         // The nodes come last: what they have applied must include what was looked at.
         if wait.name == word::BARRIER {
@@ -268,6 +273,25 @@ mod tests {
         let renewed = time::OffsetDateTime::from_unix_timestamp(renewed).ok();
         let duration = time::Duration::seconds(3600);
         ApiServerLease { name: format!("apiserver-{host}"), host: host.to_string(), renewed, duration }
+    }
+
+    #[test]
+    fn lingering_is_counted_from_the_last_move_back() {
+        let flip = |state, time| Record {
+            state,
+            history: vec![(State::Done, 7), (state, time)],
+            error: None,
+            before: Value::Null,
+            made: Value::Null,
+        };
+        let left = |now| {
+            let flips =
+                [flip(State::UndoDone, 1_000), flip(State::UndoDone, 1_040), flip(State::Done, 1_090)];
+            still_lingers(Duration::from_mins(1), flips.into_iter(), now).as_secs()
+        };
+        assert_eq!((left(1_040), left(1_070), left(2_000)), (60, 30, 0));
+        assert_eq!(left(900), 60, "a clock that is behind");
+        assert_eq!(still_lingers(Duration::from_mins(1), std::iter::empty(), 5).as_secs(), 60);
     }
 
     #[test]

@@ -87,7 +87,8 @@ impl Shard {
         Ok(read)
     }
 
-    async fn fetch(&self) -> Result<Kept, OperationError> {
+    /// Reads it as it is now, whatever is being written.
+    pub(super) async fn fetch(&self) -> Result<Kept, OperationError> {
         match self.cluster.get(&named(&self.name)).await? {
             Some(object) => Kept::of(object),
             None => Err(self.gone()),
@@ -95,7 +96,8 @@ impl Shard {
     }
 
     fn gone(&self) -> OperationError {
-        OperationError::Journal { what: place(&self.name), reason: "it is gone".to_string() }
+        let reason = "it is gone: without it the operation can neither be resumed nor rolled back";
+        OperationError::Journal { what: place(&self.name), reason: reason.to_string() }
     }
 
     /// Writes our epoch into it, before anything else is done with it.

@@ -1,0 +1,124 @@
+//! What a batch of a renumbering takes on a cluster whose kube-proxy has to follow, beside what kube-proxy takes to apply as many
+//! changes of Services once.
+//!
+//! A batch is two changes of each Service, both of which every node must have applied before it goes on. *Plain* is one change of
+//! as many Services through the API, eight in flight, until the last of them is in the rules of the node (`nft`).
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use http::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::process::wait_until;
+use crate::rig::proxy::ProxyMode;
+
+const SERVICES: usize = 400;
+const BATCH: usize = 50;
+const ROUNDS: usize = 5;
+const PARALLEL: usize = 8;
+const MERGE: &str = "application/merge-patch+json";
+const DEADLINE: Duration = Duration::from_mins(3);
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Batches {
+    pub services: usize,
+    pub batch: usize,
+    /// From one batch to the next.
+    pub seconds: f64,
+    pub plain_seconds: f64,
+    pub to_plain: f64,
+}
+
+/// Measures both on one cluster of one node.
+pub async fn measure(netsurgeon: &Path) -> Batches {
+    eprintln!("measuring batches of {BATCH} Services beside a kube-proxy");
+    let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
+    let _proxies = cluster.start_proxies(ProxyMode::Nftables).await;
+    let web = json!({"app": "web"});
+    let _pod = cluster.create_pod(0, "web", &web).await;
+    let names: Vec<String> = (0..SERVICES).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        cluster.create_echo_service(name, &web, &Value::Null).await;
+    }
+    routed(&cluster, &addresses(&cluster).await).await;
+    let mut rounds = Vec::new();
+    for round in 0..ROUNDS {
+        rounds.push(plain(&cluster, &names[..BATCH], round).await);
+    }
+    rounds.sort_by(f64::total_cmp);
+    let plain_seconds = rounds[ROUNDS / 2];
+    let seconds = from_batch_to_batch(netsurgeon, &cluster);
+    Batches { services: SERVICES, batch: BATCH, seconds, plain_seconds, to_plain: seconds / plain_seconds }
+}
+
+async fn addresses(cluster: &Cluster) -> Vec<String> {
+    let services = cluster.api.list("/api/v1/namespaces/default/services").await;
+    let mine = services.iter().filter(|service| service["metadata"]["name"] != "kubernetes");
+    mine.map(|service| service["spec"]["clusterIP"].as_str().expect("an address").to_string()).collect()
+}
+
+/// Waits until the node routes all of these.
+async fn routed(cluster: &Cluster, addresses: &[String]) {
+    let last = addresses.len();
+    wait_until("kube-proxy has applied every change", DEADLINE, async || {
+        let rules =
+            cluster.nodes[0].namespace().run("nft", &["list", "map", "ip", "kube-proxy", "service-ips"]);
+        let found =
+            addresses.iter().filter(|address| rules.contains(&format!("{address} . tcp . 80"))).count();
+        if found == last { Ok(()) } else { Err(format!("{found} of {last}")) }
+    })
+    .await;
+}
+
+fn service(name: &str) -> String {
+    format!("/api/v1/namespaces/default/services/{name}")
+}
+
+/// Adds an external IP to each of these Services; returns seconds until all are routed.
+async fn plain(cluster: &Cluster, names: &[String], round: usize) -> f64 {
+    let address = |number: usize| format!("198.18.{round}.{}", number + 1);
+    let wanted: Vec<String> = (0..names.len()).map(address).collect();
+    let begun = Instant::now();
+    let changes = names.iter().zip(&wanted).map(|(name, address)| {
+        let (path, change) = (service(name), json!({"spec": {"externalIPs": [address]}}));
+        async move {
+            let patched = cluster.api.request(Method::PATCH, &path, MERGE, Some(&change)).await;
+            patched.expect("a patch");
+        }
+    });
+    futures_util::stream::iter(changes).buffer_unordered(PARALLEL).collect::<Vec<()>>().await;
+    routed(cluster, &wanted).await;
+    begun.elapsed().as_secs_f64()
+}
+
+/// Moves all Services; returns seconds from one batch to the next.
+fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
+    let (snapshot, size) = (cluster.directory().join("before.db"), BATCH.to_string());
+    let mut command = Command::new(netsurgeon);
+    command.env_clear().env("KUBECONFIG", cluster.kubeconfig());
+    command.env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoints().join(","));
+    command.args(["renumber", "apply", "--to", "10.200.0.0/16", "--yes", "--confirm", "certificates"]);
+    command.args(["--batch-size", &size, "--snapshot-to"]).arg(snapshot);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
+    let (mut moved, mut said) = (Vec::new(), Vec::new());
+    for line in BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
+        // One line when the Services of a batch have moved.
+        if line.contains("Services moved") && line.contains("; batch ") {
+            moved.push(Instant::now());
+        }
+        said.push(line);
+    }
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(6), "it pauses for the flag: {said:#?}");
+    let batches = SERVICES / BATCH;
+    assert!(moved.len() >= batches, "{said:#?}");
+    let took = moved[batches - 1].duration_since(moved[0]);
+    took.as_secs_f64() / (batches - 1) as f64
+}

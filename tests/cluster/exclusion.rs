@@ -1,0 +1,217 @@
+//! One operation on a cluster at a time, wherever it is recorded: the Lease `kube-system/netsurgeon`, and the commands that show
+//! and remove operations of both homes.
+
+use std::process::Command;
+use std::time::Duration;
+
+use netsurgeon::cluster::{Cluster as Api, ClusterOptions as ApiOptions};
+use netsurgeon::operation::{
+    Claim, ClusterLedger, ClusterLock, Held, Journal, OperationError, Silence, Status, Summary, Terms,
+};
+use serde_json::Value;
+
+use super::rig::api_gate::{ApiGate, Trouble, Troubles};
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+/// As short as it gets.
+const TTL: Duration = Duration::from_secs(2);
+
+async fn start() -> Cluster {
+    Cluster::start(ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) }).await
+}
+
+async fn connect(cluster: &Cluster, text: &str, name: &str) -> Api {
+    let kubeconfig = Some(cluster.write(name, text));
+    let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_millis(500) };
+    Api::connect(&options).await.expect("the API answers")
+}
+
+async fn free(cluster: &Cluster) -> Api {
+    let text = std::fs::read_to_string(cluster.kubeconfig()).expect("a kubeconfig");
+    connect(cluster, &text, "free.conf").await
+}
+
+fn claim(operation: &str, pid: u32) -> Claim {
+    let (holder, operation) = (format!("ops@host-{pid}"), operation.to_string());
+    Claim { holder, pid, operation, purpose: "a test".into(), since: 1_800_000_000 }
+}
+
+fn terms(take_over: bool) -> Terms {
+    Terms { ttl: TTL, silence: Silence::Loses, take_over }
+}
+
+/// Takes the lock; counts how often was waited.
+async fn acquire(api: &Api, claim: &Claim, terms: Terms) -> Result<(ClusterLock, usize), OperationError> {
+    let mut waited = 0;
+    let mut waiting = |_: &Held| waited += 1;
+    let lock = ClusterLock::acquire(api, claim, terms, &mut waiting).await?;
+    Ok((lock, waited))
+}
+
+fn refused(outcome: Result<(ClusterLock, usize), OperationError>) -> String {
+    match outcome {
+        Err(error @ OperationError::Locked(_)) => error.to_string(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was taken"),
+    }
+}
+
+async fn runs_out(api: &Api) {
+    wait_until("the Lease has run out", DEADLINE, async || match ClusterLock::holder(api).await.unwrap() {
+        None => Ok(()),
+        Some(held) => Err(held.to_string()),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_operation_at_a_time() {
+    let cluster = start().await;
+    let api = free(&cluster).await;
+    let (first, waited) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    assert_eq!(waited, 0);
+    let words = refused(acquire(&api, &claim("cni-2", 2), terms(true)).await);
+    assert!(
+        words.contains("`ops@host-1` (pid 1) holds the operation lease for operation `dns-1`"),
+        "{words}"
+    );
+    // The same operation: waited for, and refused because its holder renews it.
+    refused(acquire(&api, &claim("dns-1", 2), terms(false)).await);
+    assert_eq!(first.lost(), None);
+    first.release().await.expect("it is given back");
+    assert!(ClusterLock::holder(&api).await.unwrap().is_none());
+
+    let (second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("nobody has it");
+    assert_eq!(waited, 0);
+    // Killed: it renews it no more.
+    drop(second);
+    let (_third, waited) = acquire(&api, &claim("cni-2", 3), terms(false)).await.expect("it is waited for");
+    assert!(waited > 0);
+}
+
+#[tokio::test]
+async fn what_a_killed_process_had_is_taken_when_it_has_run_out() {
+    let cluster = start().await;
+    let api = free(&cluster).await;
+    drop(acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it"));
+    runs_out(&api).await;
+    let (_second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("it has run out");
+    assert!(waited > 0, "no clock is trusted: it is looked at for as long as it runs");
+}
+
+#[tokio::test]
+async fn whoever_is_taken_over_hears_of_it() {
+    let cluster = start().await;
+    let api = free(&cluster).await;
+    let (first, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let (second, waited) = acquire(&api, &claim("dns-1", 2), terms(true)).await.expect("it is taken over");
+    assert_eq!(waited, 0);
+    let lost = tokio::time::timeout(DEADLINE, first.until_lost()).await.expect("it hears of it");
+    assert!(lost.contains("`ops@host-2` (pid 2)"), "{lost}");
+    first.release().await.expect("nothing of the other's is given back");
+    assert_eq!(second.lost(), None);
+    assert!(ClusterLock::holder(&api).await.unwrap().is_some_and(|held| held.claim.pid == 2));
+}
+
+#[tokio::test]
+async fn an_api_that_is_silent() {
+    let cluster = start().await;
+    let troubles = Troubles::none();
+    let gate = ApiGate::open(cluster.api.client(), &troubles).await;
+    let api = connect(&cluster, &gate.kubeconfig(), "gate.conf").await;
+    let (loses, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    troubles.arm(Trouble::KilledBefore(1));
+    let lost = tokio::time::timeout(DEADLINE, loses.until_lost()).await.expect("it is lost");
+    assert!(lost.contains("it could not be renewed for 2 s"), "{lost}");
+
+    troubles.arm(Trouble::None);
+    let keeping = Terms { silence: Silence::Keeps, ..terms(true) };
+    let (keeps, _) = acquire(&api, &claim("dns-1", 2), keeping).await.expect("it is taken over");
+    troubles.arm(Trouble::KilledBefore(1));
+    runs_out(&free(&cluster).await).await;
+    assert_eq!(keeps.lost(), None, "its fence is elsewhere");
+    troubles.arm(Trouble::None);
+    wait_until("it is renewed", DEADLINE, async || {
+        ClusterLock::holder(&api).await.unwrap().map(drop).ok_or_else(|| "nobody has it".to_string())
+    })
+    .await;
+}
+
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs the program without etcd, or beside it.
+fn run(cluster: &Cluster, words: &str, with_etcd: bool) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().current_dir("/").args(words.split_whitespace());
+    command.env("KUBECONFIG", cluster.kubeconfig()).env("USER", "ops");
+    if with_etcd {
+        command.env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoints().join(","));
+    }
+    let output = command.output().unwrap();
+    let run = Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
+    run
+}
+
+#[tokio::test]
+async fn a_renumbering_does_not_begin_beside_an_operation_in_the_cluster() {
+    let cluster = start().await;
+    let api = free(&cluster).await;
+    let (_lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let snapshot = cluster.directory().join("before.db");
+    let words = format!(
+        "renumber apply --to 10.200.0.0/16 --yes --snapshot-to {} --confirm certificates",
+        snapshot.display()
+    );
+    let refused = run(&cluster, &words, true);
+    assert_eq!(refused.code, 1);
+    let said = "another operation of this cluster is running: `ops@host-1` (pid 1) holds the operation lease for operation `dns-1`";
+    assert!(refused.err.contains(said), "{}", refused.err);
+    let left = cluster.etcd.keys("/netsurgeon/").await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
+    let cluster = start().await;
+    let api = free(&cluster).await;
+    let claim = claim("maps-1", 1);
+    let ledger = ClusterLedger::begin(&api, "a-cluster", &claim, 4).await.expect("it begins");
+    let summary = Summary::begun("maps", "digest", &claim);
+    let journal = Journal::begin_in(&ledger, b"{}", summary).await.expect("it is stored");
+    for with_etcd in [false, true] {
+        let listed: Value =
+            serde_json::from_str(&run(&cluster, "operation list -o json", with_etcd).out).unwrap();
+        let one = &listed["operations"][0];
+        assert_eq!(listed["operations"].as_array().unwrap().len(), 1, "{listed}");
+        assert_eq!(
+            (&one["operation"], &one["ledger"], &one["status"]),
+            (&"maps-1".into(), &"cluster".into(), &"interrupted".into())
+        );
+    }
+    let shown = run(&cluster, "operation show maps-1", false);
+    assert!(shown.code == 0 && shown.err.contains("maps-1: interrupted, 0 steps begun"), "{}", shown.err);
+    let unknown = run(&cluster, "operation resume maps-1 --yes", false);
+    assert!(unknown.code == 1 && unknown.err.contains("of kind `maps`, which this version does not know"));
+    let open = run(&cluster, "operation forget maps-1", false);
+    assert!(open.code == 1 && open.err.contains("operation `maps-1` is interrupted"), "{}", open.err);
+    journal.set_status(&ledger, Status::RolledBack, 7).await.expect("it is written");
+    let forgotten = run(&cluster, "operation forget maps-1", true);
+    assert!(
+        forgotten.code == 0 && forgotten.err.contains("forgotten: 3 ConfigMaps removed"),
+        "{}",
+        forgotten.err
+    );
+    let gone = run(&cluster, "operation show maps-1", true);
+    assert!(gone.code == 1 && gone.err.contains("there is no operation `maps-1`"), "{}", gone.err);
+}

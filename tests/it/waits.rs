@@ -1,0 +1,300 @@
+//! Waits: beside each other, as long as nothing asks between batches; given up when the other side fails or somebody asks to
+//! stop; and those that let time pass, which whoever resumes does not begin again.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use netsurgeon::operation::{
+    Action, Ambient, Answer, Applied, Checkpoint, Closed, Doing, Effect, Environment, Event, Executor,
+    Failure, Fault, Journal, Manual, Observed, Observer, Records, Report, Silent, Stage, State, Step, StepId,
+    Stop, Summary, SystemAmbient, Wait, Work,
+};
+use netsurgeon::store::memory::MemoryStore;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+/// Something is done, and its name noted.
+#[derive(Debug, Clone, Serialize)]
+struct Note(&'static str);
+
+impl Effect for Note {}
+
+/// Two batches: each is made ready, waited for, moved and waited for again.
+struct Batches;
+
+const STAGES: [(&str, usize); 8] = [
+    ("ready", 0),
+    ("barrier", 0),
+    ("move", 0),
+    ("verify", 0),
+    ("ready", 1),
+    ("barrier", 1),
+    ("move", 1),
+    ("verify", 1),
+];
+
+impl Work for Batches {
+    type Effect = Note;
+
+    fn stages(&self) -> Vec<Stage> {
+        let stages = STAGES.iter().enumerate();
+        let stage = |(index, (name, batch)): (usize, &(&str, usize))| Stage {
+            index,
+            name: (*name).to_string(),
+            batch: Some(*batch),
+            title: format!("{name} {batch}"),
+        };
+        stages.map(stage).collect()
+    }
+
+    fn steps(&self, stage: &Stage) -> Vec<Step<Note>> {
+        let (name, _) = STAGES[stage.index];
+        let batch = stage.batch;
+        let action = match name {
+            "barrier" | "verify" => {
+                Action::Wait(Wait { name: name.into(), batch, subject: None, until: "it is so".into() })
+            }
+            name => Action::Do(Note(name)),
+        };
+        let (id, about) = (StepId(format!("{name}/{}", batch.unwrap())), String::new());
+        vec![Step { id, about, action, apart: false, back_of: Vec::new() }]
+    }
+
+    fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
+        let is_next = later.batch == waiting.batch.map(|batch| batch + 1);
+        waiting.name == "verify" && is_next && ["ready", "barrier"].contains(&later.name.as_str())
+    }
+}
+
+/// What a wait of this environment does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verify {
+    /// It is over at once.
+    Over,
+    /// It is over once the barrier of the next batch is waited for.
+    Meets,
+    /// It fails then.
+    Fails,
+}
+
+struct World {
+    verify: Verify,
+    done: Mutex<Vec<String>>,
+    /// Whether somebody waits for the barrier of the second batch.
+    waits: watch::Sender<bool>,
+}
+
+impl World {
+    fn new(verify: Verify) -> Self {
+        Self { verify, done: Mutex::default(), waits: watch::Sender::new(false) }
+    }
+
+    fn note(&self, what: &str) {
+        self.done.lock().unwrap().push(what.to_string());
+    }
+
+    fn done(&self) -> Vec<String> {
+        self.done.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Environment<Note> for World {
+    async fn apply(&self, doing: &Doing<'_, Note>) -> Result<Applied, Fault> {
+        self.note(&doing.step.to_string());
+        Ok(Applied::NOTHING)
+    }
+
+    async fn observe(&self, _doing: &Doing<'_, Note>) -> Result<Observed, Fault> {
+        Ok(Observed::NotDone)
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        let is_second = wait.batch == Some(1);
+        if wait.name == "barrier" && is_second {
+            self.waits.send_replace(true);
+            if self.verify == Verify::Fails {
+                std::future::pending::<()>().await;
+            }
+        }
+        if wait.name == "verify" && !is_second && self.verify != Verify::Over {
+            self.waits.subscribe().wait_for(|waits| *waits).await.expect("the sender lives");
+            if self.verify == Verify::Fails {
+                return Err(Fault::Halt("a node is silent".into()));
+            }
+        }
+        self.note(&format!("{}/{}", wait.name, wait.batch.unwrap()));
+        Ok(())
+    }
+
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        Err(Fault::Halt(manual.what.clone()))
+    }
+}
+
+struct Bench(MemoryStore);
+
+impl Bench {
+    async fn new() -> Self {
+        let store = MemoryStore::new();
+        Journal::begin(&store, "one", "op", b"", Summary::default(), &[]).await.expect("begun");
+        Self(store)
+    }
+
+    async fn journal(&self) -> Journal {
+        Journal::open(&self.0, "one", "op").await.expect("a journal").0
+    }
+
+    async fn run(&self, world: &World, gate: Option<&dyn Checkpoint>) -> Result<Report, Failure> {
+        let (mut journal, mut silent) = (self.journal().await, Silent);
+        let ledger = journal.in_store(&self.0, &[]);
+        let executor = Executor::new(&ledger, world, &SystemAmbient, &mut silent, &mut journal);
+        let mut executor = Executor { checkpoint: gate, ..executor };
+        let run = executor.run(&Batches, None);
+        tokio::time::timeout(Duration::from_mins(1), run).await.expect("nothing waits for what comes later")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_batch_is_made_ready_while_the_last_one_is_waited_for() {
+    let (bench, world) = (Bench::new().await, World::new(Verify::Meets));
+    let report = bench.run(&world, None).await.expect("a run");
+    assert_eq!((report.done, report.skipped), (8, 0));
+    let done = world.done();
+    let place =
+        |name: &str| done.iter().position(|step| step == name).unwrap_or_else(|| panic!("{name}: {done:?}"));
+    assert!(place("move/1") > place("verify/0") && place("move/1") > place("barrier/1"), "{done:?}");
+    let again = bench.run(&World::new(Verify::Over), None).await.expect("a second run");
+    assert_eq!((again.done, again.skipped), (0, 8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_on_one_side_ends_the_other() {
+    let (bench, world) = (Bench::new().await, World::new(Verify::Fails));
+    let failure = bench.run(&world, None).await.expect_err("a node is silent");
+    assert_eq!(failure.to_string(), "step `verify/0`: a node is silent");
+    let journal = bench.journal().await;
+    let state = |step: &str| journal.state(&StepId(step.into()));
+    assert_eq!((state("ready/1"), state("barrier/1"), state("move/1")), (Some(State::Done), None, None));
+    bench.run(&World::new(Verify::Meets), None).await.expect("it goes on");
+}
+
+/// Notes when it is asked.
+struct Gate<'a>(&'a World);
+
+#[async_trait]
+impl Checkpoint for Gate<'_> {
+    async fn pass(&self, next: &Stage) -> Result<(), Closed> {
+        self.0.note(&format!("gate before {}", next.title));
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_the_next_batch_begins_before_a_gate_is_asked() {
+    let (bench, world) = (Bench::new().await, World::new(Verify::Over));
+    bench.run(&world, Some(&Gate(&world))).await.expect("a run");
+    let done = world.done();
+    assert_eq!(done[3..6], ["verify/0", "gate before ready 1", "ready/1"], "{done:?}");
+}
+
+/// A time that is let pass, from when something was done.
+struct Soak;
+
+impl Work for Soak {
+    type Effect = Note;
+
+    fn stages(&self) -> Vec<Stage> {
+        let stage = |index, name: &str| Stage { index, name: name.into(), batch: None, title: name.into() };
+        vec![stage(0, "move"), stage(1, "soak")]
+    }
+
+    fn steps(&self, stage: &Stage) -> Vec<Step<Note>> {
+        let wait = Wait { name: "soak".into(), batch: None, subject: None, until: "an hour is over".into() };
+        let action = if stage.index == 0 { Action::Do(Note("move")) } else { Action::Wait(wait) };
+        let (id, about) = (StepId(format!("{}/0", stage.name)), String::new());
+        vec![Step { id, about, action, apart: false, back_of: Vec::new() }]
+    }
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+struct Patient;
+
+#[async_trait]
+impl Environment<Note> for Patient {
+    async fn apply(&self, _doing: &Doing<'_, Note>) -> Result<Applied, Fault> {
+        Ok(Applied::NOTHING)
+    }
+
+    async fn observe(&self, _doing: &Doing<'_, Note>) -> Result<Observed, Fault> {
+        Ok(Observed::NotDone)
+    }
+
+    fn left(&self, _wait: &Wait, now: i64, records: Records<'_>) -> Option<Duration> {
+        let moved = records(&StepId("move/0".into()))?;
+        let (_, since) = *moved.history.last()?;
+        Some(HOUR.saturating_sub(Duration::from_secs(u64::try_from(now - since).unwrap_or_default())))
+    }
+
+    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+        Err(Fault::Halt(format!("there is nothing to look at: {}", wait.until)))
+    }
+
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        Err(Fault::Halt(manual.what.clone()))
+    }
+}
+
+/// The clock of the runtime, which goes on only when everybody sleeps.
+struct Paused(Instant);
+
+impl Ambient for Paused {
+    fn now(&self) -> i64 {
+        1_800_000_000 + i64::try_from(self.0.elapsed().as_secs()).unwrap()
+    }
+
+    fn uid(&self) -> String {
+        SystemAmbient.uid()
+    }
+}
+
+/// Hears how long is waited.
+#[derive(Default)]
+struct Told(Vec<u64>);
+
+impl Observer for Told {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::StepStarted { left: Some(left), .. } = event {
+            self.0.push(left.as_secs());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_waited_for_is_counted_from_the_journal() {
+    let (bench, clock) = (Bench::new().await, Paused(Instant::now()));
+    let go = async |stop: Stop| {
+        let (mut journal, mut told) = (bench.journal().await, Told::default());
+        let ledger = journal.in_store(&bench.0, &[]);
+        let executor = Executor::new(&ledger, &Patient, &clock, &mut told, &mut journal);
+        let outcome = Executor { stop, ..executor }.run(&Soak, None).await;
+        (outcome, told.0)
+    };
+    let (switch, stop) = Stop::new();
+    let asked = async {
+        sleep(Duration::from_mins(20)).await;
+        switch.ask();
+    };
+    let ((outcome, told), ()) = tokio::join!(go(stop), asked);
+    assert!(outcome.expect_err("it is asked to stop").is_stopped());
+    assert_eq!((told, clock.0.elapsed().as_secs() / 60), (vec![3600], 20), "it stops at once");
+    sleep(Duration::from_mins(15)).await;
+    let (outcome, told) = go(Stop::never()).await;
+    outcome.expect("it is over");
+    assert_eq!((told, clock.0.elapsed().as_secs() / 60), (vec![25 * 60], 60), "an hour in all");
+    let (outcome, told) = go(Stop::never()).await;
+    assert_eq!((outcome.expect("it is over").done, told), (0, vec![]));
+}
