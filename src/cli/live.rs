@@ -33,7 +33,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub use self::gone::DELETED;
-pub use self::lease::{Taking, release};
+pub use self::lease::{Taking, lock_cluster, release};
 pub use self::locking::{
     LockArgs, is_open, refuse_beside_another, refuse_done, refuse_ended, refuse_removing, unfinished,
 };

@@ -13,7 +13,7 @@ use serde::Serialize;
 use self::homes::{Found, Home, HomeArgs};
 use super::failure::Failure;
 use super::gates::GateArgs;
-use super::live::{LiveArgs, is_open, open_operation, release};
+use super::live::{LiveArgs, is_open, lock_cluster, open_operation, release};
 use super::output::{counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
@@ -21,8 +21,8 @@ use super::situation::Situation;
 use super::{Context, Outcome};
 use crate::cluster::Cluster;
 use crate::operation::{
-    Ambient as _, Claim, ClusterLedger, ClusterLock, Journal, Listed, Lock, Silence, State, Status, StepId,
-    SystemAmbient, Terms,
+    Ambient as _, Claim, ClusterLedger, Journal, Listed, Lock, Silence, State, Status, StepId, SystemAmbient,
+    Terms,
 };
 use crate::renumber::plan;
 
@@ -177,10 +177,8 @@ struct Line {
 
 async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     let mut operations = Vec::new();
-    for home in args.homes.open(context).await? {
-        for listed in home.list().await? {
-            operations.push(line(Found { home: home.clone(), listed }).await?);
-        }
+    for found in args.homes.list(context).await? {
+        operations.push(line(found).await?);
     }
     let listing = Listing { version: 1, operations };
     context.output.data(&listing, |_| {
@@ -315,7 +313,7 @@ async fn forget_in(
     claim: &Claim,
 ) -> Result<usize, Failure> {
     let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
-    let lock = ClusterLock::acquire(api, claim, terms, &mut |_| {}).await?;
+    let lock = lock_cluster(&context.output, api, claim, terms).await?;
     let removed = async {
         let found = ended(context, args).await?;
         Ok(ClusterLedger::remove(api, &found.listed.operation).await?)

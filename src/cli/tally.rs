@@ -223,7 +223,7 @@ impl Tally {
         if let Some(left) = left {
             self.lingers_until = now.checked_add(left);
             self.rest(now);
-        } else if step.wait.is_some_and(|wait| wait.name == "barrier") {
+        } else if step.wait == Some("barrier") {
             self.waiting_since.insert(step.id.clone(), now);
         }
     }
@@ -370,6 +370,7 @@ pub fn titled(title: &str, back: bool) -> String {
 mod tests {
     use super::*;
     use crate::operation::{Fault, Manual, Swap, Wait};
+    use crate::renumber::Awaited;
 
     fn tally(now: Instant) -> Tally {
         Tally {
@@ -420,7 +421,7 @@ mod tests {
         let mut tally = tally(begun);
         let manual = Manual { name: "flags".into(), what: String::new(), why: String::new(), undo: None };
         let manual = step("manual/flags", Action::Manual(manual));
-        let wait = Wait { name: "linger".into(), batch: None, subject: None, until: String::new() };
+        let wait = Wait { kind: Awaited::Linger, batch: None, subject: None, until: String::new() };
         let linger =
             Step { back_of: vec![StepId("flip/web".into())], ..step("linger/00000", Action::Wait(wait)) };
         let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
@@ -460,7 +461,7 @@ mod tests {
     fn barriers_are_timed_and_pauses_seen() {
         let begun = Instant::now();
         let mut tally = tally(begun);
-        let wait = Wait { name: "barrier".into(), batch: Some(0), subject: None, until: String::new() };
+        let wait = Wait { kind: Awaited::Barrier, batch: Some(0), subject: None, until: String::new() };
         let barrier = step("barrier/00000", Action::Wait(wait));
         for seconds in [3, 1] {
             tally.note(&Event::StepStarted { step: (&barrier).into(), left: None }, begun);

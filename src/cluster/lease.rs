@@ -33,8 +33,6 @@ pub enum LeaseHolder {
         name: String,
         /// When it can be taken if it is not renewed before.
         left: Duration,
-        /// Whether it would have run out, were its holder's clock and ours the same: worth waiting for.
-        looks_over: bool,
     },
 }
 
@@ -91,22 +89,22 @@ impl Lease {
         .await
     }
 
-    /// Takes the Lease from whoever has it.
-    pub async fn seize(&mut self) -> Result<LeaseHolder, ClusterError> {
-        self.attempts(|lease, found, _| match holder_of(found) == lease.holder {
-            true => Verdict::Renew,
-            false => Verdict::Take,
+    /// Takes the Lease from somebody, and from nobody else.
+    pub async fn seize(&mut self, from: &str) -> Result<LeaseHolder, ClusterError> {
+        self.attempts(|lease, found, now| match holder_of(found) {
+            holder if holder == from => Verdict::Take,
+            _ => lease.judge(found, now),
         })
         .await
     }
 
     async fn attempts(
         &mut self,
-        judge: fn(&mut Self, &Value, Instant) -> Verdict,
+        judge: impl Fn(&mut Self, &Value, Instant) -> Verdict,
     ) -> Result<LeaseHolder, ClusterError> {
         let mut reads = 1;
         loop {
-            match self.attempt(judge).await {
+            match self.attempt(&judge).await {
                 Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })
                     if reads < MOST_READS =>
                 {
@@ -119,7 +117,7 @@ impl Lease {
 
     async fn attempt(
         &mut self,
-        judge: fn(&mut Self, &Value, Instant) -> Verdict,
+        judge: &impl Fn(&mut Self, &Value, Instant) -> Verdict,
     ) -> Result<LeaseHolder, ClusterError> {
         let Some(found) = self.cluster.get(&self.object()).await? else {
             self.cluster.create(&self.manifest()).await?;
@@ -130,11 +128,7 @@ impl Lease {
         let (change, ours) = match judge(self, &found, Instant::now()) {
             Verdict::Leave(left) => {
                 let name = holder_of(&found).to_string();
-                return Ok(LeaseHolder::Other {
-                    name,
-                    left,
-                    looks_over: self.until(&found) < OffsetDateTime::now_utc(),
-                });
+                return Ok(LeaseHolder::Other { name, left });
             }
             Verdict::Renew => {
                 (json!({"renewTime": now(), "leaseDurationSeconds": self.duration.as_secs()}), transitions)

@@ -257,10 +257,21 @@ impl Cluster {
     ///
     /// An object with finalizers is there until they are done.
     pub async fn delete(&self, object: &ObjectRef<'_>, uid: Option<&str>) -> Result<(), ClusterError> {
+        self.delete_if(object, uid.map(|uid| json!({"uid": uid}))).await
+    }
+
+    /// Deletes an object, given as it was read, as [`Self::delete`] does; a [`ClusterError::Conflict`] if it has changed since.
+    pub async fn delete_unchanged(&self, object: &ObjectRef<'_>, read: &Value) -> Result<(), ClusterError> {
+        let of = |name: &str| read.pointer(&format!("/metadata/{name}")).cloned().unwrap_or_default();
+        let conditions = json!({"uid": of("uid"), "resourceVersion": of("resourceVersion")});
+        self.delete_if(object, Some(conditions)).await
+    }
+
+    async fn delete_if(&self, object: &ObjectRef<'_>, conditions: Option<Value>) -> Result<(), ClusterError> {
         let mut options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-        if let (Some(uid), Some(members)) = (uid, options.as_object_mut()) {
-            members.insert("preconditions".to_string(), json!({"uid": uid}));
+        if let (Some(conditions), Some(members)) = (conditions, options.as_object_mut()) {
+            members.insert("preconditions".to_string(), conditions);
         }
         let call = Call {
             verb: Verb::Delete,

@@ -53,11 +53,10 @@ impl ClusterLock {
     /// Its namespace and name, for messages.
     pub const LEASE: &str = "kube-system/netsurgeon";
 
-    /// Takes the lock of a cluster and keeps it until it is released or dropped. Where it is held for the same operation, or
-    /// seems to have ended, waits until nobody has renewed it for as long as it runs. `waiting` hears what is held, about once
-    /// a second.
+    /// Takes the lock of a cluster and keeps it until it is released or dropped. Where somebody holds it, looks whether it is
+    /// renewed, and takes it when nobody has for as long as it runs. `waiting` hears what is held, about once a second.
     ///
-    /// Fails with [`OperationError::Locked`] when somebody holds it.
+    /// Fails with [`OperationError::Locked`] when it is renewed.
     pub async fn acquire(
         api: &Cluster,
         claim: &Claim,
@@ -66,25 +65,23 @@ impl ClusterLock {
     ) -> Result<Self, OperationError> {
         let mut lease = lease(api, &name_of(claim), terms.ttl);
         let mut least = None;
+        let mut holder = lease.hold().await?;
         loop {
-            let (name, left, looks_over) = match lease.hold().await? {
-                LeaseHolder::Ours => return Ok(Self::kept(lease, terms)),
-                LeaseHolder::Other { name, left, looks_over } => (name, left, looks_over),
-            };
+            let LeaseHolder::Other { name, left } = holder else { return Ok(Self::kept(lease, terms)) };
             let held = held(&name, left);
-            let is_same = held.claim.operation == claim.operation;
-            if is_same && terms.take_over {
-                lease.seize().await?;
-                return Ok(Self::kept(lease, terms));
+            if terms.take_over && held.claim.operation == claim.operation {
+                // Or whoever was faster.
+                holder = lease.seize(&name).await?;
+                continue;
             }
             // Time has passed since the last look: what is not renewed has less of it left.
-            let is_renewed = least.is_some_and(|least| left >= least);
-            if is_renewed || !(is_same || looks_over || least.is_some()) {
+            if least.is_some_and(|least| left >= least) {
                 return Err(OperationError::Locked(Box::new(held)));
             }
             waiting(&held);
             least = Some(left);
             sleep(LOOK.min(left)).await;
+            holder = lease.hold().await?;
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{Effect, Manual, NoEffect, Record, Stage, StepId, Swap, Wait};
+use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
 use crate::store::Revision;
 
 /// A failure outside the store, in words for the operator, and what it means for the operation.
@@ -70,7 +70,7 @@ pub enum Answer {
 }
 
 /// An effect at the moment when it is carried out, undone or looked for.
-pub struct Doing<'a, E> {
+pub struct Doing<'a, E: Effect> {
     /// The step that it is of: an idempotency key.
     pub step: &'a StepId,
     /// The effect.
@@ -82,11 +82,8 @@ pub struct Doing<'a, E> {
     /// What was made on the way forward ([`Applied::Made`]), once that is done.
     pub made: Value,
     /// The records of all steps: what earlier ones have made, and when.
-    pub records: Records<'a>,
+    pub records: &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync),
 }
-
-/// The records of steps.
-pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 
 /// Everything outside the store that steps of a kind of operation act on.
 #[async_trait]
@@ -110,14 +107,14 @@ pub trait Environment<E: Effect>: Send + Sync {
         Ok(false)
     }
 
-    /// How long a wait still takes that lets time pass and looks at nothing, by the times in the journal, `now` in seconds
-    /// since 1970: whoever resumes it does not begin again. `None`: it looks at something ([`Self::wait`]).
-    fn left(&self, _wait: &Wait, _now: i64, _records: Records<'_>) -> Option<Duration> {
+    /// How long a wait takes that lets time pass and looks at nothing; `None`: it looks at something ([`Self::wait`]). It is
+    /// counted from when the journal says that it was begun: whoever resumes it does not begin again.
+    fn lasts(&self, _wait: &Wait<E::Wait>) -> Option<Duration> {
         None
     }
 
     /// Waits until something is true, with a deadline of its own. May be dropped at any instant, by whoever asks to stop.
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault>;
+    async fn wait(&self, wait: &Wait<E::Wait>) -> Result<(), Fault>;
 
     /// Waits until someone has done something, or on the way back undone it.
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
@@ -137,8 +134,8 @@ impl Environment<NoEffect> for NoEnvironment {
         match *doing.effect {}
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
-        Err(Fault::Halt(format!("there is nothing to wait for: {}", wait.until)))
+    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
+        match wait.kind {}
     }
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {

@@ -77,7 +77,7 @@ impl Failure {
 
 /// The machinery for one operation. [`Executor::new`] gives one that does a step at a time, as fast as it
 /// can, to the end.
-pub struct Executor<'a, E> {
+pub struct Executor<'a, E: Effect> {
     /// Where what it does is recorded, together with what it changes in the store that this is in.
     pub ledger: &'a dyn Ledger,
     /// Everything else that is changed.
@@ -219,7 +219,7 @@ impl<'a, E: Effect> Executor<'a, E> {
                 continue;
             }
             crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: true });
-            crew.carry_out(&back, &way, &mut report).await?;
+            crew.carry_out(&back, stage.batch, &way, &mut report).await?;
         }
         Ok(report)
     }

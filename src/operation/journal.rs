@@ -109,6 +109,14 @@ impl Journal {
         self.records.get(step).filter(|(record, _)| record.state == State::Done).map(|(_, at)| *at)
     }
 
+    /// Returns when a step came to a state, in seconds since 1970, if no record of any step has changed since.
+    pub fn begun_last(&self, step: &StepId, state: State) -> Option<i64> {
+        let (record, revision) = self.records.get(step)?;
+        let is_last = self.records.values().all(|(_, other)| other <= revision);
+        let (_, since) = record.history.last().filter(|_| record.state == state && is_last)?;
+        Some(*since)
+    }
+
     /// Returns the revision at which the record of a step changed last, `None` if it has none.
     pub fn changed_at(&self, step: &StepId) -> Option<Revision> {
         self.records.get(step).map(|(_, revision)| *revision)

@@ -189,7 +189,7 @@ impl Lock {
         Self { store, key, claim, created, lease: granted.lease, lost, keeper, beside: None }
     }
 
-    /// The same with the cluster's Lease, which keeps operations away that know nothing of etcd. It is lost and released with it.
+    /// The same with the cluster's Lease, which keeps operations away that know nothing of etcd. It is released with the lock.
     pub fn with(mut self, beside: ClusterLock) -> Self {
         self.beside = Some(beside);
         self
@@ -208,23 +208,22 @@ impl Lock {
 
     /// Returns why the lock is known to be lost, or must be taken to be; `None` while it is held.
     pub fn lost(&self) -> Option<String> {
-        let beside = self.beside.as_ref().and_then(ClusterLock::lost);
-        self.lost.borrow().clone().or(beside)
+        self.lost.borrow().clone()
     }
 
     /// Waits until the lock is lost, and returns why.
     pub async fn until_lost(&self) -> String {
         let mut lost = self.lost.clone();
-        let here = async {
-            let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-            told.unwrap_or_else(|| "it is no longer kept alive".to_string())
-        };
+        let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        told.unwrap_or_else(|| "it is no longer kept alive".to_string())
+    }
+
+    /// Waits until the cluster's Lease is lost to somebody, and returns why; for ever where there is none. No write is refused
+    /// then: whoever has it knows nothing of etcd.
+    pub async fn until_lease_lost(&self) -> String {
         match &self.beside {
-            None => here.await,
-            Some(beside) => tokio::select! {
-                reason = here => reason,
-                reason = beside.until_lost() => reason,
-            },
+            Some(beside) => beside.until_lost().await,
+            None => std::future::pending().await,
         }
     }
 

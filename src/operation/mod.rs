@@ -39,7 +39,7 @@ pub use claim::Claim;
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
     Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
-    Records, SystemAmbient,
+    SystemAmbient,
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};
@@ -52,7 +52,8 @@ pub use mend::{Mend, Mended, mend, replace, settle};
 pub use observer::{Event, Observer, Silent, Told};
 pub use plan::{Header, Kind, Plan, PlanFileError, Stage, Work};
 pub use step::{
-    Action, Effect, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Manual, NoEffect, Step, StepId, Swap, Wait,
+    Action, Effect, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Manual, NoEffect, NoWait, Step, StepId,
+    Swap, Wait, WaitKind,
 };
 pub use stop::{Stop, StopSwitch};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Manual, OperationError, Stage, Step, StepId, Wait};
+use super::{Action, Effect, Manual, OperationError, Stage, Step, StepId, WaitKind as _};
 
 /// A step as observers are told of it, whatever kind of operation it is of.
 #[derive(Debug, Clone, Copy)]
@@ -11,18 +11,18 @@ pub struct Told<'a> {
     pub id: &'a StepId,
     /// What it is about; empty for a step that the whole operation needs.
     pub about: &'a str,
-    /// What it waits for, if it waits.
-    pub wait: Option<&'a Wait>,
+    /// What it waits for, if it waits ([`WaitKind::name`]).
+    pub wait: Option<&'static str>,
     /// What a person has to do, if that is what it is.
     pub manual: Option<&'a Manual>,
     /// Whether it matters on the way back only.
     pub is_for_the_way_back: bool,
 }
 
-impl<'a, E> From<&'a Step<E>> for Told<'a> {
+impl<'a, E: Effect> From<&'a Step<E>> for Told<'a> {
     fn from(step: &'a Step<E>) -> Self {
         let (wait, manual) = match &step.action {
-            Action::Wait(wait) => (Some(wait), None),
+            Action::Wait(wait) => (Some(wait.kind.name()), None),
             Action::Manual(manual) => (None, Some(manual)),
             _ => (None, None),
         };

@@ -2,6 +2,7 @@
 //! the store is the domain's own type.
 
 use std::fmt;
+use std::hash::Hash;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -29,7 +30,7 @@ impl fmt::Display for StepId {
 
 /// One step. `E` is what steps of its kind of operation do outside the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step<E> {
+pub struct Step<E: Effect> {
     /// Its name.
     pub id: StepId,
     /// What it is about, as in `default/web`; empty for a step that the whole operation needs. Once a step
@@ -48,7 +49,7 @@ pub struct Step<E> {
     pub back_of: Vec<StepId>,
 }
 
-impl<E> Step<E> {
+impl<E: Effect> Step<E> {
     /// Whether there is nothing to do on the way forward.
     pub fn is_for_the_way_back(&self) -> bool {
         !self.back_of.is_empty()
@@ -58,7 +59,7 @@ impl<E> Step<E> {
 /// What a step does, and how it is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action<E> {
+pub enum Action<E: Effect> {
     /// A transaction in the store, and the one that undoes it, if there is anything to undo.
     Swap {
         /// On the way forward.
@@ -72,7 +73,7 @@ pub enum Action<E> {
     /// Waiting for something to be true; done in both directions, on the way back whenever something was
     /// undone since the last wait. On the way back only ([`Step::back_of`]) once for all waits for the same thing,
     /// as long as nothing is undone in between. Whoever asks to stop need not wait for its end.
-    Wait(Wait),
+    Wait(Wait<E::Wait>),
     /// Something that a person does.
     Manual(Manual),
     /// From here on the operation cannot be rolled back.
@@ -82,6 +83,9 @@ pub enum Action<E> {
 /// What steps of one kind of operation do outside the store: data that the room of that kind brings, and its
 /// [`Environment`](super::Environment) carries out.
 pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
+    /// What steps of that kind of operation wait for.
+    type Wait: WaitKind;
+
     /// Whether there is something to undo of it.
     fn has_way_back(&self) -> bool {
         true
@@ -92,7 +96,25 @@ pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum NoEffect {}
 
-impl Effect for NoEffect {}
+impl Effect for NoEffect {
+    type Wait = NoWait;
+}
+
+/// What steps wait for: an enum of the room that brings the kind of operation, whose [`Environment`](super::Environment) waits.
+pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
+    /// A word for it, as serialised: `barrier`.
+    fn name(self) -> &'static str;
+}
+
+/// What operations wait for that wait for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum NoWait {}
+
+impl WaitKind for NoWait {
+    fn name(self) -> &'static str {
+        match self {}
+    }
+}
 
 /// Changes of a few keys in one transaction, with what must hold of others.
 ///
@@ -187,9 +209,10 @@ pub struct KeyCheck {
 
 /// Something to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Wait {
-    /// What, as a word for the port: `barrier`.
-    pub name: String,
+pub struct Wait<K> {
+    /// What.
+    #[serde(rename = "name")]
+    pub kind: K,
     /// The batch of the plan that it is about, if it is about one.
     pub batch: Option<usize>,
     /// The one thing of its batch that it is about, by the id that its steps are about, if not about all of them.

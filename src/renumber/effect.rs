@@ -64,7 +64,40 @@ pub struct List {
     pub is_undone: bool,
 }
 
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Awaited {
+    /// Every API server is ready and has seen the addresses of a batch, and every kube-proxy has applied what was written.
+    Barrier,
+    /// Shadows have the endpoints of their Service.
+    Endpoints,
+    /// What was deleted while a finalizer kept it is gone.
+    Released,
+    /// Every API server is ready and has seen the addresses and Services.
+    Seen,
+    /// Nobody connects any more to an address that a name was resolved to.
+    Linger,
+    /// Every API server has seen the ServiceCIDR of the new range to be ready.
+    RangeReady,
+}
+
+impl operation::WaitKind for Awaited {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Endpoints => "endpoints",
+            Self::Released => "released",
+            Self::Seen => "seen",
+            Self::Linger => "linger",
+            Self::RangeReady => "range-ready",
+        }
+    }
+}
+
 impl operation::Effect for Effect {
+    type Wait = Awaited;
+
     fn has_way_back(&self) -> bool {
         match self {
             Self::Create { .. } | Self::ReserveBits { .. } | Self::RestoreBitmap | Self::ReopenRange => true,

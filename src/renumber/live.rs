@@ -15,14 +15,13 @@ use serde_json::{Value, json};
 
 use self::compare::difference;
 pub use self::shadows::delete_again;
-use self::waits::still_lingers;
-use super::effect::Effect;
+use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
-use super::steps::{FLAGS, OTHER_RANGES, routed, word};
+use super::steps::{FLAGS, OTHER_RANGES, Wait, routed};
 use crate::cluster::{
     Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
 };
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, Wait};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed};
 use crate::store::{Guard, ReadStore, Revision};
 
 /// How long a wait may take: longer
@@ -317,9 +316,8 @@ impl Environment<Effect> for LiveEnvironment<'_> {
         })
     }
 
-    fn left(&self, wait: &Wait, now: i64, records: Records<'_>) -> Option<Duration> {
-        let flips = self.work.moves.iter().filter_map(|candidate| records(&candidate.step("flip")));
-        (wait.name == word::LINGER).then(|| still_lingers(self.options.linger, flips, now))
+    fn lasts(&self, wait: &Wait) -> Option<Duration> {
+        (wait.kind == Awaited::Linger).then_some(self.options.linger)
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {

@@ -33,7 +33,7 @@ pub mod users;
 pub mod verify;
 pub mod without_api;
 
-pub use effect::Effect;
+pub use effect::{Awaited, Effect};
 pub use hold::Hold;
 pub use intention::{
     BitmapChange, Move, OtherRange, Overlap, RecordChange, Renumbering, Shadow, Skipped, Turn,

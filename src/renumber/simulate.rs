@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::effect::Effect;
+use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
-use super::steps::{Compiler, FLAGS, word};
+use super::steps::{Compiler, FLAGS, Wait};
 use crate::ip::{Item, Items};
-use crate::operation::{Ambient, Answer, Applied, Doing, Environment, Fault, Manual, Observed, Swap, Wait};
+use crate::operation::{Ambient, Answer, Applied, Doing, Environment, Fault, Manual, Observed, Swap};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
 use crate::wire::StoredService;
@@ -210,7 +210,7 @@ impl Environment<Effect> for Simulation<'_> {
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         // The others are for what an API server or a controller knows.
-        *waits = waits.saturating_add(usize::from(wait.name == word::BARRIER));
+        *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));
         Ok(())
     }
 

@@ -15,10 +15,10 @@ use edits::{both, create, dated, discard, inverse, one, only_if, owned_by, swap,
 
 pub(super) use range::{FLAGS, OTHER_RANGES, bits_step};
 
-use super::effect::Effect;
+use super::effect::{Awaited, Effect};
 use super::hold::Hold;
 use super::intention::{Move, Renumbering};
-use crate::operation::{self, KeyChange, KeyCheck, KeyEdit, State, StepId, Wait};
+use crate::operation::{self, KeyChange, KeyCheck, KeyEdit, State, StepId};
 use crate::store::Key;
 use crate::survey::{Era, Layout};
 use crate::wire::edit::{Condition, FieldChange};
@@ -29,6 +29,9 @@ use crate::wire::{Field, FieldEdit, Text, Value};
 pub type Step = operation::Step<Effect>;
 /// What such a step does.
 pub type Action = operation::Action<Effect>;
+
+/// What a step waits for.
+pub type Wait = operation::Wait<Awaited>;
 
 /// How far ahead of now both IPAddress objects of a Service that moves are dated, from before its flip until its old
 /// address is retired: longer than any soak, and renewed by the guard and by every resume once half of it is over.
@@ -55,16 +58,6 @@ fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
     Step { id: candidate.step(name), about: candidate.id(), action, apart: false, back_of: Vec::new() }
 }
 
-/// Words for what is waited for, which a [`Wait`] carries to whoever waits.
-pub(super) mod word {
-    pub(in crate::renumber) const BARRIER: &str = "barrier";
-    pub(in crate::renumber) const ENDPOINTS: &str = "endpoints";
-    pub(in crate::renumber) const RELEASED: &str = "released";
-    pub(in crate::renumber) const SEEN: &str = "seen";
-    pub(in crate::renumber) const LINGER: &str = "linger";
-    pub(in crate::renumber) const RANGE_READY: &str = "range-ready";
-}
-
 /// Waiting for every API server to know the addresses of a batch, and for every kube-proxy to have applied
 /// what was written.
 pub(super) fn barrier(name: &str, batch: usize) -> Step {
@@ -75,11 +68,11 @@ pub(super) fn barrier(name: &str, batch: usize) -> Step {
 pub(super) fn routed(batch: usize) -> Wait {
     let until = "every API server is ready and has seen the addresses of the batch, and every kube-proxy has \
                  applied everything written so far";
-    wait(batch, word::BARRIER, until)
+    wait(batch, Awaited::Barrier, until)
 }
 
-fn wait(batch: usize, what: &str, until: &str) -> Wait {
-    Wait { name: what.to_string(), batch: Some(batch), subject: None, until: until.to_string() }
+fn wait(batch: usize, kind: Awaited, until: &str) -> Wait {
+    Wait { kind, batch: Some(batch), subject: None, until: until.to_string() }
 }
 
 fn waiting(name: &str, batch: usize, wait: Wait) -> Step {
@@ -89,7 +82,7 @@ fn waiting(name: &str, batch: usize, wait: Wait) -> Step {
 /// Leaving the new addresses routed when their Services have moved back.
 pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
     let until = "nobody connects any more to a new address that a name was resolved to";
-    let wait = wait(batch, word::LINGER, until);
+    let wait = wait(batch, Awaited::Linger, until);
     let back_of = moves.iter().map(|candidate| candidate.step("flip")).collect();
     Step { back_of, ..waiting("linger", batch, wait) }
 }
@@ -97,30 +90,26 @@ pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
 /// Waiting for every API server to know what its repair loop must not misunderstand.
 pub(super) fn seen(name: &str, batch: usize) -> Step {
     let until = "every API server is ready and has seen the addresses and shadow Services of the batch";
-    waiting(name, batch, wait(batch, word::SEEN, until))
+    waiting(name, batch, wait(batch, Awaited::Seen, until))
 }
 
 /// The same for all batches: an API server that has not seen a flip would delete the new address once it is dated now.
 pub(super) fn all_seen() -> Step {
     let until =
         "every API server is ready and has seen the addresses and Services of all batches".to_string();
-    step(
-        "seen",
-        "all",
-        Action::Wait(Wait { name: word::SEEN.to_string(), batch: None, subject: None, until }),
-    )
+    step("seen", "all", Action::Wait(Wait { kind: Awaited::Seen, batch: None, subject: None, until }))
 }
 
 /// Waiting for the shadows of a Service, if it has any, to have its endpoints.
 pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
     let until = format!("the shadow Services of `{}` have its endpoints", candidate.subject());
-    with_shadow(name, candidate, wait(batch, word::ENDPOINTS, &until))
+    with_shadow(name, candidate, wait(batch, Awaited::Endpoints, &until))
 }
 
 /// Waiting for a Service to go that was deleted while its finalizer kept it; only where it has shadows.
 pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
     let until = format!("`{}` is gone, if somebody has deleted it", candidate.subject());
-    with_shadow(name, candidate, wait(batch, word::RELEASED, &until))
+    with_shadow(name, candidate, wait(batch, Awaited::Released, &until))
 }
 
 /// Waiting for something of one Service, if it has shadows.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::sleep;
 
-use super::effect::Effect;
+use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
-use super::steps::{Step, word};
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Stage, Wait, Work};
+use super::steps::{Step, Wait};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Stage, Work};
 
 /// A renumbering whose way back ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
@@ -57,7 +57,7 @@ impl Environment<Effect> for WithoutApi {
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         // It goes with the rest of the way back.
-        if wait.name == word::RELEASED {
+        if wait.kind == Awaited::Released {
             return Ok(());
         }
         tracing::info!(

@@ -21,7 +21,7 @@ use netsurgeon::operation::{
     Answer, Applied, Claim, Doing, Environment, Executor, Fault, Journal, Lock, Manual, Observed, Silent,
     SystemAmbient, Wait,
 };
-use netsurgeon::renumber::{Effect, PlanOptions, plan};
+use netsurgeon::renumber::{Awaited, Effect, PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{
@@ -148,7 +148,7 @@ impl Environment<Effect> for Ready {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, _wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, _wait: &Wait<Awaited>) -> Result<(), Fault> {
         Ok(())
     }
 

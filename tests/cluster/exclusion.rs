@@ -170,7 +170,7 @@ async fn a_renumbering_does_not_begin_beside_an_operation_in_the_cluster() {
     let (_lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
     let snapshot = cluster.directory().join("before.db");
     let words = format!(
-        "renumber apply --to 10.200.0.0/16 --yes --snapshot-to {} --confirm certificates",
+        "renumber apply --to 10.200.0.0/16 --accept-gap --yes --snapshot-to {} --confirm certificates",
         snapshot.display()
     );
     let refused = run(&cluster, &words, true);

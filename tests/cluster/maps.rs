@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use netsurgeon::cluster::{Cluster as Api, ClusterError, ObjectRef};
 use netsurgeon::operation::{
     Action, Answer, Applied, Doing, Effect, Environment, Fault, Kind, Manual, Observed, Stage, Step, StepId,
-    Wait, Work,
+    Wait, WaitKind, Work,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,7 +20,19 @@ pub struct Make {
     pub name: String,
 }
 
-impl Effect for Make {}
+impl Effect for Make {
+    type Wait = There;
+}
+
+/// All of them are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct There;
+
+impl WaitKind for There {
+    fn name(self) -> &'static str {
+        "there"
+    }
+}
 
 /// ConfigMaps to be made, one after the other; then somebody waits for them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +69,7 @@ impl Work for Maps {
             let make = |name: &String| step(step_of(name), name, Action::Do(Make { name: name.clone() }));
             return self.names.iter().map(make).collect();
         }
-        let wait = Wait { name: "there".into(), batch: None, subject: None, until: "they are there".into() };
+        let wait = Wait { kind: There, batch: None, subject: None, until: "they are there".into() };
         vec![step(StepId("wait/there".into()), "", Action::Wait(wait))]
     }
 }
@@ -134,11 +146,13 @@ impl Environment<Make> for Elsewhere<'_> {
                 Observed::Done(json!({"uid": uid(&found)}))
             }
             (Some(found), true) if self.is_ours(doing, &found) => Observed::NotDone,
-            (Some(_), _) => Observed::Changed(format!("somebody else has made `{}`", doing.effect.name)),
+            // Nothing of ours is there.
+            (Some(_), true) => Observed::Done(Value::Null),
+            (Some(_), false) => Observed::Changed(format!("somebody else has made `{}`", doing.effect.name)),
         })
     }
 
-    async fn wait(&self, _wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, _wait: &Wait<There>) -> Result<(), Fault> {
         Ok(())
     }
 

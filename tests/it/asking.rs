@@ -9,7 +9,7 @@ use netsurgeon::operation::{
 };
 use netsurgeon::renumber::live::MANUAL_STEPS;
 use netsurgeon::renumber::simulate::Simulation;
-use netsurgeon::renumber::{Action, Effect};
+use netsurgeon::renumber::{Action, Awaited, Effect};
 
 use crate::harness::{Bench, Constant, keys};
 use crate::loops::picks;
@@ -46,8 +46,8 @@ impl Environment<Effect> for Asking<'_> {
         self.simulation.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), StepFault> {
-        if wait.name == "range-ready" {
+    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), StepFault> {
+        if wait.kind == Awaited::RangeReady {
             let ranges = keys(self.store, "/registry/servicecidrs/").await;
             if !ranges.keys().any(|key| key.to_string().contains("/netsurgeon-")) {
                 return Err(StepFault::Halt("the ServiceCIDR does not exist".into()));

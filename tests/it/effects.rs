@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Answer, Applied, Claim, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
-    Lock, Manual, Observed, OperationError, Plan, Report, Silent, Stage, State, Step, StepId, Stop,
+    Lock, Manual, NoWait, Observed, OperationError, Plan, Report, Silent, Stage, State, Step, StepId, Stop,
     StopSwitch, SystemAmbient, Wait, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
@@ -23,7 +23,9 @@ struct Put {
     value: i64,
 }
 
-impl Effect for Put {}
+impl Effect for Put {
+    type Wait = NoWait;
+}
 
 /// Values for places; each step is about its own place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -143,7 +145,7 @@ impl Environment<Put> for Places {
         Ok(true)
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
         Err(Fault::Halt(wait.until.clone()))
     }
 
@@ -272,7 +274,7 @@ impl Environment<Put> for Stopping<'_> {
         self.0.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
         self.0.wait(wait).await
     }
 
@@ -358,7 +360,7 @@ impl Environment<Put> for Late<'_> {
         self.places.take_back(doing, ended).await
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
         self.places.wait(wait).await
     }
 

@@ -5,14 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
-use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, Applied, Doing, Environment, EtcdRecord, Event, Executor, Fault as StepFault, Journal,
-    Manual, NoEffect, NoEnvironment, Observed, Observer, OperationError, Record, Silent, Stage, State, Step,
-    StepId, Stop, StopSwitch, Summary, SystemAmbient, Wait, Work,
+    self, Action, Event, Observer, OperationError, Record, State, Step, Stop, StopSwitch, Work,
 };
 use netsurgeon::renumber::Effect;
-use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Key, ReadStore as _, Revision};
 use proptest::prelude::*;
 
@@ -255,7 +251,7 @@ async fn revisions(store: &Saboteur) -> HashMap<String, (Revision, Revision)> {
     revisions
 }
 
-fn must_be_alone<E>(step: &Step<E>) -> bool {
+fn must_be_alone<E: operation::Effect>(step: &Step<E>) -> bool {
     let kind = matches!(step.action, Action::Wait(_) | Action::Manual(_) | Action::PointOfNoReturn);
     step.about.is_empty() || kind
 }
@@ -344,65 +340,6 @@ async fn asked_to_stop_on_the_way_back_it_does() {
     assert!(failure.is_stopped(), "{failure}");
     all.bench.unwind(&store).await.expect("it goes on");
     assert_end(&bench, &store, &all.undone, &all.undone_states).await;
-}
-
-/// An environment in which everything is waited for in vain.
-struct Patient(Stop);
-
-#[async_trait]
-impl Environment<NoEffect> for Patient {
-    async fn apply(&self, doing: &Doing<'_, NoEffect>) -> Result<Applied, StepFault> {
-        NoEnvironment.apply(doing).await
-    }
-
-    async fn observe(&self, doing: &Doing<'_, NoEffect>) -> Result<Observed, StepFault> {
-        NoEnvironment.observe(doing).await
-    }
-
-    async fn wait(&self, wait: &Wait) -> Result<(), StepFault> {
-        self.0.asked().await;
-        Err(StepFault::Halt(format!("not any more: {}", wait.until)))
-    }
-
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
-        NoEnvironment.manual(manual, back).await
-    }
-}
-
-struct OneWait;
-
-impl Work for OneWait {
-    type Effect = NoEffect;
-
-    fn stages(&self) -> Vec<Stage> {
-        vec![Stage { index: 0, name: "wait".into(), batch: None, title: "wait".into() }]
-    }
-
-    fn steps(&self, _stage: &Stage) -> Vec<Step<NoEffect>> {
-        let wait = Wait { name: "barrier".into(), batch: None, subject: None, until: "it is so".into() };
-        vec![Step {
-            id: StepId("wait/0".into()),
-            about: String::new(),
-            action: Action::Wait(wait),
-            apart: false,
-            back_of: Vec::new(),
-        }]
-    }
-}
-
-#[tokio::test]
-async fn who_waits_for_long_may_give_up_when_asked_to_stop() {
-    let (switch, stop) = Stop::new();
-    let store = MemoryStore::new();
-    let mut journal = Journal::begin(&store, "one", "op", b"", Summary::default(), &[]).await.expect("begun");
-    let (world, mut silent) = (Patient(stop.clone()), Silent);
-    let ledger = journal.in_store(&store, &[]);
-    let executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
-    let mut executor = Executor { stop, ..executor };
-    let (outcome, ()) = tokio::join!(executor.run(&OneWait, None), async { switch.ask() });
-    let failure = outcome.expect_err("it was asked to stop");
-    assert!(failure.is_stopped(), "{failure}");
-    assert_eq!(Journal::progress(&EtcdRecord::new(&store, "one", "op")).await.expect("counts").begun(), 0);
 }
 
 /// The clock is the runtime's and goes on only when everybody sleeps.

@@ -10,7 +10,7 @@ use netsurgeon::operation::{
     Silent, State, Status, StepId, Summary, Wait, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
-use netsurgeon::renumber::{Action, Effect, Move, Renumbering};
+use netsurgeon::renumber::{Action, Awaited, Effect, Move, Renumbering};
 use netsurgeon::store::Revision;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::survey::{Layout, Survey};
@@ -55,7 +55,7 @@ impl Environment<Effect> for Slow<'_> {
         self.0.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
         self.0.wait(wait).await
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Ambient, Answer, Applied, Checkpoint, Closed, Doing, Effect, Environment, Event, Executor,
-    Failure, Fault, Journal, Manual, Observed, Observer, Records, Report, Silent, Stage, State, Step, StepId,
-    Stop, Summary, SystemAmbient, Wait, Work,
+    Failure, Fault, Journal, Manual, Observed, Observer, Report, Silent, Stage, State, Step, StepId, Stop,
+    Summary, SystemAmbient, Wait, WaitKind, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use serde::Serialize;
@@ -19,7 +19,26 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug, Clone, Serialize)]
 struct Note(&'static str);
 
-impl Effect for Note {}
+impl Effect for Note {
+    type Wait = Awaited;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+enum Awaited {
+    Barrier,
+    Verify,
+    Soak,
+}
+
+impl WaitKind for Awaited {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Verify => "verify",
+            Self::Soak => "soak",
+        }
+    }
+}
 
 /// Two batches: each is made ready, waited for, moved and waited for again.
 struct Batches;
@@ -52,10 +71,10 @@ impl Work for Batches {
     fn steps(&self, stage: &Stage) -> Vec<Step<Note>> {
         let (name, _) = STAGES[stage.index];
         let batch = stage.batch;
+        let wait = |kind| Action::Wait(Wait { kind, batch, subject: None, until: "it is so".into() });
         let action = match name {
-            "barrier" | "verify" => {
-                Action::Wait(Wait { name: name.into(), batch, subject: None, until: "it is so".into() })
-            }
+            "barrier" => wait(Awaited::Barrier),
+            "verify" => wait(Awaited::Verify),
             name => Action::Do(Note(name)),
         };
         let (id, about) = (StepId(format!("{name}/{}", batch.unwrap())), String::new());
@@ -77,6 +96,8 @@ enum Verify {
     Meets,
     /// It fails then.
     Fails,
+    /// It is never over.
+    Never,
 }
 
 struct World {
@@ -111,21 +132,24 @@ impl Environment<Note> for World {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
         let is_second = wait.batch == Some(1);
-        if wait.name == "barrier" && is_second {
+        if wait.kind == Awaited::Barrier && is_second {
             self.waits.send_replace(true);
             if self.verify == Verify::Fails {
                 std::future::pending::<()>().await;
             }
         }
-        if wait.name == "verify" && !is_second && self.verify != Verify::Over {
+        if wait.kind == Awaited::Verify && self.verify == Verify::Never {
+            std::future::pending::<()>().await;
+        }
+        if wait.kind == Awaited::Verify && !is_second && self.verify != Verify::Over {
             self.waits.subscribe().wait_for(|waits| *waits).await.expect("the sender lives");
             if self.verify == Verify::Fails {
                 return Err(Fault::Halt("a node is silent".into()));
             }
         }
-        self.note(&format!("{}/{}", wait.name, wait.batch.unwrap()));
+        self.note(&format!("{}/{}", wait.kind.name(), wait.batch.unwrap()));
         Ok(())
     }
 
@@ -148,10 +172,19 @@ impl Bench {
     }
 
     async fn run(&self, world: &World, gate: Option<&dyn Checkpoint>) -> Result<Report, Failure> {
+        self.run_until(world, gate, Stop::never()).await
+    }
+
+    async fn run_until(
+        &self,
+        world: &World,
+        gate: Option<&dyn Checkpoint>,
+        stop: Stop,
+    ) -> Result<Report, Failure> {
         let (mut journal, mut silent) = (self.journal().await, Silent);
         let ledger = journal.in_store(&self.0, &[]);
         let executor = Executor::new(&ledger, world, &SystemAmbient, &mut silent, &mut journal);
-        let mut executor = Executor { checkpoint: gate, ..executor };
+        let mut executor = Executor { checkpoint: gate, stop, ..executor };
         let run = executor.run(&Batches, None);
         tokio::time::timeout(Duration::from_mins(1), run).await.expect("nothing waits for what comes later")
     }
@@ -181,6 +214,21 @@ async fn a_failure_on_one_side_ends_the_other() {
     bench.run(&World::new(Verify::Meets), None).await.expect("it goes on");
 }
 
+#[tokio::test(start_paused = true)]
+async fn asked_to_stop_it_waits_for_nothing_more() {
+    let (bench, world) = (Bench::new().await, World::new(Verify::Never));
+    let (switch, stop) = Stop::new();
+    let asked = async {
+        world.waits.subscribe().wait_for(|waits| *waits).await.expect("the sender lives");
+        switch.ask();
+    };
+    let (outcome, ()) = tokio::join!(bench.run_until(&world, None, stop), asked);
+    assert!(outcome.expect_err("it is asked to stop").is_stopped());
+    let journal = bench.journal().await;
+    assert_eq!(journal.state(&StepId("verify/0".into())), None, "a wait has no record before its end");
+    bench.run(&World::new(Verify::Over), None).await.expect("it goes on");
+}
+
 /// Notes when it is asked.
 struct Gate<'a>(&'a World);
 
@@ -200,6 +248,17 @@ async fn nothing_of_the_next_batch_begins_before_a_gate_is_asked() {
     assert_eq!(done[3..6], ["verify/0", "gate before ready 1", "ready/1"], "{done:?}");
 }
 
+/// What was made ready beside a wait, while no gates were asked, does not keep a gate from being asked before it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_is_given_later_is_asked_before_a_batch_that_was_made_ready() {
+    let bench = Bench::new().await;
+    bench.run(&World::new(Verify::Fails), None).await.expect_err("a node is silent");
+    let world = World::new(Verify::Over);
+    bench.run(&world, Some(&Gate(&world))).await.expect("a run");
+    let done = world.done();
+    assert_eq!(done[..3], ["verify/0", "gate before ready 1", "barrier/1"], "{done:?}");
+}
+
 /// A time that is let pass, from when something was done.
 struct Soak;
 
@@ -212,7 +271,7 @@ impl Work for Soak {
     }
 
     fn steps(&self, stage: &Stage) -> Vec<Step<Note>> {
-        let wait = Wait { name: "soak".into(), batch: None, subject: None, until: "an hour is over".into() };
+        let wait = Wait { kind: Awaited::Soak, batch: None, subject: None, until: "an hour is over".into() };
         let action = if stage.index == 0 { Action::Do(Note("move")) } else { Action::Wait(wait) };
         let (id, about) = (StepId(format!("{}/0", stage.name)), String::new());
         vec![Step { id, about, action, apart: false, back_of: Vec::new() }]
@@ -233,13 +292,11 @@ impl Environment<Note> for Patient {
         Ok(Observed::NotDone)
     }
 
-    fn left(&self, _wait: &Wait, now: i64, records: Records<'_>) -> Option<Duration> {
-        let moved = records(&StepId("move/0".into()))?;
-        let (_, since) = *moved.history.last()?;
-        Some(HOUR.saturating_sub(Duration::from_secs(u64::try_from(now - since).unwrap_or_default())))
+    fn lasts(&self, _wait: &Wait<Awaited>) -> Option<Duration> {
+        Some(HOUR)
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
         Err(Fault::Halt(format!("there is nothing to look at: {}", wait.until)))
     }
 
@@ -273,28 +330,47 @@ impl Observer for Told {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_time_that_is_waited_for_is_counted_from_the_journal() {
-    let (bench, clock) = (Bench::new().await, Paused(Instant::now()));
-    let go = async |stop: Stop| {
-        let (mut journal, mut told) = (bench.journal().await, Told::default());
-        let ledger = journal.in_store(&bench.0, &[]);
-        let executor = Executor::new(&ledger, &Patient, &clock, &mut told, &mut journal);
-        let outcome = Executor { stop, ..executor }.run(&Soak, None).await;
-        (outcome, told.0)
-    };
+/// Goes on; returns how long it said that it waits, in seconds.
+async fn soak(bench: &Bench, clock: &Paused, stop: Stop) -> (Result<Report, Failure>, Vec<u64>) {
+    let (mut journal, mut told) = (bench.journal().await, Told::default());
+    let ledger = journal.in_store(&bench.0, &[]);
+    let executor = Executor::new(&ledger, &Patient, clock, &mut told, &mut journal);
+    let outcome = Executor { stop, ..executor }.run(&Soak, None).await;
+    (outcome, told.0)
+}
+
+async fn stopped_after_20_minutes(bench: &Bench, clock: &Paused) -> Vec<u64> {
     let (switch, stop) = Stop::new();
     let asked = async {
         sleep(Duration::from_mins(20)).await;
         switch.ask();
     };
-    let ((outcome, told), ()) = tokio::join!(go(stop), asked);
+    let ((outcome, told), ()) = tokio::join!(soak(bench, clock, stop), asked);
     assert!(outcome.expect_err("it is asked to stop").is_stopped());
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_waited_for_is_counted_from_the_journal() {
+    let (bench, clock) = (Bench::new().await, Paused(Instant::now()));
+    let told = stopped_after_20_minutes(&bench, &clock).await;
     assert_eq!((told, clock.0.elapsed().as_secs() / 60), (vec![3600], 20), "it stops at once");
     sleep(Duration::from_mins(15)).await;
-    let (outcome, told) = go(Stop::never()).await;
+    let (outcome, told) = soak(&bench, &clock, Stop::never()).await;
     outcome.expect("it is over");
     assert_eq!((told, clock.0.elapsed().as_secs() / 60), (vec![25 * 60], 60), "an hour in all");
-    let (outcome, told) = go(Stop::never()).await;
+    let (outcome, told) = soak(&bench, &clock, Stop::never()).await;
     assert_eq!((outcome.expect("it is over").done, told), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_waited_for_begins_again_when_something_was_done_since() {
+    let (bench, clock) = (Bench::new().await, Paused(Instant::now()));
+    stopped_after_20_minutes(&bench, &clock).await;
+    let mut journal = bench.journal().await;
+    let ledger = journal.in_store(&bench.0, &[]);
+    journal.fail(&ledger, &StepId("other/0".into()), "found out beside", clock.now()).await.expect("noted");
+    let (outcome, told) = soak(&bench, &clock, Stop::never()).await;
+    outcome.expect("it is over");
+    assert_eq!(told, [3600]);
 }

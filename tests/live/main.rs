@@ -36,6 +36,7 @@ mod guard;
 mod in_cluster;
 mod kept;
 mod killed;
+mod lease;
 mod matrix;
 mod preflight;
 mod promises;

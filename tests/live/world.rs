@@ -11,7 +11,7 @@ use netsurgeon::operation::{
     OperationError, Plan, Silent, StepId, SystemAmbient, Wait, Work,
 };
 use netsurgeon::renumber::live::{Approver, LiveEnvironment, LiveOptions};
-use netsurgeon::renumber::{Effect, PlanOptions, Renumbering, plan};
+use netsurgeon::renumber::{Awaited, Effect, PlanOptions, Renumbering, plan};
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::{Guard, ReadStore as _, Revision};
 use netsurgeon::survey::audit::audit_beside;
@@ -326,22 +326,16 @@ async fn a_wait_says_what_it_has_seen() {
     let approver = Says::new(Answer::Open);
     let mut world = world(&api, &store, &plan, &approver);
     world.options.deadline = Duration::from_secs(2);
-    let wait = |name: &str| Wait {
-        name: name.into(),
-        batch: Some(0),
-        subject: None,
-        until: "something is so".into(),
-    };
-    let error = world.wait(&wait("range-ready")).await.unwrap_err().to_string();
+    let wait = |kind| Wait { kind, batch: Some(0), subject: None, until: "something is so".into() };
+    let error = world.wait(&wait(Awaited::RangeReady)).await.unwrap_err().to_string();
     for words in ["not within 2 s: something is so", "192.0.2.10:6443", "netsurgeon-10-200-0-0-16"] {
         assert!(error.contains(words), "{words}: {error}");
     }
-    let error = world.wait(&wait("barrier")).await.unwrap_err().to_string();
+    let error = world.wait(&wait(Awaited::Barrier)).await.unwrap_err().to_string();
     assert!(error.contains("`node-1`"), "there is no kube-proxy: {error}");
-    assert!(world.wait(&wait("the end")).await.is_err());
     // Whoever has lost the lock waits for nothing any more.
     world.options = LiveOptions::new("test");
     world.options.guards = vec![Guard::SameCreation("/netsurgeon/test/lock".into(), Revision(1))];
-    let error = world.wait(&wait("range-ready")).await.unwrap_err().to_string();
+    let error = world.wait(&wait(Awaited::RangeReady)).await.unwrap_err().to_string();
     assert_eq!(error, "given up: `/netsurgeon/test/lock` is not ours any more");
 }

@@ -13,7 +13,8 @@ use crate::cli::failure::Failure;
 use crate::cli::gates::Gatekeeper;
 use crate::cli::metrics::{Counted, Metrics};
 use crate::operation::{
-    self, Ambient as _, Checkpoint, Executor, Journal, Lock, Report, Status, StepId, Stop, SystemAmbient,
+    self, Ambient as _, Checkpoint, ClusterLock, Executor, Journal, Lock, OperationError, Report, Status,
+    StepId, Stop, SystemAmbient,
 };
 use crate::renumber::Renumbering;
 
@@ -31,7 +32,18 @@ impl Session {
     ) -> Result<Arrival, Failure> {
         let (switch, stop) = Stop::new();
         let listener = tokio::spawn(listen(context.output.clone(), switch));
-        let arrival = self.carry_until(context, args, ongoing, lock, (way, &stop)).await;
+        let (alarm, lost) = Stop::new();
+        let stop = stop.or(&lost);
+        let alarmed = async {
+            let reason = lock.until_lease_lost().await;
+            context.output.warn(&format!("the Lease `{}` is lost: {reason}; stopping", ClusterLock::LEASE));
+            alarm.ask();
+            std::future::pending().await
+        };
+        let arrival = tokio::select! {
+            arrival = self.carry_until(context, args, ongoing, lock, (way, &stop)) => arrival,
+            never = alarmed => never,
+        };
         listener.abort();
         arrival
     }
@@ -71,8 +83,9 @@ impl Session {
             {
                 tracing::warn!(error = %failure.error, "what became of skipped Services is not known");
             }
-            // What a process that was killed had on its way to the API may have arrived after the first look.
-            if outcome.is_ok()
+            // What a process that was killed had on its way to the API may have arrived after the first look; and a barrier
+            // that was given up has left something.
+            if !is_lost(&outcome)
                 && let Err(failure) = self.clear(ongoing, way).await
             {
                 tracing::warn!(error = %failure.error, "what a killed process has left may be there still");
@@ -223,6 +236,11 @@ impl Session {
         };
         Ok(noted?)
     }
+}
+
+/// Whether another process has the operation by now.
+fn is_lost(outcome: &Result<Arrival, operation::Failure>) -> bool {
+    matches!(outcome, Err(failure) if matches!(failure.source, OperationError::LockLost { .. }))
 }
 
 /// Whether it has come to an end or a pause, or to an object that it cannot change: not if the cluster does not answer.

@@ -9,6 +9,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 use crate::cli::progress::Countdown;
 use crate::cli::source::LiveEtcd;
+use crate::cluster::Cluster;
 use crate::operation::{
     Ambient as _, Claim, ClusterLock, Held, Lock, OperationError, Silence, SystemAmbient, Terms,
 };
@@ -32,13 +33,7 @@ impl Session {
         // Whoever ran this operation has lost it with the lock in etcd, where its fence is.
         let (ttl, silence) = (Duration::from_secs(args.lock.lock_ttl), Silence::Keeps);
         let terms = Terms { ttl, silence, take_over: true };
-        let mut countdown = Countdown::new(output);
-        let mut waiting = |held: &Held| {
-            let (left, claim) = (held.left.unwrap_or_default(), &held.claim);
-            countdown
-                .show(left, &format!("waiting for the operation lease of {claim}, which seems to be gone"));
-        };
-        match ClusterLock::acquire(api, lock.claim(), terms, &mut waiting).await {
+        match lock_cluster(output, api, lock.claim(), terms).await {
             Ok(beside) => Ok(lock.with(beside)),
             Err(error @ OperationError::Locked(_)) => release(lock, Err(words(error, taking))).await,
             // Who goes back must not be kept from it.
@@ -84,6 +79,21 @@ impl LockArgs {
         };
         locked.map_err(|error| words(error, taking))
     }
+}
+
+/// Takes the cluster's Lease, and says so while it looks whether somebody who has it renews it.
+pub async fn lock_cluster(
+    output: &Output,
+    api: &Cluster,
+    claim: &Claim,
+    terms: Terms,
+) -> Result<ClusterLock, OperationError> {
+    let mut countdown = Countdown::new(output);
+    let mut waiting = |held: &Held| {
+        let (left, claim) = (held.left.unwrap_or_default(), &held.claim);
+        countdown.show(left, &format!("waiting to see whether {claim} is still at work"));
+    };
+    ClusterLock::acquire(api, claim, terms, &mut waiting).await
 }
 
 fn words(error: OperationError, taking: &Taking<'_>) -> Failure {

@@ -61,49 +61,49 @@ impl HomeArgs {
         Self { etcd: etcd.clone(), kube: kube.clone() }
     }
 
-    /// Connects to what is there. An API that does not answer is said not to, where there is an etcd.
-    pub(super) async fn open(&self, context: &Context) -> Result<Vec<Home>, Failure> {
-        let mut homes = Vec::new();
-        if self.etcd.is_given() {
-            homes.push(Home::Etcd(self.etcd.connect().await?));
+    /// Returns the operations of every home that is there. Where there is an etcd, an API that does not answer, or does not
+    /// permit it, is said not to, and no more.
+    pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
+        let mut all = Vec::new();
+        let is_beside = self.etcd.is_given();
+        if is_beside {
+            all.extend(Home::Etcd(self.etcd.connect().await?).all().await?);
         }
-        match self.api(!homes.is_empty()).await {
-            Ok(api) => homes.push(Home::Cluster(Box::new(api))),
-            Err(failure) if homes.is_empty() && is_nowhere(&failure) => {
-                self.etcd.connect().await?;
-            }
-            Err(failure) if homes.is_empty() => return Err(failure),
+        match self.in_cluster(is_beside).await {
+            Ok(found) => all.extend(found),
+            Err(failure) if !is_beside && is_nowhere(&failure) => drop(self.etcd.connect().await?),
+            Err(failure) if !is_beside => return Err(failure),
             Err(failure) if is_nowhere(&failure) => {}
             Err(failure) => context.output.warn(&format!(
                 "operations that are recorded in the cluster are not looked for: {}",
                 failure.error
             )),
         }
-        Ok(homes)
+        Ok(all)
     }
 
-    async fn api(&self, is_beside: bool) -> Result<Cluster, Failure> {
+    async fn in_cluster(&self, is_beside: bool) -> Result<Vec<Found>, Failure> {
+        let looked = async { Home::Cluster(Box::new(self.kube.connect().await?)).all().await };
         if !is_beside {
-            return self.kube.connect().await;
+            return looked.await;
         }
         let late = |_| Failure::refused(format!("the API does not answer within {} s", PATIENCE.as_secs()));
-        timeout(PATIENCE, self.kube.connect()).await.map_err(late)?
+        timeout(PATIENCE, looked).await.map_err(late)?
     }
 
     /// Finds an operation by its id, of whatever cluster: in the etcd, if there is one, and if it is not there in the cluster.
     pub(super) async fn find(&self, context: &Context, id: &str) -> Result<Found, Failure> {
-        if self.etcd.is_given()
-            && let Some(found) = Home::Etcd(self.etcd.connect().await?).find(id).await?
-        {
-            return Ok(found);
-        }
-        for home in self.open(context).await? {
-            if let Some(found) = home.find(id).await? {
+        if self.etcd.is_given() {
+            let all = Home::Etcd(self.etcd.connect().await?).all().await?;
+            if let Some(found) = all.into_iter().find(|found| found.listed.operation == id) {
                 return Ok(found);
             }
         }
-        Err(Failure::refused(format!("there is no operation `{id}`"))
-            .hint("`netsurgeon operation list` lists all operations of this etcd and this cluster"))
+        let found = self.list(context).await?.into_iter().find(|found| found.listed.operation == id);
+        found.ok_or_else(|| {
+            Failure::refused(format!("there is no operation `{id}`"))
+                .hint("`netsurgeon operation list` lists all operations of this etcd and this cluster")
+        })
     }
 }
 
@@ -114,16 +114,12 @@ fn is_nowhere(failure: &Failure) -> bool {
 
 impl Home {
     /// Returns its operations, in the order of their ids.
-    pub(super) async fn list(&self) -> Result<Vec<Listed>, Failure> {
-        Ok(match self {
+    async fn all(self) -> Result<Vec<Found>, Failure> {
+        let listed = match &self {
             Self::Etcd(store) => Journal::list(store.as_ref(), None).await?,
             Self::Cluster(api) => ClusterRecord::list(api).await?,
-        })
-    }
-
-    async fn find(self, id: &str) -> Result<Option<Found>, Failure> {
-        let listed = self.list().await?.into_iter().find(|listed| listed.operation == id);
-        Ok(listed.map(|listed| Found { home: self, listed }))
+        };
+        Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
     }
 
     pub(super) fn ledger(&self) -> Ledger {

@@ -180,8 +180,8 @@ impl History {
         let Some(record) = record else { return };
         let is_asked = |state: State| matches!(state, State::Started | State::UndoStarted);
         match record.state {
-            // It is listed with what others do.
-            asked if is_asked(asked) && matches!(step.action, Action::Manual(_)) => {}
+            // It is listed with what others do, or a time that is let pass.
+            asked if is_asked(asked) && matches!(step.action, Action::Manual(_) | Action::Wait(_)) => {}
             State::Done => self.done = self.done.saturating_add(1),
             State::UndoDone | State::Reset => self.undone = self.undone.saturating_add(1),
             open => self.troubles.push(Trouble {

@@ -34,9 +34,11 @@ impl<E: Effect> Executor<'_, E> {
         }
         let (last, most): (Vec<Step<E>>, Vec<Step<E>>) =
             steps.into_iter().partition(Step::is_for_the_way_back);
-        let order: Vec<StepId> = most.into_iter().chain(last).map(|step| step.id).collect();
         let now = self.ambient.now();
-        self.journal.reset(self.ledger, &order, now).await.map_err(failed)?;
+        for steps in [most, last] {
+            let order: Vec<StepId> = steps.into_iter().map(|step| step.id).collect();
+            self.journal.reset(self.ledger, &order, now).await.map_err(failed)?;
+        }
         self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         Ok(report)
     }

@@ -60,7 +60,6 @@ pub(super) async fn carry_out_one<E: Effect>(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let steps = work.steps(stage);
-    way.begin(stage.batch);
     crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
-    crew.carry_out(&steps.iter().collect::<Vec<_>>(), way, report).await
+    crew.carry_out(&steps.iter().collect::<Vec<_>>(), stage.batch, way, report).await
 }

@@ -25,7 +25,7 @@ use crate::store::{CommitError, Revision, Transaction};
 pub(super) const MOST_ATTEMPTS: u32 = 20;
 
 /// What the steps of one run have in common.
-pub(super) struct Carrier<'e, E> {
+pub(super) struct Carrier<'e, E: Effect> {
     pub(super) ledger: &'e dyn Ledger,
     pub(super) ahead: Ahead<'e>,
     pub(super) environment: &'e dyn Environment<E>,
@@ -70,7 +70,7 @@ impl<E: Effect> Carrier<'_, E> {
             Action::Swap { forward, .. } => self.swap(step, Some(forward), State::Done).await?,
             Action::Do(effect) => self.effect(step, effect, false).await?,
             Action::Wait(wait) => {
-                self.wait(wait).await?;
+                self.wait(step, wait, false).await?;
                 self.note(step, State::Done, Noted::default()).await?;
             }
             Action::Manual(manual) => self.manual(step, manual, false).await?,
@@ -85,7 +85,7 @@ impl<E: Effect> Carrier<'_, E> {
             Action::Swap { backward, .. } => self.swap(step, backward.as_ref(), State::UndoDone).await,
             Action::Do(effect) if effect.has_way_back() => self.effect(step, effect, true).await,
             Action::Wait(wait) => {
-                self.wait(wait).await?;
+                self.wait(step, wait, true).await?;
                 if self.state(&step.id) == Some(State::UndoDone) {
                     Ok(())
                 } else {
@@ -100,10 +100,14 @@ impl<E: Effect> Carrier<'_, E> {
     }
 
     /// Waits, unless it is asked to stop.
-    async fn wait(&self, wait: &Wait) -> Result<(), OperationError> {
+    async fn wait(&self, step: &Step<E>, wait: &Wait<E::Wait>, back: bool) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
+        let left = self.left(step, back);
+        if left.is_some() {
+            self.begin_to_wait(step, back).await?;
+        }
         let waited = async {
-            match self.left(wait) {
+            match left {
                 Some(left) => Ok(sleep(left).await),
                 None => self.environment.wait(wait).await,
             }
@@ -116,19 +120,28 @@ impl<E: Effect> Carrier<'_, E> {
         self.unless_lost(outcome).await
     }
 
-    /// How long a wait still takes, where that is known.
-    fn left(&self, wait: &Wait) -> Option<Duration> {
-        let records = |step: &StepId| lock(&self.journal).find(step).cloned();
-        self.environment.left(wait, self.ambient.now(), &records)
+    /// How long a step still takes, if it lets time pass.
+    fn left(&self, step: &Step<E>, back: bool) -> Option<Duration> {
+        let Action::Wait(wait) = &step.action else { return None };
+        let lasts = self.environment.lasts(wait)?;
+        let since = lock(&self.journal).begun_last(&step.id, in_direction(back).0);
+        let passed = since.and_then(|since| u64::try_from(self.ambient.now().saturating_sub(since)).ok());
+        Some(lasts.saturating_sub(Duration::from_secs(passed.unwrap_or_default())))
+    }
+
+    /// Records that a wait begins which lets time pass. One that was over before, and is owed again, is not recorded anew.
+    async fn begin_to_wait(&self, step: &Step<E>, back: bool) -> Result<(), OperationError> {
+        let (begun, over) = in_direction(back);
+        let is_recorded = lock(&self.journal).begun_last(&step.id, begun).is_some();
+        if is_recorded || self.state(&step.id) == Some(over) {
+            return Ok(());
+        }
+        self.note(step, begun, Noted::default()).await
     }
 
     /// Tells that a step is about to be carried out, or undone.
-    pub(super) fn tell_started(&self, step: &Step<E>) {
-        let left = match &step.action {
-            Action::Wait(wait) => self.left(wait),
-            _ => None,
-        };
-        self.tell(Event::StepStarted { step: step.into(), left });
+    pub(super) fn tell_started(&self, step: &Step<E>, back: bool) {
+        self.tell(Event::StepStarted { step: step.into(), left: self.left(step, back) });
     }
 
     /// What fails outside the store may do so because whoever has the lock by now is in the way: then that is the

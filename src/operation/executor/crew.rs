@@ -3,7 +3,7 @@
 //! They are futures of one task: what they wait for is the network, not the processor, and with one at a
 //! time everything happens in the same order on every run.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt as _;
@@ -16,7 +16,7 @@ use super::{Failure, Report, Stuck};
 use crate::operation::OperationError;
 use crate::operation::journal::{Noted, State};
 use crate::operation::observer::Event;
-use crate::operation::step::{Action, Effect, Step, Swap, Wait};
+use crate::operation::step::{Action, Effect, Step, Swap, Wait, WaitKind};
 use crate::store::Revision;
 
 /// In which direction steps are carried out.
@@ -25,38 +25,19 @@ pub(super) enum Way {
     Back(Mutex<Unwinding>),
 }
 
-impl Way {
-    /// A stage begins, of a batch if it is of one.
-    pub(super) fn begin(&self, batch: Option<usize>) {
-        if let Self::Forward(left) = self {
-            lock(left).begin(batch);
-        }
-    }
-}
-
 /// The things, by name, of which a step could not be carried out.
 #[derive(Default)]
 pub(super) struct LeftAlone {
     things: HashSet<String>,
     /// How many of them had not been left alone before.
     fresh: usize,
-    /// The batch of the last stage that began.
-    batch: Option<usize>,
-    /// When the last step of this batch was done, waits not counted.
-    newest: Option<Revision>,
+    /// When the last step of each batch was done, waits not counted: the waits of a batch are for its own steps.
+    newest: HashMap<Option<usize>, Revision>,
 }
 
 impl LeftAlone {
-    /// A stage begins: the waits of another batch are for its own steps.
-    fn begin(&mut self, batch: Option<usize>) {
-        if self.batch != batch {
-            self.newest = None;
-        }
-        self.batch = batch;
-    }
-
     /// Leaves one more thing alone, if that may be.
-    fn add<E>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
+    fn add<E: Effect>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
         let is_fresh = before != Some(State::Failed);
         if is_fresh && self.fresh >= most {
             return false;
@@ -71,7 +52,7 @@ pub(super) struct Unwinding {
     /// Whether anything was undone, now or before.
     begun: bool,
     /// What was waited for since something was undone last: names of waits, and what they were about.
-    waited_for: HashSet<(String, Option<String>)>,
+    waited_for: HashSet<(&'static str, Option<String>)>,
     /// What the steps are about that could not be undone.
     stuck: HashSet<String>,
 }
@@ -82,12 +63,12 @@ impl Unwinding {
     }
 
     /// Whether something was undone since this was waited for last.
-    fn owes(&self, wait: &Wait) -> bool {
+    fn owes<K: WaitKind>(&self, wait: &Wait<K>) -> bool {
         self.begun && !self.waited_for.contains(&awaited(wait))
     }
 
     /// Takes note of a step that was undone.
-    fn undone<E>(&mut self, step: &Step<E>) {
+    fn undone<E: Effect>(&mut self, step: &Step<E>) {
         self.begun = true;
         match &step.action {
             Action::Wait(wait) => {
@@ -98,7 +79,7 @@ impl Unwinding {
     }
 
     /// Whether a step must stay because a later one, which builds on it, could not be undone.
-    fn is_built_upon<E>(&self, step: &Step<E>) -> bool {
+    fn is_built_upon<E: Effect>(&self, step: &Step<E>) -> bool {
         match &step.action {
             Action::Wait(_) if step.about.is_empty() => false,
             _ if step.about.is_empty() => !self.stuck.is_empty(),
@@ -107,8 +88,8 @@ impl Unwinding {
     }
 }
 
-fn awaited(wait: &Wait) -> (String, Option<String>) {
-    (wait.name.clone(), wait.subject.clone())
+fn awaited<K: WaitKind>(wait: &Wait<K>) -> (&'static str, Option<String>) {
+    (wait.kind.name(), wait.subject.clone())
 }
 
 /// What came of a step.
@@ -123,7 +104,7 @@ enum Outcome {
 }
 
 /// Carries out the steps of a stage.
-pub(super) struct Crew<'e, E> {
+pub(super) struct Crew<'e, E: Effect> {
     pub(super) carrier: Carrier<'e, E>,
     /// How many at the same time; at least 1.
     pub(super) parallel: usize,
@@ -136,12 +117,13 @@ impl<E: Effect> Crew<'_, E> {
     pub(super) async fn carry_out(
         &self,
         steps: &[&Step<E>],
+        batch: Option<usize>,
         way: &Way,
         report: &mut Report,
     ) -> Result<(), Failure> {
         for group in groups(steps) {
             let mut stuck = Vec::new();
-            let outcome = self.carry_out_group(group, way, report, &mut stuck).await;
+            let outcome = self.carry_out_group(group, (way, batch), report, &mut stuck).await;
             stuck.sort_by_key(|(index, _)| *index);
             report.stuck.extend(stuck.into_iter().map(|(_, stuck)| stuck));
             outcome?;
@@ -152,7 +134,7 @@ impl<E: Effect> Crew<'_, E> {
     async fn carry_out_group(
         &self,
         group: &[&Step<E>],
-        way: &Way,
+        (way, batch): (&Way, Option<usize>),
         report: &mut Report,
         stuck: &mut Vec<(usize, Stuck)>,
     ) -> Result<(), Failure> {
@@ -171,7 +153,7 @@ impl<E: Effect> Crew<'_, E> {
                 if self.carrier.stop.is_asked() {
                     stopped = Some(Failure { step: step.id.clone(), source: OperationError::Stopped });
                 } else {
-                    under_way.push(self.one(index, step, way));
+                    under_way.push(self.one(index, step, (way, batch)));
                 }
             }
             let Some((index, step, outcome)) = under_way.next().await else { break };
@@ -215,31 +197,37 @@ impl<E: Effect> Crew<'_, E> {
         &self,
         index: usize,
         step: &'s Step<E>,
-        way: &Way,
+        (way, batch): (&Way, Option<usize>),
     ) -> (usize, &'s Step<E>, Result<Outcome, OperationError>) {
         let outcome = match way {
-            Way::Forward(left) => self.carry(step, left).await,
+            Way::Forward(left) => self.carry(step, batch, left).await,
             Way::Back(unwinding) => self.undo(step, way, unwinding).await,
         };
         (index, step, outcome)
     }
 
     /// Carries out a step, unless one before it about the same thing could not be.
-    async fn carry(&self, step: &Step<E>, left: &Mutex<LeftAlone>) -> Result<Outcome, OperationError> {
+    async fn carry(
+        &self,
+        step: &Step<E>,
+        batch: Option<usize>,
+        left: &Mutex<LeftAlone>,
+    ) -> Result<Outcome, OperationError> {
         if lock(left).things.contains(&step.about) {
             return Ok(Outcome::Nothing);
         }
         let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
         // A step that is retried is done later than the waits that those after it rely on: they are owed again.
-        let is_owed = is_wait && self.carrier.done_at(&step.id) < lock(left).newest;
+        let is_owed = is_wait && self.carrier.done_at(&step.id) < lock(left).newest.get(&batch).copied();
         if !step.is_for_the_way_back() && (is_owed || self.carrier.state(&step.id) != Some(State::Done)) {
-            self.carrier.tell_started(step);
+            self.carrier.tell_started(step, false);
         }
         let before = self.carrier.state(&step.id);
         let outcome = self.carrier.forward(step, is_owed).await;
         if !is_wait {
-            let mut left = lock(left);
-            left.newest = left.newest.max(self.carrier.done_at(&step.id));
+            let (mut left, done_at) = (lock(left), self.carrier.done_at(&step.id));
+            let newest = left.newest.entry(batch).or_default();
+            *newest = done_at.unwrap_or_default().max(*newest);
         }
         match outcome {
             Ok(true) => Ok(Outcome::Done),
@@ -352,7 +340,7 @@ impl<E: Effect> Crew<'_, E> {
         if lock(unwinding).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
-        self.carrier.tell_started(step);
+        self.carrier.tell_started(step, true);
         match self.carrier.backward(step).await {
             Ok(()) => {
                 lock(unwinding).undone(step);

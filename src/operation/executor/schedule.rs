@@ -7,15 +7,15 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::operation::step::{Action, Step, Swap};
+use crate::operation::step::{Action, Effect, Step, Swap};
 use crate::store::Key;
 
 /// Splits steps into groups that come one after the other. A step that must be alone is a group of its own.
-pub(super) fn groups<'s, E>(steps: &'s [&'s Step<E>]) -> impl Iterator<Item = &'s [&'s Step<E>]> {
+pub(super) fn groups<'s, E: Effect>(steps: &'s [&'s Step<E>]) -> impl Iterator<Item = &'s [&'s Step<E>]> {
     steps.chunk_by(|one, next| !is_alone(one) && !is_alone(next))
 }
 
-fn is_alone<E>(step: &Step<E>) -> bool {
+fn is_alone<E: Effect>(step: &Step<E>) -> bool {
     let has_company = match &step.action {
         Action::Swap { .. } | Action::Do(_) => true,
         Action::Wait(_) | Action::Manual(_) | Action::PointOfNoReturn => false,
@@ -30,7 +30,7 @@ enum Claim<'s> {
     Writes(&'s Key),
 }
 
-fn claims<E>(step: &Step<E>) -> impl Iterator<Item = Claim<'_>> {
+fn claims<E: Effect>(step: &Step<E>) -> impl Iterator<Item = Claim<'_>> {
     let swaps: [Option<&Swap>; 2] = match &step.action {
         Action::Swap { forward, backward } => [Some(forward), backward.as_ref()],
         _ => [None, None],
@@ -40,7 +40,7 @@ fn claims<E>(step: &Step<E>) -> impl Iterator<Item = Claim<'_>> {
 }
 
 /// The steps of a group that are still to begin.
-pub(super) struct Schedule<'s, E> {
+pub(super) struct Schedule<'s, E: Effect> {
     steps: &'s [&'s Step<E>],
     places: Vec<Place>,
     /// Those that wait for no other, first in the plan first.
@@ -54,7 +54,7 @@ struct Place {
     followers: Vec<usize>,
 }
 
-impl<'s, E> Schedule<'s, E> {
+impl<'s, E: Effect> Schedule<'s, E> {
     /// Returns the schedule of a group, in the order in which it would be carried out one by one.
     pub(super) fn new(steps: &'s [&'s Step<E>]) -> Self {
         let mut places: Vec<Place> = steps.iter().map(|_| Place::default()).collect();
@@ -103,10 +103,28 @@ impl<'s, E> Schedule<'s, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::step::{KeyChange, KeyEdit, Manual, StepId, Wait};
+    use serde::Serialize;
 
-    type Step = super::Step<&'static str>;
-    type Action = super::Action<&'static str>;
+    use crate::operation::step::{KeyChange, KeyEdit, Manual, StepId, Wait, WaitKind};
+
+    type Step = super::Step<Word>;
+    type Action = super::Action<Word>;
+
+    #[derive(Debug, Clone, Serialize)]
+    struct Word(&'static str);
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    struct Barrier;
+
+    impl Effect for Word {
+        type Wait = Barrier;
+    }
+
+    impl WaitKind for Barrier {
+        fn name(self) -> &'static str {
+            "barrier"
+        }
+    }
 
     fn step(id: &str, about: &str, action: Action) -> Step {
         Step { id: StepId(id.into()), about: about.into(), action, apart: false, back_of: Vec::new() }
@@ -125,11 +143,11 @@ mod tests {
 
     #[test]
     fn what_must_be_alone_is_a_group_of_its_own() {
-        let wait = Wait { name: "barrier".into(), batch: None, subject: None, until: String::new() };
+        let wait = Wait { kind: Barrier, batch: None, subject: None, until: String::new() };
         let manual = Manual { name: String::new(), what: String::new(), why: String::new(), undo: None };
         let steps = [
             writes("a", "x", &[]),
-            step("b", "y", Action::Do("effect")),
+            step("b", "y", Action::Do(Word("effect"))),
             writes("all", "", &[]),
             writes("c", "x", &[]),
             step("wait", "x", Action::Wait(wait)),

@@ -250,11 +250,20 @@ impl ClusterLedger {
     }
 
     /// Removes the record of an operation that has ended; for whoever has the cluster's Lease. Returns the number of
-    /// ConfigMaps. The same call goes on with what an interrupted one has left.
+    /// ConfigMaps. The head goes first, unless it has changed since it was read, and with it the operation: what an
+    /// interrupted call has left is garbage, which the cluster collects, because its owner is gone.
     pub async fn remove(api: &Cluster, operation: &str) -> Result<usize, OperationError> {
-        let mut removed: usize = 0;
-        for role in [Role::Records, Role::Plan, Role::Head] {
-            for object in api.list(&config_maps(), Some(&objects::selector(Some(operation), role))).await? {
+        let name = objects::head_name(operation);
+        let Some(head) = api.get(&named(&name)).await? else { return Ok(0) };
+        Self::remove_whole(api, &Kept::of(head)?).await
+    }
+
+    async fn remove_whole(api: &Cluster, head: &Kept) -> Result<usize, OperationError> {
+        let operation = head.head()?.operation;
+        api.delete_unchanged(&named(&objects::head_name(&operation)), head.object()).await?;
+        let mut removed: usize = 1;
+        for role in [Role::Records, Role::Plan] {
+            for object in api.list(&config_maps(), Some(&objects::selector(Some(&operation), role))).await? {
                 api.delete(&named(objects::name_of(&object)), Some(uid_of(&object))).await?;
                 removed = removed.saturating_add(1);
             }
@@ -262,11 +271,13 @@ impl ClusterLedger {
         Ok(removed)
     }
 
-    /// Removes what is left of operations that were interrupted while they began.
+    /// Removes what is left of operations that were interrupted while they began. One that goes on at this moment is not
+    /// touched.
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
-        for head in heads(api).await? {
-            if !head.records.contains_key(SUMMARY) {
-                Self::remove(api, &head.head()?.operation).await?;
+        for head in heads(api).await?.iter().filter(|head| !head.records.contains_key(SUMMARY)) {
+            match Self::remove_whole(api, head).await {
+                Ok(_) | Err(OperationError::Cluster(ClusterError::Conflict { .. })) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep};
 use super::LiveEnvironment;
 use crate::cluster::{ApiServerClient, ApiServerLease, ClusterError, ObjectRef};
 use crate::ip::ServiceCidr;
-use crate::operation::{Fault, Record, State, Wait};
+use crate::operation::Fault;
+use crate::renumber::effect::Awaited;
 use crate::renumber::intention::Move;
-use crate::renumber::steps::word;
+use crate::renumber::steps::Wait;
 use crate::store::{Key, Revision, StoreError};
 use crate::survey::{Era, Layout};
 
@@ -54,20 +55,11 @@ impl From<StoreError> for NotYet {
     }
 }
 
-/// How long the new addresses still linger, counted from when the last Service moved back: by the clock of whoever recorded
-/// that, and in full by one that is behind it.
-pub(super) fn still_lingers(linger: Duration, flips: impl Iterator<Item = Record>, now: i64) -> Duration {
-    let moved_back = flips.filter(|record| record.state == State::UndoDone);
-    let last = moved_back.filter_map(|record| record.history.last().map(|(_, time)| *time)).max();
-    let since = last.and_then(|last| u64::try_from(now.saturating_sub(last)).ok());
-    linger.saturating_sub(Duration::from_secs(since.unwrap_or_default()))
-}
-
 impl LiveEnvironment<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
         self.poll(&wait.until, Look::Step(wait)).await?;
         // The nodes come last: what they have applied must include what was looked at.
-        if wait.name == word::BARRIER {
+        if wait.kind == Awaited::Barrier {
             self.look_at_guards().await?;
             self.barrier().await?;
         }
@@ -124,12 +116,12 @@ impl LiveEnvironment<'_> {
     async fn look_for_step(&self, wait: &Wait) -> Result<(), NotYet> {
         let moves = wait.batch.map_or(self.work.moves.as_slice(), |batch| self.work.batch(batch));
         let is_its = |candidate: &&Move| wait.subject.as_ref().is_none_or(|id| *id == candidate.id());
-        match wait.name.as_str() {
-            word::BARRIER | word::SEEN => self.api_servers_have_seen(moves).await,
-            word::ENDPOINTS => self.shadows_have_endpoints(moves.iter().filter(is_its)).await,
-            word::RELEASED => self.deleted_are_gone(moves.iter().filter(is_its)).await,
-            word::RANGE_READY => self.range_is_ready(&self.work.range_name()).await,
-            other => Err(NotYet::Never(Fault::Halt(format!("nobody knows how to wait for `{other}`")))),
+        match wait.kind {
+            Awaited::Barrier | Awaited::Seen => self.api_servers_have_seen(moves).await,
+            Awaited::Endpoints => self.shadows_have_endpoints(moves.iter().filter(is_its)).await,
+            Awaited::Released => self.deleted_are_gone(moves.iter().filter(is_its)).await,
+            Awaited::RangeReady => self.range_is_ready(&self.work.range_name()).await,
+            Awaited::Linger => Ok(()),
         }
     }
 
@@ -273,25 +265,6 @@ mod tests {
         let renewed = time::OffsetDateTime::from_unix_timestamp(renewed).ok();
         let duration = time::Duration::seconds(3600);
         ApiServerLease { name: format!("apiserver-{host}"), host: host.to_string(), renewed, duration }
-    }
-
-    #[test]
-    fn lingering_is_counted_from_the_last_move_back() {
-        let flip = |state, time| Record {
-            state,
-            history: vec![(State::Done, 7), (state, time)],
-            error: None,
-            before: Value::Null,
-            made: Value::Null,
-        };
-        let left = |now| {
-            let flips =
-                [flip(State::UndoDone, 1_000), flip(State::UndoDone, 1_040), flip(State::Done, 1_090)];
-            still_lingers(Duration::from_mins(1), flips.into_iter(), now).as_secs()
-        };
-        assert_eq!((left(1_040), left(1_070), left(2_000)), (60, 30, 0));
-        assert_eq!(left(900), 60, "a clock that is behind");
-        assert_eq!(still_lingers(Duration::from_mins(1), std::iter::empty(), 5).as_secs(), 60);
     }
 
     #[test]

@@ -4,10 +4,10 @@
 use std::net::IpAddr;
 
 use super::edits::{bytes, only_if, swap, text};
-use super::{Action, Compiler, Step, step, word};
+use super::{Action, Compiler, Step, Wait, step};
 use crate::ip::{Item, Items, ServiceCidr, as_flag};
-use crate::operation::{KeyChange, KeyEdit, Manual, StepId, Swap, Wait};
-use crate::renumber::effect::Effect;
+use crate::operation::{KeyChange, KeyEdit, Manual, StepId, Swap};
+use crate::renumber::effect::{Awaited, Effect};
 use crate::store::Key;
 use crate::survey::Era;
 use crate::wire::bitmap::Bitmap;
@@ -175,7 +175,7 @@ impl Compiler<'_> {
     /// Shadow Services can be made once the allocator takes addresses of the new range.
     pub(in crate::renumber) fn range_is_ready(&self) -> Step {
         let until = format!("ServiceCIDR `{}` is ready on every API server", self.work.range_name());
-        let wait = Wait { name: word::RANGE_READY.into(), batch: None, subject: None, until };
+        let wait = Wait { kind: Awaited::RangeReady, batch: None, subject: None, until };
         step("range-ready", &self.work.range_name(), Action::Wait(wait))
     }
 

@@ -173,7 +173,7 @@ impl Keeping {
                 let until = begun.checked_add(self.duration.saturating_sub(share)).unwrap_or(begun);
                 (Standing::Ours(until), share)
             }
-            Ok(Ok(LeaseHolder::Other { name, left, .. })) => (Standing::Other(name), left.min(share)),
+            Ok(Ok(LeaseHolder::Other { name, left })) => (Standing::Other(name), left.min(share)),
             Ok(Err(failure)) => {
                 let words: Vec<String> = failure.lines().into_iter().map(|(_, text)| text).collect();
                 (Standing::Failed(words.join("; ")), share)

@@ -106,6 +106,10 @@ impl Kept {
         Ok(Head { cluster, operation, holder, shards })
     }
 
+    pub(super) fn object(&self) -> &Value {
+        &self.object
+    }
+
     pub(super) fn uid(&self) -> &str {
         self.object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
     }

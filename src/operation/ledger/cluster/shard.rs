@@ -6,10 +6,12 @@
 
 use std::sync::Mutex as Queue;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{Mutex, MutexGuard, oneshot};
+use tokio::time::sleep;
 
 use super::objects::{Kept, Records, Stored, named, place};
 use crate::cluster::{Cluster, ClusterError};
@@ -18,6 +20,8 @@ use crate::store::{Action, CommitError, Expected, Key, Revision};
 
 /// How often is written again what others, or lost answers, have come in between.
 const MOST_ATTEMPTS: u32 = 5;
+/// While several want to write, whoever writes waits so long for more of them: a few times what a write takes.
+const GATHER: Duration = Duration::from_millis(20);
 /// The records of a ConfigMap in bytes at most: it may hold 1 MiB in all (`MaxSecretSize` in `pkg/apis/core/types.go`, v1.36.3,
 /// which ConfigMaps share).
 const MOST_BYTES: usize = 1_000_000;
@@ -67,11 +71,19 @@ pub(super) struct Shard {
     waiting: Queue<Vec<Waiting>>,
     /// As it is by what we know; `None` while that has to be read.
     kept: Mutex<Option<Kept>>,
+    /// Whether several wanted to write at the same time when that was done last.
+    is_busy: AtomicBool,
 }
 
 impl Shard {
     pub(super) fn new(cluster: &Cluster, name: String, kept: Option<Kept>) -> Self {
-        Self { cluster: cluster.clone(), name, waiting: Queue::default(), kept: Mutex::new(kept) }
+        Self {
+            cluster: cluster.clone(),
+            name,
+            waiting: Queue::default(),
+            kept: Mutex::new(kept),
+            is_busy: AtomicBool::new(false),
+        }
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
@@ -142,6 +154,9 @@ impl Shard {
         let (tell, told) = oneshot::channel();
         self.queue().push(Waiting { changes, revision: None, tell });
         let kept = self.kept.lock().await;
+        if self.is_busy.load(Ordering::SeqCst) && !self.queue().is_empty() {
+            sleep(GATHER).await;
+        }
         let all = std::mem::take(&mut *self.queue());
         if all.is_empty() {
             drop(kept);
@@ -154,6 +169,7 @@ impl Shard {
     /// Writes what all of these want, and tells each what came of it.
     async fn commit(&self, mut kept: MutexGuard<'_, Option<Kept>>, mut all: Vec<Waiting>, fence: &Fence) {
         let mut lost = None;
+        self.is_busy.store(all.len() > 1, Ordering::SeqCst);
         for _ in 0..MOST_ATTEMPTS {
             // Until an answer comes nothing is known: whoever is cut off here leaves it so.
             let before = match kept.take() {
