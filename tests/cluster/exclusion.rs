@@ -163,7 +163,8 @@ fn run(cluster: &Cluster, words: &str, with_etcd: bool) -> Run {
     run
 }
 
-#[tokio::test]
+/// The lock is renewed while the program runs.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_renumbering_does_not_begin_beside_an_operation_in_the_cluster() {
     let cluster = start().await;
     let api = free(&cluster).await;

@@ -17,6 +17,7 @@ use crate::operation::{
     StepId, Stop, SystemAmbient,
 };
 use crate::renumber::Renumbering;
+use crate::store::ReadStore as _;
 
 /// How often a step is tried that others make fail.
 const MOST_ATTEMPTS: u32 = 3;
@@ -36,8 +37,14 @@ impl Session {
         let stop = stop.or(&lost);
         let alarmed = async {
             let reason = lock.until_lease_lost().await;
-            context.output.warn(&format!("the Lease `{}` is lost: {reason}; stopping", ClusterLock::LEASE));
-            alarm.ask();
+            let guard = lock.guard();
+            // Whoever has taken over this very operation is heard of at the next write.
+            if self.store.get(guard.key()).await.is_ok_and(|entry| guard.holds(entry.as_ref())) {
+                context
+                    .output
+                    .warn(&format!("the Lease `{}` is lost: {reason}; stopping", ClusterLock::LEASE));
+                alarm.ask();
+            }
             std::future::pending().await
         };
         let arrival = tokio::select! {
