@@ -317,7 +317,7 @@ impl From<OperationError> for Failure {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Store(error) => error.into(),
-            OperationError::Cluster(error) => error.into(),
+            OperationError::Cluster(error) => (*error).into(),
             OperationError::Commit(error) => error.into(),
             OperationError::Contended { .. } => {
                 Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")

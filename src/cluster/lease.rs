@@ -161,8 +161,9 @@ impl Lease {
     pub async fn holder(&self) -> Result<Option<(String, Duration)>, ClusterError> {
         let Some(found) = self.cluster.get(&self.object()).await? else { return Ok(None) };
         let name = holder_of(&found).to_string();
-        let left = self.until(&found) - OffsetDateTime::now_utc();
-        Ok(Duration::try_from(left).ok().filter(|_| !name.is_empty()).map(|left| (name, left)))
+        let (until, now) = (self.until(&found).unix_timestamp(), OffsetDateTime::now_utc().unix_timestamp());
+        let left = u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0 && !name.is_empty());
+        Ok(left.map(|left| (name, Duration::from_secs(left))))
     }
 
     /// Gives it back, if it is ours, so that nobody has to wait until it runs out.

@@ -64,7 +64,7 @@ impl ClusterLock {
         waiting: &mut (dyn FnMut(&Held) + Send),
     ) -> Result<Self, OperationError> {
         let mut lease = lease(api, &name_of(claim), terms.ttl);
-        let mut least = None;
+        let mut before = None;
         let mut holder = lease.hold().await?;
         loop {
             let LeaseHolder::Other { name, left } = holder else { return Ok(Self::kept(lease, terms)) };
@@ -75,11 +75,11 @@ impl ClusterLock {
                 continue;
             }
             // Time has passed since the last look: what is not renewed has less of it left.
-            if least.is_some_and(|least| left >= least) {
+            if before.is_some_and(|before| left >= before) {
                 return Err(OperationError::Locked(Box::new(held)));
             }
             waiting(&held);
-            least = Some(left);
+            before = Some(left);
             sleep(LOOK.min(left)).await;
             holder = lease.hold().await?;
         }

@@ -190,6 +190,7 @@ impl Lock {
     }
 
     /// The same with the cluster's Lease, which keeps operations away that know nothing of etcd. It is released with the lock.
+    #[must_use]
     pub fn with(mut self, beside: ClusterLock) -> Self {
         self.beside = Some(beside);
         self

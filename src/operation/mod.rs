@@ -69,7 +69,7 @@ pub enum OperationError {
     Store(#[from] StoreError),
     /// The cluster's API failed.
     #[error(transparent)]
-    Cluster(#[from] ClusterError),
+    Cluster(Box<ClusterError>),
     /// A transaction did not go through.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -182,6 +182,12 @@ pub enum OperationError {
         /// The step.
         step: StepId,
     },
+}
+
+impl From<ClusterError> for OperationError {
+    fn from(error: ClusterError) -> Self {
+        Self::Cluster(Box::new(error))
+    }
 }
 
 impl OperationError {

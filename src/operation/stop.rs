@@ -38,6 +38,7 @@ impl Stop {
     }
 
     /// Returns one that is asked for by whoever asks for this one or the other.
+    #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }

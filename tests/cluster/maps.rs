@@ -140,14 +140,13 @@ impl Environment<Make> for Elsewhere<'_> {
 
     async fn observe(&self, doing: &Doing<'_, Make>) -> Result<Observed, Fault> {
         Ok(match (self.find(doing).await?, doing.back) {
-            (None, true) => Observed::Done(Value::Null),
             (None, false) => Observed::NotDone,
             (Some(found), false) if self.is_ours(doing, &found) => {
                 Observed::Done(json!({"uid": uid(&found)}))
             }
             (Some(found), true) if self.is_ours(doing, &found) => Observed::NotDone,
             // Nothing of ours is there.
-            (Some(_), true) => Observed::Done(Value::Null),
+            (_, true) => Observed::Done(Value::Null),
             (Some(_), false) => Observed::Changed(format!("somebody else has made `{}`", doing.effect.name)),
         })
     }

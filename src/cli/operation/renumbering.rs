@@ -20,7 +20,7 @@ pub(super) struct Renumberings;
 #[async_trait(?Send)]
 impl OfKind for Renumberings {
     async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
-        resume(context, args).await
+        Box::pin(resume(context, args)).await
     }
 
     async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure> {

@@ -108,7 +108,10 @@ impl<E: Effect> Carrier<'_, E> {
         }
         let waited = async {
             match left {
-                Some(left) => Ok(sleep(left).await),
+                Some(left) => {
+                    sleep(left).await;
+                    Ok(())
+                }
                 None => self.environment.wait(wait).await,
             }
         };

@@ -95,7 +95,7 @@ impl ClusterRecord {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let shards = u64::try_from(self.head.shards.max(1)).unwrap_or(1);
-        usize::try_from(hash % shards).unwrap_or_default()
+        hash.checked_rem(shards).and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
     }
 
     async fn plan(&self, number: usize) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
@@ -276,7 +276,8 @@ impl ClusterLedger {
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
         for head in heads(api).await?.iter().filter(|head| !head.records.contains_key(SUMMARY)) {
             match Self::remove_whole(api, head).await {
-                Ok(_) | Err(OperationError::Cluster(ClusterError::Conflict { .. })) => {}
+                Ok(_) => {}
+                Err(OperationError::Cluster(error)) if matches!(*error, ClusterError::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -35,6 +35,7 @@ impl<'a> EtcdRecord<'a> {
 
     /// The same with what is read of many parts as it was at a revision, so that it agrees with what else was read at it while
     /// the operation goes on. A single part is the newest.
+    #[must_use]
     pub fn at(self, at: Option<Revision>) -> Self {
         Self { at, ..self }
     }

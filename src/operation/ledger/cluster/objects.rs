@@ -122,7 +122,7 @@ pub(super) fn head(cluster: &str, by: &Claim, shards: usize) -> Value {
         "cluster": cluster, "operation": by.operation, "holder": holder, "shards": shards.to_string(),
         "epoch": "1", "records": "{}",
     });
-    manifest(&by.operation, Role::Head, head_name(&by.operation), json!({"data": data}))
+    manifest(&by.operation, Role::Head, &head_name(&by.operation), json!({"data": data}))
 }
 
 /// Makes somebody the holder of a head.
@@ -137,13 +137,13 @@ pub(super) fn held_by(mut head: Value, by: &Claim) -> Value {
 pub(super) fn shard(operation: &str, number: usize, owner: &str) -> Value {
     let data = json!({"epoch": "1", "records": "{}"});
     let name = shard_name(operation, number);
-    owned(manifest(operation, Role::Records, name, json!({"data": data})), operation, owner)
+    owned(manifest(operation, Role::Records, &name, json!({"data": data})), operation, owner)
 }
 
 /// A piece of the plan, which is never changed.
 pub(super) fn plan(operation: &str, number: usize, part: &[u8], owner: &str) -> Value {
     let more = json!({"immutable": true, "binaryData": {"part": BASE64.encode(part)}});
-    owned(manifest(operation, Role::Plan, plan_name(operation, number), more), operation, owner)
+    owned(manifest(operation, Role::Plan, &plan_name(operation, number), more), operation, owner)
 }
 
 /// What a piece of the plan holds.
@@ -152,7 +152,7 @@ pub(super) fn plan_of(object: &Value) -> Result<Vec<u8>, OperationError> {
     BASE64.decode(part.as_bytes()).map_err(|error| broken(object, &error.to_string()))
 }
 
-fn manifest(operation: &str, role: Role, name: String, more: Value) -> Value {
+fn manifest(operation: &str, role: Role, name: &str, more: Value) -> Value {
     let labels = json!({MANAGED_BY.0: MANAGED_BY.1, OPERATION: operation, PART: role.label()});
     let metadata = json!({"namespace": NAMESPACE, "name": name, "labels": labels});
     let mut members = Map::new();
