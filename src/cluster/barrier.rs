@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::connection::{Call, Verb};
+use super::endpoints::name_of;
 use super::error::{excerpt, is_forbidden, node_proxy_refusal};
 use super::health::{NoAnswer, ask};
 use super::resource::segment;
@@ -311,10 +312,6 @@ impl Drop for WaitedFor<'_> {
 
 fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn name_of(service: &Value) -> &str {
-    service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns a Service that no controller acts upon and that every kube-proxy shows: of type LoadBalancer with a

@@ -152,7 +152,7 @@ fn named<'a>(slices: &'a [Value], name: &str) -> Option<&'a Value> {
     slices.iter().find(|slice| name_of(slice) == name)
 }
 
-fn name_of(object: &Value) -> &str {
+pub(super) fn name_of(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
 

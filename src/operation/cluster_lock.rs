@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
+use super::keeping::Keeping;
 use super::{Claim, Held, OperationError};
 use crate::cluster::{Cluster, ClusterError, Lease, LeaseHolder};
 use crate::store::Key;
@@ -45,8 +45,7 @@ pub struct Terms {
 /// A lock that is held. Dropping it lets its Lease run out; [`Self::release`] ends it at once.
 pub struct ClusterLock {
     lease: Arc<Mutex<Lease>>,
-    lost: watch::Receiver<Option<String>>,
-    keeper: JoinHandle<()>,
+    keeping: Keeping,
 }
 
 impl ClusterLock {
@@ -92,37 +91,25 @@ impl ClusterLock {
     }
 
     fn kept(lease: Lease, Terms { ttl, silence, .. }: Terms) -> Self {
-        let (tell, lost) = watch::channel(None);
         let lease = Arc::new(Mutex::new(lease));
-        let kept = lease.clone();
-        let keeper = tokio::spawn(async move {
-            tell.send_replace(Some(keep(&kept, ttl, silence).await));
-        });
-        Self { lease, lost, keeper }
+        let keeping = Keeping::begin(keep(lease.clone(), ttl, silence));
+        Self { lease, keeping }
     }
 
     /// Returns why the lock is known to be lost, or must be taken to be; `None` while it is held.
     pub fn lost(&self) -> Option<String> {
-        self.lost.borrow().clone()
+        self.keeping.lost()
     }
 
     /// Waits until the lock is lost, and returns why.
     pub async fn until_lost(&self) -> String {
-        let mut lost = self.lost.clone();
-        let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        told.unwrap_or_else(|| "it is no longer renewed".to_string())
+        self.keeping.until_lost().await
     }
 
     /// Gives the lock back.
     pub async fn release(self) -> Result<(), ClusterError> {
-        self.keeper.abort();
+        self.keeping.end();
         self.lease.lock().await.release().await
-    }
-}
-
-impl Drop for ClusterLock {
-    fn drop(&mut self) {
-        self.keeper.abort();
     }
 }
 
@@ -131,7 +118,7 @@ fn lease(api: &Cluster, holder: &str, ttl: Duration) -> Lease {
 }
 
 /// Ends when the lock is lost, with the reason.
-async fn keep(lease: &Mutex<Lease>, ttl: Duration, silence: Silence) -> String {
+async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> String {
     let beat = ttl.checked_div(BEATS).unwrap_or(ttl);
     let mut renewed = Instant::now();
     loop {

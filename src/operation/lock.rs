@@ -13,10 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::keeping::Keeping;
 use super::{Claim, ClusterLock, OperationError};
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{
@@ -62,8 +61,7 @@ pub struct Lock {
     claim: Claim,
     created: Revision,
     lease: LeaseId,
-    lost: watch::Receiver<Option<String>>,
-    keeper: JoinHandle<()>,
+    keeping: Keeping,
     beside: Option<ClusterLock>,
 }
 
@@ -173,7 +171,6 @@ impl Lock {
         granted: Granted,
         since: Instant,
     ) -> Self {
-        let (tell, lost) = watch::channel(None);
         let keeper = Keeper {
             store: store.clone(),
             key: key.clone(),
@@ -182,11 +179,8 @@ impl Lock {
             ttl: granted.ttl,
             good_until: since.checked_add(granted.ttl).unwrap_or(since),
         };
-        let keeper = tokio::spawn(async move {
-            let reason = keeper.keep().await;
-            tell.send_replace(Some(reason));
-        });
-        Self { store, key, claim, created, lease: granted.lease, lost, keeper, beside: None }
+        let keeping = Keeping::begin(keeper.keep());
+        Self { store, key, claim, created, lease: granted.lease, keeping, beside: None }
     }
 
     /// The same with the cluster's Lease, which keeps operations away that know nothing of etcd. It is released with the lock.
@@ -209,14 +203,12 @@ impl Lock {
 
     /// Returns why the lock is known to be lost, or must be taken to be; `None` while it is held.
     pub fn lost(&self) -> Option<String> {
-        self.lost.borrow().clone()
+        self.keeping.lost()
     }
 
     /// Waits until the lock is lost, and returns why.
     pub async fn until_lost(&self) -> String {
-        let mut lost = self.lost.clone();
-        let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        told.unwrap_or_else(|| "it is no longer kept alive".to_string())
+        self.keeping.until_lost().await
     }
 
     /// Waits until the cluster's Lease is lost to somebody, and returns why; for ever where there is none. No write is refused
@@ -235,14 +227,8 @@ impl Lock {
         {
             tracing::warn!(%error, "the cluster's Lease could not be given back; it ends by itself");
         }
-        self.keeper.abort();
+        self.keeping.end();
         self.store.revoke(self.lease).await
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        self.keeper.abort();
     }
 }
 

@@ -159,7 +159,7 @@ async fn acquire_after(
 async fn the_lease_of_a_dead_process_is_waited_for() {
     let store = Arc::new(MemoryStore::new());
     let dead = Lock::acquire(store.clone(), "one", &claim("alice", "op"), TTL).await.unwrap();
-    dead.keeper.abort();
+    dead.keeping.end();
     pass(&store, Duration::from_secs(4)).await;
     let (outcome, told) = acquire_after(&store, "bob", "op").await;
     assert_eq!(outcome.unwrap().claim().holder, "bob");

@@ -26,6 +26,7 @@ mod cluster_lock;
 mod environment;
 mod executor;
 mod journal;
+mod keeping;
 mod ledger;
 mod lock;
 mod mend;

@@ -47,11 +47,11 @@ impl Stop {
     pub async fn asked(&self) {
         let each = self.0.iter().map(|asked| {
             let mut asked = asked.clone();
-            Box::pin(async move {
+            async move {
                 if asked.wait_for(|asked| *asked).await.is_err() {
                     std::future::pending::<()>().await;
                 }
-            })
+            }
         });
         let mut each: FuturesUnordered<_> = each.collect();
         if each.next().await.is_none() {

@@ -64,13 +64,24 @@ impl HomeArgs {
     /// Returns the operations of every home that is there. Where there is an etcd, an API that does not answer, or does not
     /// permit it, is said not to, and no more.
     pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
-        let mut all = Vec::new();
-        let is_beside = self.etcd.is_given();
-        if is_beside {
-            all.extend(Home::Etcd(self.etcd.connect().await?).all().await?);
+        let mut all = self.in_etcd().await?;
+        all.extend(self.in_cluster(context).await?);
+        Ok(all)
+    }
+
+    /// None where there is no etcd.
+    async fn in_etcd(&self) -> Result<Vec<Found>, Failure> {
+        if !self.etcd.is_given() {
+            return Ok(Vec::new());
         }
-        match self.in_cluster(is_beside).await {
-            Ok(found) => all.extend(found),
+        Home::Etcd(self.etcd.connect().await?).all().await
+    }
+
+    async fn in_cluster(&self, context: &Context) -> Result<Vec<Found>, Failure> {
+        let is_beside = self.etcd.is_given();
+        match self.ask(is_beside).await {
+            Ok(found) => return Ok(found),
+            // What is to be said where there is neither.
             Err(failure) if !is_beside && is_nowhere(&failure) => drop(self.etcd.connect().await?),
             Err(failure) if !is_beside => return Err(failure),
             Err(failure) if is_nowhere(&failure) => {}
@@ -79,10 +90,10 @@ impl HomeArgs {
                 failure.error
             )),
         }
-        Ok(all)
+        Ok(Vec::new())
     }
 
-    async fn in_cluster(&self, is_beside: bool) -> Result<Vec<Found>, Failure> {
+    async fn ask(&self, is_beside: bool) -> Result<Vec<Found>, Failure> {
         let looked = async { Home::Cluster(Box::new(self.kube.connect().await?)).all().await };
         if !is_beside {
             return looked.await;
@@ -93,14 +104,11 @@ impl HomeArgs {
 
     /// Finds an operation by its id, of whatever cluster: in the etcd, if there is one, and if it is not there in the cluster.
     pub(super) async fn find(&self, context: &Context, id: &str) -> Result<Found, Failure> {
-        if self.etcd.is_given() {
-            let all = Home::Etcd(self.etcd.connect().await?).all().await?;
-            if let Some(found) = all.into_iter().find(|found| found.listed.operation == id) {
-                return Ok(found);
-            }
+        let of_id = |all: Vec<Found>| all.into_iter().find(|found| found.listed.operation == id);
+        if let Some(found) = of_id(self.in_etcd().await?) {
+            return Ok(found);
         }
-        let found = self.list(context).await?.into_iter().find(|found| found.listed.operation == id);
-        found.ok_or_else(|| {
+        of_id(self.in_cluster(context).await?).ok_or_else(|| {
             Failure::refused(format!("there is no operation `{id}`"))
                 .hint("`netsurgeon operation list` lists all operations of this etcd and this cluster")
         })

@@ -52,7 +52,7 @@ pub(super) async fn carry_out<E: Effect>(
 }
 
 /// Carries out one stage.
-pub(super) async fn carry_out_one<E: Effect>(
+async fn carry_out_one<E: Effect>(
     crew: &Crew<'_, E>,
     work: &dyn Work<Effect = E>,
     stage: &Stage,

@@ -7,7 +7,8 @@ use crate::operation::environment::{Checkpoint, Closed};
 use crate::operation::journal::State;
 use crate::operation::observer::Event;
 use crate::operation::plan::{Stage, Work};
-use crate::operation::step::{Effect, Step};
+use crate::operation::step::Effect;
+use crate::store::Revision;
 
 /// Where an operation has come to, among its stages.
 #[derive(Default)]
@@ -29,18 +30,9 @@ impl Place {
         self.last.as_ref().and_then(|last| last.batch)
     }
 
-    /// Whether a step was carried out while the batch before was still waited for, when no gates were asked.
-    fn was_made_ready<E: Effect>(
-        &self,
-        crew: &Crew<'_, E>,
-        work: &dyn Work<Effect = E>,
-        (stage, step): (&Stage, &Step<E>),
-    ) -> bool {
-        let Some(last) = self.last.as_ref().filter(|last| work.may_be_beside(last, stage)) else {
-            return false;
-        };
-        let over = work.steps(last).iter().filter_map(|wait| crew.carrier.done_at(&wait.id)).max();
-        crew.carrier.changed_at(&step.id) < over
+    /// When the waits of the last stage were over.
+    fn over_at<E: Effect>(&self, crew: &Crew<'_, E>, work: &dyn Work<Effect = E>) -> Option<Revision> {
+        work.steps(self.last.as_ref()?).iter().filter_map(|step| crew.carrier.done_at(&step.id)).max()
     }
 
     /// Takes note of a stage that is done.
@@ -61,11 +53,15 @@ pub(super) async fn ask<E: Effect>(
 ) -> Result<(), Failure> {
     let Some(next) = stages.first() else { return Ok(()) };
     let (mut first, mut is_anew) = (None, false);
+    let over_at = place.over_at(crew, work);
     for stage in stages.iter().take_while(|stage| stage.batch == next.batch) {
+        let may_be_ready = place.last.as_ref().is_some_and(|last| work.may_be_beside(last, stage));
         for step in work.steps(stage) {
             // What was left alone in a batch that was rolled back is still said to have failed.
             let is_begun = !matches!(crew.carrier.state(&step.id), None | Some(State::Failed));
-            if is_begun && !place.was_made_ready(crew, work, (stage, &step)) {
+            // What was carried out while the batch before was still waited for, when no gates were asked.
+            let was_made_ready = may_be_ready && crew.carrier.changed_at(&step.id) < over_at;
+            if is_begun && !was_made_ready {
                 return Ok(());
             }
             is_anew |= crew.carrier.was_reset(&step.id);

@@ -231,11 +231,13 @@ impl ClusterLedger {
         Ok(())
     }
 
-    fn shard(&self, part: &Part) -> &Shard {
-        match part {
-            Part::Summary => &self.summary,
-            part => self.shards.get(self.record.shard_of(part)).unwrap_or(&self.summary),
-        }
+    /// Which of the ConfigMaps of records a part is in; `None`: it is in the head.
+    fn index_of(&self, part: &Part) -> Option<usize> {
+        (*part != Part::Summary).then(|| self.record.shard_of(part))
+    }
+
+    fn shard(&self, index: Option<usize>) -> &Shard {
+        index.and_then(|index| self.shards.get(index)).unwrap_or(&self.summary)
     }
 
     /// Makes a piece of the plan, before the operation exists.
@@ -339,7 +341,7 @@ impl ReadLedger for ClusterLedger {
         if let Part::Plan(number) = part {
             return self.record.plan(*number).await;
         }
-        Ok(value_of(&self.shard(part).read().await?, part))
+        Ok(value_of(&self.shard(self.index_of(part)).read().await?, part))
     }
 
     async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
@@ -360,13 +362,13 @@ impl Ledger for ClusterLedger {
             return Err(OperationError::Store(no_store()));
         }
         let mut revision = Revision(0);
-        let mut of_shards: Vec<(usize, Vec<RecordChange>)> = Vec::new();
+        let mut of_shards: Vec<(Option<usize>, Vec<RecordChange>)> = Vec::new();
         for PartChange { part, expected, action } in parts {
             if let (Part::Plan(number), Action::Put(value)) = (&part, &action) {
                 revision = self.write_plan(*number, value).await?;
                 continue;
             }
-            let index = if part == Part::Summary { usize::MAX } else { self.record.shard_of(&part) };
+            let index = self.index_of(&part);
             let change = RecordChange { name: record_name(&part), expected, action };
             match of_shards.iter_mut().find(|(shard, _)| *shard == index) {
                 Some((_, changes)) => changes.push(change),
@@ -374,8 +376,7 @@ impl Ledger for ClusterLedger {
             }
         }
         for (index, changes) in of_shards {
-            let shard = self.shards.get(index).unwrap_or(&self.summary);
-            revision = shard.write(changes, &self.fence).await?;
+            revision = self.shard(index).write(changes, &self.fence).await?;
         }
         Ok(revision)
     }

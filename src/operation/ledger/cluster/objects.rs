@@ -75,10 +75,9 @@ pub(super) struct Head {
 
 impl Kept {
     pub(super) fn of(object: Value) -> Result<Self, OperationError> {
-        let read =
-            |name: &str| text(&object, name).ok_or_else(|| broken(&object, &format!("it has no `{name}`")));
-        let epoch = read("epoch")?.parse().map_err(|_| broken(&object, "its `epoch` is no number"))?;
-        let records = serde_json::from_str(read("records")?);
+        let epoch =
+            text(&object, "epoch")?.parse().map_err(|_| broken(&object, "its `epoch` is no number"))?;
+        let records = serde_json::from_str(text(&object, "records")?);
         let records = records.map_err(|error| broken(&object, &format!("its `records`: {error}")))?;
         Ok(Self { object, epoch, records })
     }
@@ -95,9 +94,7 @@ impl Kept {
     }
 
     pub(super) fn head(&self) -> Result<Head, OperationError> {
-        let read = |name: &str| {
-            text(&self.object, name).ok_or_else(|| broken(&self.object, &format!("it has no `{name}`")))
-        };
+        let read = |name| text(&self.object, name);
         let holder = serde_json::from_str(read("holder")?);
         let holder = holder.map_err(|error| broken(&self.object, &format!("its `holder`: {error}")))?;
         let shards = read("shards")?.parse();
@@ -111,7 +108,7 @@ impl Kept {
     }
 
     pub(super) fn uid(&self) -> &str {
-        self.object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+        uid_of(&self.object)
     }
 }
 
@@ -213,8 +210,9 @@ pub(super) fn uid_of(object: &Value) -> &str {
     object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
-    object.get("data").and_then(|data| data.get(name)).and_then(Value::as_str)
+fn text<'a>(object: &'a Value, name: &str) -> Result<&'a str, OperationError> {
+    let found = object.get("data").and_then(|data| data.get(name)).and_then(Value::as_str);
+    found.ok_or_else(|| broken(object, &format!("it has no `{name}`")))
 }
 
 fn broken(object: &Value, reason: &str) -> OperationError {

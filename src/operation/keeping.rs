@@ -1,0 +1,44 @@
+//! A task that keeps something of ours alive, and ends when that is lost.
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The task. Dropping it ends it.
+pub(super) struct Keeping {
+    lost: watch::Receiver<Option<String>>,
+    task: JoinHandle<()>,
+}
+
+impl Keeping {
+    /// Begins it; it ends with the reason why what it keeps is lost.
+    pub(super) fn begin(keep: impl Future<Output = String> + Send + 'static) -> Self {
+        let (tell, lost) = watch::channel(None);
+        let task = tokio::spawn(async move {
+            tell.send_replace(Some(keep.await));
+        });
+        Self { lost, task }
+    }
+
+    /// Returns why it is known to be lost, or must be taken to be; `None` while it is kept.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.lost.borrow().clone()
+    }
+
+    /// Waits until it is lost, and returns why.
+    pub(super) async fn until_lost(&self) -> String {
+        let mut lost = self.lost.clone();
+        let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        told.unwrap_or_else(|| "it is no longer kept alive".to_string())
+    }
+
+    /// Ends it.
+    pub(super) fn end(&self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
