@@ -6,21 +6,9 @@ use serde_json::{Value, json};
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
+pub(super) use super::rig::run::{Run, run};
 
 const BITMAP: &str = "/registry/ranges/serviceips";
-
-/// A run of the binary.
-pub(super) struct Run {
-    pub(super) code: i32,
-    pub(super) out: String,
-    pub(super) err: String,
-}
-
-impl Run {
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
-    }
-}
 
 /// Runs netsurgeon against the cluster's etcd, with nothing else in its environment.
 pub(super) fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
@@ -33,14 +21,7 @@ pub(super) fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
             command.env("ETCDCTL_CERT", &tls.client.certificate).env("ETCDCTL_KEY", &tls.client.key);
         }
     }
-    let output = command.output().unwrap();
-    let run = Run {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    };
-    println!("$ netsurgeon {}\n{}{}[{}]", arguments.join(" "), run.out, run.err, run.code);
-    run
+    run(&arguments.join(" "), command)
 }
 
 pub(super) fn ok(cluster: &Cluster, arguments: &[&str]) -> Run {

@@ -4,15 +4,17 @@
 use std::process::Command;
 use std::time::Duration;
 
-use netsurgeon::cluster::{Cluster as Api, ClusterOptions as ApiOptions};
+use netsurgeon::cluster::Cluster as Api;
 use netsurgeon::operation::{
     Claim, ClusterLedger, ClusterLock, Held, Journal, OperationError, Silence, Status, Summary, Terms,
 };
 use serde_json::Value;
 
+use super::ledger::connect;
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
+use super::rig::run::{Run, run};
 
 const DEADLINE: Duration = Duration::from_mins(1);
 /// As short as it gets.
@@ -22,15 +24,12 @@ async fn start() -> Cluster {
     Cluster::start(ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) }).await
 }
 
-async fn connect(cluster: &Cluster, text: &str, name: &str) -> Api {
-    let kubeconfig = Some(cluster.write(name, text));
-    let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_millis(500) };
-    Api::connect(&options).await.expect("the API answers")
-}
+/// Silence is to be noticed soon.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 async fn free(cluster: &Cluster) -> Api {
     let text = std::fs::read_to_string(cluster.kubeconfig()).expect("a kubeconfig");
-    connect(cluster, &text, "free.conf").await
+    connect(cluster, &text, "free.conf", TIMEOUT).await
 }
 
 fn claim(operation: &str, pid: u32) -> Claim {
@@ -120,7 +119,7 @@ async fn an_api_that_is_silent() {
     let cluster = start().await;
     let troubles = Troubles::none();
     let gate = ApiGate::open(cluster.api.client(), &troubles).await;
-    let api = connect(&cluster, &gate.kubeconfig(), "gate.conf").await;
+    let api = connect(&cluster, &gate.kubeconfig(), "gate.conf", TIMEOUT).await;
     let (loses, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
     troubles.arm(Trouble::KilledBefore(1));
     let lost = tokio::time::timeout(DEADLINE, loses.until_lost()).await.expect("it is lost");
@@ -139,28 +138,15 @@ async fn an_api_that_is_silent() {
     .await;
 }
 
-struct Run {
-    code: i32,
-    out: String,
-    err: String,
-}
-
 /// Runs the program without etcd, or beside it.
-fn run(cluster: &Cluster, words: &str, with_etcd: bool) -> Run {
+fn netsurgeon(cluster: &Cluster, words: &str, with_etcd: bool) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().current_dir("/").args(words.split_whitespace());
     command.env("KUBECONFIG", cluster.kubeconfig()).env("USER", "ops");
     if with_etcd {
         command.env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoints().join(","));
     }
-    let output = command.output().unwrap();
-    let run = Run {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    };
-    println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
-    run
+    run(words, command)
 }
 
 /// The lock is renewed while the program runs.
@@ -174,7 +160,7 @@ async fn a_renumbering_does_not_begin_beside_an_operation_in_the_cluster() {
         "renumber apply --to 10.200.0.0/16 --accept-gap --yes --snapshot-to {} --confirm certificates",
         snapshot.display()
     );
-    let refused = run(&cluster, &words, true);
+    let refused = netsurgeon(&cluster, &words, true);
     assert_eq!(refused.code, 1);
     let said = "another operation of this cluster is running: `ops@host-1` (pid 1) holds the operation lease for operation `dns-1`";
     assert!(refused.err.contains(said), "{}", refused.err);
@@ -192,7 +178,7 @@ async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
     let journal = Journal::begin_in(&ledger, b"{}", summary).await.expect("it is stored");
     for with_etcd in [false, true] {
         let listed: Value =
-            serde_json::from_str(&run(&cluster, "operation list -o json", with_etcd).out).unwrap();
+            serde_json::from_str(&netsurgeon(&cluster, "operation list -o json", with_etcd).out).unwrap();
         let one = &listed["operations"][0];
         assert_eq!(listed["operations"].as_array().unwrap().len(), 1, "{listed}");
         assert_eq!(
@@ -200,19 +186,19 @@ async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
             (&"maps-1".into(), &"cluster".into(), &"interrupted".into())
         );
     }
-    let shown = run(&cluster, "operation show maps-1", false);
+    let shown = netsurgeon(&cluster, "operation show maps-1", false);
     assert!(shown.code == 0 && shown.err.contains("maps-1: interrupted, 0 steps begun"), "{}", shown.err);
-    let unknown = run(&cluster, "operation resume maps-1 --yes", false);
+    let unknown = netsurgeon(&cluster, "operation resume maps-1 --yes", false);
     assert!(unknown.code == 1 && unknown.err.contains("of kind `maps`, which this version does not know"));
-    let open = run(&cluster, "operation forget maps-1", false);
+    let open = netsurgeon(&cluster, "operation forget maps-1", false);
     assert!(open.code == 1 && open.err.contains("operation `maps-1` is interrupted"), "{}", open.err);
     journal.set_status(&ledger, Status::RolledBack, 7).await.expect("it is written");
-    let forgotten = run(&cluster, "operation forget maps-1", true);
+    let forgotten = netsurgeon(&cluster, "operation forget maps-1", true);
     assert!(
         forgotten.code == 0 && forgotten.err.contains("forgotten: 3 ConfigMaps removed"),
         "{}",
         forgotten.err
     );
-    let gone = run(&cluster, "operation show maps-1", true);
+    let gone = netsurgeon(&cluster, "operation show maps-1", true);
     assert!(gone.code == 1 && gone.err.contains("there is no operation `maps-1`"), "{}", gone.err);
 }

@@ -30,11 +30,14 @@ struct World {
     operations: AtomicUsize,
 }
 
-async fn connect(text: &str, cluster: &Cluster, name: &str) -> Api {
+/// Connects by the text of a kubeconfig.
+pub async fn connect(cluster: &Cluster, text: &str, name: &str, timeout: Duration) -> Api {
     let kubeconfig = Some(cluster.write(name, text));
-    let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(2) };
+    let options = ApiOptions { kubeconfig, context: None, timeout };
     Api::connect(&options).await.expect("the API answers")
 }
+
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl World {
     async fn start() -> Self {
@@ -44,11 +47,11 @@ impl World {
         let troubles = Troubles::none();
         let gate = async |cluster: &Cluster| {
             let gate = ApiGate::open(cluster.api.client(), &troubles).await;
-            connect(&gate.kubeconfig(), cluster, "gate.conf").await
+            connect(cluster, &gate.kubeconfig(), "gate.conf", TIMEOUT).await
         };
         let free = async |cluster: &Cluster| {
             let text = std::fs::read_to_string(cluster.kubeconfig()).expect("a kubeconfig");
-            connect(&text, cluster, "free.conf").await
+            connect(cluster, &text, "free.conf", TIMEOUT).await
         };
         let gated = (gate(&here).await, gate(&there).await);
         let free = (free(&here).await, free(&there).await);

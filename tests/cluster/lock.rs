@@ -10,41 +10,18 @@ use serde_json::{Value, json};
 use super::rig::api::Api;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
+use super::rig::run::Run;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 /// May do everything, so it is admission that refuses.
 const MASTERS: Option<&str> = Some("system:masters");
-
-struct Run {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Run {
-    fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}{}", self.out, self.err);
-        self
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
-    }
-}
 
 /// Runs the program as the administrator, typed by some person.
 fn run_by(person: &str, cluster: &Cluster, arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().current_dir("/").args(arguments);
     command.env("KUBECONFIG", cluster.kubeconfig()).env("USER", person);
-    let output = command.output().unwrap();
-    let run = Run {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    };
-    println!("{person}$ netsurgeon {}\n{}{}[{}]", arguments.join(" "), run.out, run.err, run.code);
-    run
+    super::rig::run::run(&format!("{} (as {person})", arguments.join(" ")), command)
 }
 
 fn run(cluster: &Cluster, words: &str) -> Run {

@@ -12,11 +12,11 @@ use netsurgeon::store::{KeyRange, ReadStore as _, Record};
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit};
-use serde_json::Value;
 
 use crate::rig::etcd::{Etcd, EtcdVersion};
 use crate::rig::process::wait_until;
 use crate::rig::relay::Relay;
+use crate::rig::run::{Run, run};
 use crate::store::{connect, options, plain};
 
 const BITMAP: &str = "/registry/ranges/serviceips";
@@ -26,23 +26,6 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const IS_RUNNING: &str = "\"status\":\"running\"";
 /// What the request has that changes the bitmap: the record of the step, in the same transaction.
 const STEP_IS_DONE: &str = "\"state\":\"done\"";
-
-struct Run {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Run {
-    fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}{}", self.out, self.err);
-        self
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
-    }
-}
 
 /// An etcd with what a cluster of the dual-write era has stored, and a bitmap that differs from its Services.
 struct Drifted {
@@ -79,11 +62,7 @@ impl Drifted {
     }
 
     fn netsurgeon(&self, words: &str) -> Run {
-        let output = Self::command(&self.etcd.endpoint(), words).output().expect("netsurgeon runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (out, err) = (text(&output.stdout), text(&output.stderr));
-        println!("$ netsurgeon {words}\n{out}{err}[{:?}]", output.status.code());
-        Run { code: output.status.code().unwrap_or(-1), out, err }
+        run(words, Self::command(&self.etcd.endpoint(), words))
     }
 
     async fn bitmap(&self) -> Vec<u8> {

@@ -16,6 +16,7 @@ use super::rig::probe::Probe;
 use super::rig::process::{freeze, thaw, wait_until};
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::report::{Report, Target};
+pub use super::rig::run::{Run, run};
 
 /// More than twice the longest wait of a step.
 pub const DEADLINE: Duration = Duration::from_mins(6);
@@ -26,24 +27,6 @@ pub const NEW_RANGE: &str = "10.200.0.0/16";
 
 /// What everything has to confirm that a person would do, from the soak on.
 pub const ENDING: &str = "--confirm cluster-dns --confirm soak --confirm certificates-after";
-
-/// A run of the program.
-pub struct Run {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
-}
-
-impl Run {
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
-    }
-
-    pub fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}{}", self.out, self.err);
-        self
-    }
-}
 
 /// A program that is listened to, and the lines that it has printed so far.
 pub struct Watched {
@@ -142,18 +125,6 @@ pub fn command(cluster: &Cluster, words: &str) -> Command {
         command.env("ETCDCTL_CERT", &tls.client.certificate).env("ETCDCTL_KEY", &tls.client.key);
     }
     command
-}
-
-/// Runs the program to its end, and shows what it prints.
-pub fn run(words: &str, mut command: Command) -> Run {
-    let output = command.output().expect("netsurgeon runs");
-    let run = Run {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    };
-    println!("$ netsurgeon {words}\n{}{}[{}]", run.out, run.err, run.code);
-    run
 }
 
 /// A cluster that serves: Services with endpoints on both nodes, a client in a pod.

@@ -34,5 +34,6 @@ pub mod programs;
 pub mod proxy;
 pub mod relay;
 pub mod report;
+pub mod run;
 pub mod static_pods;
 pub mod workspace;
