@@ -3,7 +3,7 @@
 //! [`scan`] finds addresses in bytes; [`objects`] looks through stored objects of every kind, known or not, and tells the
 //! way to each text that has one; [`places`] says what it means there, and what to do; [`pods`] tells which Pods were
 //! started with an address that their Service has given up; [`evidence`] is what a node has seen of who uses old addresses, and
-//! [`judgement`] whether that of all nodes shows that nobody does. Everything here is pure.
+//! [`judgement`] whether that of all nodes shows that nobody does. All but [`published`], which reads and writes what nodes publish, is pure.
 
 pub mod evidence;
 pub mod judgement;
@@ -11,6 +11,7 @@ mod object;
 pub mod objects;
 pub mod places;
 pub mod pods;
+pub mod published;
 mod reverse;
 pub mod scan;
 

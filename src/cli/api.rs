@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use clap::Args;
 use tokio::time::{Instant, sleep};
 
-use super::failure::Failure;
 use super::output::warn;
 use crate::cluster::{Cluster, ClusterOptions};
+use crate::session::{Connect, Failure};
 
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -46,6 +47,13 @@ impl KubeArgs {
     fn options(&self) -> ClusterOptions {
         let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
         ClusterOptions { kubeconfig, context, ..ClusterOptions::default() }
+    }
+}
+
+#[async_trait]
+impl Connect for KubeArgs {
+    async fn connect(&self) -> Result<Cluster, Failure> {
+        Self::connect(self).await
     }
 }
 

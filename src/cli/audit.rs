@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::api::KubeArgs;
-use super::failure::Failure;
 use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
 use super::{Context, Outcome};
 use crate::audit::{Counted, Finding, KEPT, Old, Severity};
 use crate::ip::ServiceCidr;
+use crate::session::Failure;
 
 /// As many findings of one kind of place as people want to read: before a move every Service has an address of the range.
 const SHOWN: usize = 20;

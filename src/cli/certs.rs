@@ -9,9 +9,9 @@ mod words;
 use clap::{Args, Subcommand};
 use time::OffsetDateTime;
 
-use super::failure::Failure;
 use super::{Context, Outcome};
 use crate::operation::{Ambient as _, SystemAmbient};
+use crate::session::Failure;
 
 /// Certificates of a control plane: show, reissue, see them served
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use serde::Serialize;
 
-use super::failure::Failure;
 use super::{Cli, Context, Outcome};
+use crate::session::Failure;
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]

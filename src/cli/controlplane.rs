@@ -1,10 +1,8 @@
 //! `netsurgeon controlplane`: the Service range in the flags of API servers and controller managers, and the address of
 //! the cluster's DNS in the configuration of kubelets.
 
-mod agree;
 mod changing;
 mod elsewhere;
-mod seen;
 mod set_dns;
 mod set_range;
 mod show;
@@ -14,16 +12,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-pub(super) use agree::{Places, endpoints, not_yet, other_ranges};
-pub(super) use seen::{flags_in_pods, in_pods};
-
-use super::failure::Failure;
 use super::{Context, Outcome};
+use crate::controlplane::folder_of_manifests;
 use crate::ip::{ServiceCidr, as_flag};
-
-pub(super) const API_SERVER: &str = "kube-apiserver";
-pub(super) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-const FLAG: &str = "service-cluster-ip-range";
+use crate::session::Failure;
 
 /// The Service range of API servers, and the DNS address of kubelets: show, change
 #[derive(Debug, Args)]
@@ -56,6 +48,13 @@ struct ManifestArgs {
     /// The folder of static Pods' manifests [default: where kubeadm, kOps and RKE2 have it]
     #[arg(long, value_name = "FOLDER")]
     manifests: Option<PathBuf>,
+}
+
+impl ManifestArgs {
+    /// Returns the folder, if there is one.
+    fn folder(&self) -> Option<PathBuf> {
+        self.manifests.clone().or_else(folder_of_manifests)
+    }
 }
 
 /// One range, or one of each family, as the flag has them.

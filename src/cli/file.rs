@@ -5,7 +5,7 @@ use std::io::{Error, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::failure::Failure;
+use crate::session::Failure;
 
 /// Who may read the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

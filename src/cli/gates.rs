@@ -1,39 +1,15 @@
-//! What is asked between two batches: the time, a program, a URL, a Prometheus. Each can close the way; then the
-//! operation pauses, or the batch that was done last is rolled back, or everything is.
-
-mod command;
-mod prometheus;
-mod recorded;
-pub(in crate::cli) mod until;
+//! The options that say what is asked between two batches.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use async_trait::async_trait;
-use clap::{ArgGroup, Args, ValueEnum};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use time::OffsetDateTime;
-use tokio::time::sleep;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args};
 
-use self::command::Program;
-use self::prometheus::{Limits, Query};
-use self::until::Until;
-use super::failure::Failure;
-use super::log::Kind;
-use super::output::Output;
-use crate::cluster::Probe;
-use crate::operation::{Checkpoint, Closed, Stage};
+use crate::session::gates::until::{self, Until};
+use crate::session::gates::{GateSettings, OnFailure};
 
-/// The gate that the clock closes. It pauses, whatever is to be done about the others.
-const UNTIL: &str = "until";
-
-/// How long a gate may take where nothing else is said.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// What is asked between two batches; also as it is recorded in the journal.
-#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// What is asked between two batches.
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Gates between batches")]
 #[command(group(ArgGroup::new("gate_limits").args(["gate_max", "gate_min"]).multiple(true)))]
 pub struct GateArgs {
@@ -74,18 +50,8 @@ pub struct GateArgs {
     gate_timeout: Option<u64>,
     /// At a closed gate: pause before the next batch; or roll the batch before the gate back, and pause before it; or
     /// roll everything back. Exit status 6 for the first two, 4 for the last. `--until` always pauses [default: pause]
-    #[arg(long, value_name = "WHAT", value_enum)]
+    #[arg(long, value_name = "WHAT", value_parser = on_failure())]
     on_gate_failure: Option<OnFailure>,
-}
-
-/// What to do at a closed gate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnFailure {
-    #[default]
-    Pause,
-    Rollback,
-    RollbackAll,
 }
 
 fn limit(text: &str) -> Result<f64, String> {
@@ -93,160 +59,32 @@ fn limit(text: &str) -> Result<f64, String> {
     if number.is_nan() { Err("give a number".to_string()) } else { Ok(number) }
 }
 
+fn on_failure() -> impl TypedValueParser<Value = OnFailure> {
+    PossibleValuesParser::new(["pause", "rollback", "rollback-all"]).map(|name| match name.as_str() {
+        "rollback" => OnFailure::Rollback,
+        "rollback-all" => OnFailure::RollbackAll,
+        _ => OnFailure::Pause,
+    })
+}
+
 impl GateArgs {
-    /// Makes sure that what was typed can be asked at all, and fixes the time: now, not hours later at a gate.
-    pub fn resolve(&self) -> Result<Gates, Failure> {
-        let now = OffsetDateTime::now_utc();
-        let url = |flag: &str, url: &str| {
-            Probe::new(url).map_err(|error| Failure::usage(format!("`{flag}`: {error}")))
-        };
-        let until = self.until.map(|until| until.resolve(now)).transpose();
-        let mut probes = Vec::new();
-        if let Some(program) = &self.gate_command {
-            let program = Program::find(program, &self.gate_arg);
-            probes.push(Asked::Command(program.map_err(Failure::usage)?));
+    /// Returns what was given.
+    pub fn settings(&self) -> GateSettings {
+        let Self { pause, until, gate_command, gate_arg, gate_http, gate_prometheus, .. } = self.clone();
+        let Self { gate_query, gate_max, gate_min, gate_timeout, on_gate_failure, .. } = self.clone();
+        GateSettings {
+            pause,
+            until,
+            gate_command,
+            gate_arg,
+            gate_http,
+            gate_prometheus,
+            gate_query,
+            gate_max,
+            gate_min,
+            gate_timeout,
+            on_gate_failure,
         }
-        if let Some(text) = &self.gate_http {
-            probes.push(Asked::Http(url("--gate-http", text)?));
-        }
-        if let (Some(base), Some(query)) = (&self.gate_prometheus, &self.gate_query) {
-            let text = Query::url(base, query).map_err(Failure::usage)?;
-            let limits = Limits { min: self.gate_min, max: self.gate_max };
-            probes.push(Asked::Prometheus(Query { probe: url("--gate-prometheus", &text)?, limits }));
-        }
-        Ok(Gates {
-            pause: Duration::from_secs(self.pause.unwrap_or_default()),
-            until: until.map_err(Failure::usage)?,
-            probes,
-            limit: self.gate_timeout.map_or(LIMIT, Duration::from_secs),
-            on_failure: self.on_gate_failure.unwrap_or_default(),
-        })
-    }
-}
-
-/// A gate.
-enum Asked {
-    Command(Program),
-    Http(Probe),
-    Prometheus(Query),
-}
-
-impl Asked {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Command(_) => "command",
-            Self::Http(_) => "http",
-            Self::Prometheus(_) => "prometheus",
-        }
-    }
-
-    /// Asks; returns what speaks for going on, or what against it.
-    async fn ask(&self, operation: &str, stage: &Stage, limit: Duration) -> Result<String, String> {
-        match self {
-            Self::Command(program) => program.run(operation, stage.batch, limit).await,
-            Self::Http(probe) => {
-                let code = probe.get(limit).await?.code;
-                let text = format!("HTTP status {code}");
-                if (200..300).contains(&code) { Ok(text) } else { Err(text) }
-            }
-            Self::Prometheus(query) => query.ask(limit).await,
-        }
-    }
-}
-
-/// Gates that can be asked.
-#[derive(Default)]
-pub struct Gates {
-    pause: Duration,
-    until: Option<OffsetDateTime>,
-    probes: Vec<Asked>,
-    limit: Duration,
-    on_failure: OnFailure,
-}
-
-impl Gates {
-    /// Whether there is anything to ask, or to wait for.
-    pub fn are_there(&self) -> bool {
-        !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
-    }
-
-    /// Says why nothing may begin at this time, if so.
-    fn over(&self, ahead: Duration) -> Result<(), String> {
-        let Some(until) = self.until else { return Ok(()) };
-        let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
-        if now >= until {
-            return Err(format!("no batch begins after {words}"));
-        }
-        let then = time::Duration::try_from(ahead).ok().and_then(|ahead| now.checked_add(ahead));
-        if then.is_none_or(|then| then >= until) {
-            return Err(format!("no batch begins after {words}, and the pause before it would end later"));
-        }
-        Ok(())
-    }
-}
-
-/// Gates of one operation, whose answers are said.
-pub struct Gatekeeper<'a> {
-    gates: &'a Gates,
-    output: &'a Output,
-    operation: &'a str,
-}
-
-impl<'a> Gatekeeper<'a> {
-    /// Puts somebody at the gates.
-    pub fn new(gates: &'a Gates, output: &'a Output, operation: &'a str) -> Self {
-        Self { gates, output, operation }
-    }
-
-    /// What is to be done about a gate that is closed.
-    pub fn on_failure(&self, gate: &str) -> OnFailure {
-        if gate == UNTIL { OnFailure::Pause } else { self.gates.on_failure }
-    }
-
-    /// Says what is done about it.
-    pub fn warn(&self, text: &str) {
-        self.output.warn(text);
-    }
-
-    fn say(&self, text: &str, gate: &str, open: bool, stage: &Stage) {
-        let batch = stage.batch.map(|batch| batch.saturating_add(1));
-        let fields = [("gate", Value::from(gate)), ("open", open.into()), ("batch", batch.into())];
-        self.output.say(if open { Kind::Progress } else { Kind::Warning }, text, &fields);
-    }
-
-    fn is_in_time(&self, ahead: Duration, stage: &Stage) -> Result<(), Closed> {
-        self.gates.over(ahead).map_err(|reason| self.closed(UNTIL, reason, stage))
-    }
-
-    fn closed(&self, gate: &str, reason: String, stage: &Stage) -> Closed {
-        self.say(&format!("gate `{gate}` is closed {}: {reason}", before(stage)), gate, false, stage);
-        Closed { gate: gate.to_string(), reason }
-    }
-}
-
-fn before(stage: &Stage) -> String {
-    stage.batch.map_or_else(
-        || "after the last batch".to_string(),
-        |batch| format!("before batch {}", batch.saturating_add(1)),
-    )
-}
-
-#[async_trait]
-impl Checkpoint for Gatekeeper<'_> {
-    async fn pass(&self, stage: &Stage) -> Result<(), Closed> {
-        let Gates { pause, probes, limit, .. } = self.gates;
-        self.is_in_time(*pause, stage)?;
-        if !pause.is_zero() {
-            let text = format!("waiting {} s {}", pause.as_secs(), before(stage));
-            self.say(&text, "pause", true, stage);
-            sleep(*pause).await;
-        }
-        for asked in probes {
-            let (name, answer) = (asked.name(), asked.ask(self.operation, stage, *limit).await);
-            let found = answer.map_err(|reason| self.closed(name, reason, stage))?;
-            self.say(&format!("gate `{name}` is open {}: {found}", before(stage)), name, true, stage);
-        }
-        self.is_in_time(Duration::ZERO, stage)
     }
 }
 

@@ -3,12 +3,18 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clap::Parser;
 
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::time::sleep;
+
 use super::*;
-use crate::cli::log::LogFormat;
-use crate::cli::output::{Format, When};
+use crate::operation::{Checkpoint as _, Closed, Silent, Stage};
+use crate::session::Voice;
+use crate::session::gates::{Gatekeeper, Gates};
 
 #[derive(Debug, Parser)]
 struct Typed {
@@ -16,9 +22,9 @@ struct Typed {
     gates: GateArgs,
 }
 
-fn parse(words: &[&str]) -> Result<GateArgs, String> {
+fn parse(words: &[&str]) -> Result<GateSettings, String> {
     let typed = Typed::try_parse_from(std::iter::once(&"test").chain(words));
-    typed.map(|typed| typed.gates).map_err(|error| error.to_string())
+    typed.map(|typed| typed.gates.settings()).map_err(|error| error.to_string())
 }
 
 fn resolve(words: &[&str]) -> Result<Gates, String> {
@@ -34,9 +40,8 @@ fn stage(batch: Option<usize>) -> Stage {
 
 /// Asks as an operation does before its second batch.
 async fn pass(gates: &Gates) -> Result<(), (String, String)> {
-    crate::cli::log::start(LogFormat::Text);
-    let output = Output::new(Format::Table, When::Never);
-    let keeper = Gatekeeper::new(gates, &output, "renumber-1");
+    let voice = Voice::new(Silent);
+    let keeper = Gatekeeper::new(gates, &voice, "renumber-1");
     keeper.pass(&stage(Some(1))).await.map_err(|Closed { gate, reason }| (gate, reason))
 }
 
@@ -112,7 +117,7 @@ async fn what_belongs_together_must_be_given_together() {
     for limits in [&["--gate-min", "1"][..], &["--gate-max", "-0.5"], &["--gate-min", "1", "--gate-max", "2"]]
     {
         let words: Vec<&str> = prometheus.iter().chain(limits).copied().collect();
-        assert_eq!(resolve(&words).unwrap().probes.len(), 1, "{words:?}");
+        assert!(resolve(&words).unwrap().are_there(), "{words:?}");
     }
     assert!(!resolve(&[]).unwrap().are_there());
     assert!(resolve(&["--pause", "5"]).unwrap().are_there());
@@ -139,15 +144,15 @@ async fn what_can_never_be_asked_is_refused_before_anything_begins() {
 
 #[tokio::test]
 async fn the_clock_pauses_whatever_is_to_be_done_about_the_others() {
-    let output = Output::new(Format::Table, When::Never);
+    let voice = Voice::new(Silent);
     for (word, otherwise) in [
         ("pause", OnFailure::Pause),
         ("rollback", OnFailure::Rollback),
         ("rollback-all", OnFailure::RollbackAll),
     ] {
         let gates = resolve(&["--until", "+1h", "--on-gate-failure", word]).unwrap();
-        let keeper = Gatekeeper::new(&gates, &output, "renumber-1");
-        assert_eq!((keeper.on_failure(UNTIL), keeper.on_failure("http")), (OnFailure::Pause, otherwise));
+        let keeper = Gatekeeper::new(&gates, &voice, "renumber-1");
+        assert_eq!((keeper.on_failure("until"), keeper.on_failure("http")), (OnFailure::Pause, otherwise));
     }
 }
 
@@ -159,7 +164,9 @@ async fn nothing_begins_that_would_begin_too_late() {
     assert_eq!(gate, "until");
     assert!(reason.contains("the pause before it would end later"), "{reason}");
     let past = OffsetDateTime::now_utc() - time::Duration::SECOND;
-    let (gate, reason) = pass(&Gates { until: Some(past), ..Gates::default() }).await.unwrap_err();
+    let mut gates = resolve(&["--until", "+1h"]).unwrap();
+    gates.until = Some(past);
+    let (gate, reason) = pass(&gates).await.unwrap_err();
     assert_eq!(gate, "until");
     assert!(reason.contains("no batch begins after"), "{reason}");
 }
@@ -293,13 +300,13 @@ async fn recorded_gates_are_the_ones_that_were_given() {
     ];
     let given = parse(&given).unwrap();
     let record = given.fixed().unwrap().record().unwrap();
-    let read = GateArgs::default().or_recorded(&record, false).unwrap();
+    let read = GateSettings::default().or_recorded(&record, false).unwrap();
     assert!(
         matches!(read.until, Some(Until::At(_))),
         "a moment, not a time from the resume on: {:?}",
         read.until
     );
-    assert_eq!(GateArgs { until: None, ..read.clone() }, GateArgs { until: None, ..given });
+    assert_eq!(GateSettings { until: None, ..read.clone() }, GateSettings { until: None, ..given });
     // What is recorded once more is the same.
     assert_eq!(read.record().unwrap(), record);
 }
@@ -309,15 +316,15 @@ fn given_gates_replace_recorded_ones_and_no_gates_leaves_them_out() {
     let recorded = parse(&["--pause", "60", "--on-gate-failure", "rollback"]).unwrap().record().unwrap();
     let given = parse(&["--gate-http", "http://127.0.0.1:1/x"]).unwrap();
     assert_eq!(given.or_recorded(&recorded, false).unwrap(), given);
-    assert_eq!(GateArgs::default().or_recorded(&recorded, true).unwrap(), GateArgs::default());
-    assert_eq!(GateArgs::default().or_recorded(&recorded, false).unwrap().pause, Some(60));
-    assert_eq!(GateArgs::default().record().unwrap(), Value::Null);
+    assert_eq!(GateSettings::default().or_recorded(&recorded, true).unwrap(), GateSettings::default());
+    assert_eq!(GateSettings::default().or_recorded(&recorded, false).unwrap().pause, Some(60));
+    assert_eq!(GateSettings::default().record().unwrap(), Value::Null);
 }
 
 #[test]
 fn a_recorded_time_that_has_passed_is_left_out() {
     let recorded = serde_json::json!({"until": "2026-01-01T18:00:00Z", "pause": 60});
-    let read = GateArgs::default().or_recorded(&recorded, false).unwrap();
+    let read = GateSettings::default().or_recorded(&recorded, false).unwrap();
     assert_eq!((read.until, read.pause), (None, Some(60)));
 }
 
@@ -325,7 +332,7 @@ fn a_recorded_time_that_has_passed_is_left_out() {
 fn recorded_gates_that_cannot_be_asked_here_are_an_error_with_a_way_out() {
     for recorded in [serde_json::json!({"gate_command": "/no/such/program"}), serde_json::json!({"later": 1})]
     {
-        let failure = GateArgs::default().or_recorded(&recorded, false).unwrap_err();
+        let failure = GateSettings::default().or_recorded(&recorded, false).unwrap_err();
         assert!(failure.hints.iter().any(|hint| hint.contains("--no-gates")), "{failure:?}");
     }
 }

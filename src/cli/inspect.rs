@@ -12,8 +12,8 @@ mod view;
 
 use clap::{Args, Subcommand};
 
-use super::failure::Failure;
 use super::{Context, Outcome};
+use crate::session::Failure;
 
 /// Any stored object, readable
 #[derive(Debug, Args)]

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::failure::Failure;
 use super::output::table;
 use super::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::ip::remap::{Rank, Wanted, remap};
+use crate::session::Failure;
 
 /// Arithmetic on Service ranges, for scripts
 #[derive(Debug, Args)]

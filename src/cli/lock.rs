@@ -8,14 +8,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::KubeArgs;
-use super::failure::{Failure, Kind};
-use super::gates::until::duration_of;
 use super::output::Output;
 use super::{Context, Outcome};
 use crate::cluster::{Cluster, ClusterError};
 use crate::freeze::live::{FreezeError, Freezer, Standing};
 use crate::freeze::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
 use crate::operation::{Ambient, Claim, SystemAmbient};
+use crate::session::gates::until::duration_of;
+use crate::session::{Failure, Kind};
 
 /// Lock deploy pipelines out: the API server refuses what they would change
 ///

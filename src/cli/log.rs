@@ -16,6 +16,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+pub use crate::session::Said as Kind;
+
 /// How to talk on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -23,25 +25,6 @@ pub enum LogFormat {
     Text,
     /// For programs: one JSON object a line
     Json,
-}
-
-/// What kind of line it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Why the command failed.
-    Error,
-    /// Where the command paused, which is no error.
-    Paused,
-    /// What caused that.
-    Cause,
-    /// What to do about it.
-    Hint,
-    /// What the user should know before going on.
-    Warning,
-    /// What the user may want to know.
-    Note,
-    /// What is being done, or was.
-    Progress,
 }
 
 impl Kind {

@@ -6,13 +6,10 @@
 //!
 //! A new command is a file, a variant of [`Command`] and a line in [`dispatch`].
 
-pub mod failure;
 pub mod output;
 pub mod report;
-pub mod situation;
 pub mod source;
 
-mod announce;
 mod api;
 mod audit;
 mod certs;
@@ -23,20 +20,18 @@ mod findings;
 mod gates;
 mod inspect;
 mod ip;
-
 mod live;
 mod lock;
 mod log;
-mod metrics;
 mod neutral;
 mod operation;
-mod picture;
+mod panicking;
 mod preflight;
 mod progress;
 mod ranges;
 mod rehearse;
 mod renumber;
-mod tally;
+mod speaking;
 mod target;
 mod tiers;
 
@@ -47,13 +42,13 @@ use std::process::ExitCode;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-pub use failure::{Failure, Kind};
+pub use crate::session::{Failure, Kind};
 pub use output::Output;
 
 use log::LogFormat;
 use output::{Format, When};
 
-use crate::operation::{Ambient, SystemAmbient};
+use crate::session::Voice;
 
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
@@ -119,6 +114,13 @@ pub struct Context {
     pub output: Output,
 }
 
+impl Context {
+    /// Returns the voice of a session that is begun here.
+    fn voice(&self) -> Voice {
+        Voice::new(self.output.clone())
+    }
+}
+
 /// How a command ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -143,7 +145,7 @@ impl Outcome {
 /// Parses the arguments of this process, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
     leave_no_core();
-    failure::install_panic_hook();
+    panicking::install_hook();
     let outcome = std::panic::catch_unwind(|| run(std::env::args_os().collect()));
     outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
 }
@@ -268,12 +270,6 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Man(args) => completions::man(context, args),
         Command::Version(_) => completions::version(context),
     }
-}
-
-/// `YYYYMMDDTHHMMSSZ-xxxx`: sorts by time, and tells two operations of the same second apart.
-fn new_operation_id() -> String {
-    let unique: String = SystemAmbient.uid().chars().take(4).collect();
-    format!("{}-{unique}", moment())
 }
 
 /// What is put behind the names of files that keep old content: `.YYYYMMDDTHHMMSSZ.old`.

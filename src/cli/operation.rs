@@ -10,21 +10,24 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use self::homes::{Found, Home, HomeArgs};
-use super::failure::Failure;
+use self::homes::HomeArgs;
 use super::gates::GateArgs;
-use super::live::{LiveArgs, is_open, lock_cluster, open_operation, release};
 use super::output::{counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
-use super::situation::Situation;
 use super::{Context, Outcome};
+use crate::cli::live::LiveArgs;
 use crate::cluster::Cluster;
 use crate::operation::{
     Ambient as _, Claim, ClusterLedger, Journal, Listed, Lock, Silence, State, Status, StepId, SystemAmbient,
     Terms,
 };
 use crate::renumber::plan;
+use crate::renumber::run::situation::Situation;
+use crate::renumber::run::{is_open, open_operation};
+use crate::session::Failure;
+use crate::session::homes::{self as recorded, Found, Home};
+use crate::session::{lock_cluster, release};
 
 /// How long the lock of `forget` outlives a process that was killed.
 const LEASE: Duration = Duration::from_mins(1);
@@ -165,7 +168,7 @@ struct Line {
     operation: String,
     kind: String,
     /// Where it is recorded.
-    ledger: homes::Ledger,
+    ledger: recorded::Ledger,
     status: Status,
     /// The manual step that is open.
     manual_step: Option<String>,
@@ -313,7 +316,7 @@ async fn forget_in(
     claim: &Claim,
 ) -> Result<usize, Failure> {
     let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
-    let lock = lock_cluster(&context.output, api, claim, terms).await?;
+    let lock = lock_cluster(&context.voice(), api, claim, terms).await?;
     let removed = async {
         let found = ended(context, args).await?;
         Ok(ClusterLedger::remove(api, &found.listed.operation).await?)

@@ -12,10 +12,11 @@ use serde::Serialize;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
-use super::failure::{Failure, Kind as FailureKind};
 use super::log::{self, Kind};
 use super::neutral::{Neutral, neutral, neutral_line};
 use super::progress;
+pub use crate::session::counted;
+use crate::session::failure::{Failure, Kind as FailureKind};
 
 /// JSON is written a few bytes at a time, and printed in blocks of this size: that of a pipe.
 const JSON_BLOCK: usize = 64 * 1024;
@@ -345,11 +346,6 @@ fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String 
         rest = after;
     }
     text + rest
-}
-
-/// Returns a number with its noun: `1 batch`, `2 batches`.
-pub fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Whether the locale takes UTF-8: the first of the three variables that is set decides (POSIX.1-2024,

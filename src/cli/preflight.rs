@@ -1,14 +1,5 @@
 //! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
 
-mod cni;
-mod dns;
-mod hardening;
-mod mirror;
-mod permissions;
-mod reading;
-mod renumber;
-mod webhooks;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,16 +8,19 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::api::{KubeArgs, MirrorKubeArgs};
-use super::failure::Failure;
 use super::file::{Readers, write_file};
 use super::output::{Output, Tone, table};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
+use crate::gather::cni::Coming;
+use crate::gather::dns::Names;
+use crate::gather::{Reached, Selection, cni, dns, mirror, renumber};
 use crate::ip::ServiceCidr;
 use crate::preflight::cni::host_ports::newcomers;
 use crate::preflight::{CNI, Check, DNS, MIRROR, Named, RENUMBER, Verdict, any, junit};
+use crate::session::Failure;
 
 /// Whether a cluster is ready: pass, warn or fail, why, and what to do
 #[derive(Debug, Args)]
@@ -197,19 +191,23 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
     let (of, asked, checks) = match &args.command {
         PreflightCommand::Renumber(args) => {
             args.asked.known(RENUMBER)?;
-            ("renumber", &args.asked, renumber::look(args).await?)
+            let (options, backup) = (args.target.resolve(&args.tiers)?, args.backup.clone());
+            let (reached, asking) = (reach(&args.etcd, &args.kube).await, args.asked.asking());
+            ("renumber", &args.asked, renumber::look(reached, options, backup, &asking).await)
         }
         PreflightCommand::Mirror(args) => {
             args.asked.known(MIRROR)?;
-            ("mirror", &args.asked, mirror::look(args).await?)
+            ("mirror", &args.asked, look_at_mirror(args).await?)
         }
         PreflightCommand::Dns(args) => {
             args.asked.known(DNS)?;
-            ("dns", &args.asked, dns::look(args).await?)
+            ("dns", &args.asked, look_at_names(args).await?)
         }
         PreflightCommand::Cni(args) => {
             args.asked.known(CNI)?;
-            ("cni", &args.asked, cni::look(args).await)
+            let coming = Coming { pod_cidr: &args.pod_cidr, to: args.to.as_deref() };
+            let (reached, asking) = (reach(&args.etcd, &args.kube).await, args.asked.asking());
+            ("cni", &args.asked, cni::look(reached, &coming, &asking).await)
         }
     };
     context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;
@@ -222,6 +220,38 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
         || any(&checks, Verdict::Unknown)
         || asked.strict && any(&checks, Verdict::Warn);
     Ok(if is_bad { Outcome::Findings } else { Outcome::Done })
+}
+
+/// Connects to both, as far as they are there.
+async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
+    let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
+    Reached { store, cluster, layout: etcd.layout() }
+}
+
+async fn look_at_mirror(args: &MirrorArgs) -> Result<Vec<Check>, Failure> {
+    let Some(of_mirror) = args.mirror.named(&args.kube) else {
+        return Err(Failure::usage("which cluster is the mirror?")
+            .hint("name it: `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
+    };
+    let both = tokio::join!(args.kube.connect(), of_mirror.connect());
+    Ok(mirror::look(both, args.namespace.clone(), &args.asked.asking()).await)
+}
+
+async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
+    let names = Names {
+        zone: args.zone.clone(),
+        name: args.name.clone(),
+        server: args.server.clone(),
+        tsig_key_file: args.tsig_key_file.clone(),
+        resolver: args.resolver.clone(),
+    };
+    names.check()?;
+    let of_mirror = async || match args.mirror.named(&args.kube) {
+        Some(kube) => Some(kube.connect().await),
+        None => None,
+    };
+    let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror());
+    dns::look(cluster, mirror, &names, &args.asked.asking()).await
 }
 
 impl AskedArgs {
@@ -238,13 +268,9 @@ impl AskedArgs {
         }
     }
 
-    fn wants(&self, name: &str) -> bool {
-        let is_in = |list: &[String]| list.iter().any(|one| one == name);
-        if self.only.is_empty() { !is_in(&self.skip) } else { is_in(&self.only) }
-    }
-
-    fn patience(&self) -> Duration {
-        Duration::from_secs(self.within)
+    fn asking(&self) -> Selection {
+        let (only, skip) = (self.only.clone(), self.skip.clone());
+        Selection { only, skip, within: Duration::from_secs(self.within) }
     }
 }
 

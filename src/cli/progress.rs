@@ -11,8 +11,9 @@ use tokio::time::sleep;
 use super::log::{self, Kind};
 use super::neutral::neutral_line;
 use super::output::{self, Output};
-use super::tally::{Goal, SharedTally, Tally, in_words, titled};
 use crate::operation::{Event, Observer};
+use crate::session::progress::{Progress as Figures, SharedProgress};
+use crate::session::{in_words, titled};
 
 /// How often a bar is drawn, whether or not something has happened.
 const TICK: Duration = Duration::from_millis(250);
@@ -132,14 +133,14 @@ fn trace(event: &Event<'_>) {
     }
 }
 
-/// Shows how many Services are where they are going, how fast, and how long the rest takes.
+/// Shows how many subjects have reached their goal, how fast, and how long the rest takes.
 pub struct Progress<'a> {
     output: &'a Output,
-    tally: SharedTally,
+    figures: SharedProgress,
     bar: Option<Shown>,
     /// Counts down where there is no bar to do it.
     counting: Option<JoinHandle<()>>,
-    /// Services that have come since the last line.
+    /// Subjects that have come since the last line.
     unsaid: usize,
     /// As many as make a line where there are no batches; `None` where there are.
     line_after: Option<usize>,
@@ -147,19 +148,18 @@ pub struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     /// Begins to show it.
-    pub fn new(output: &'a Output, shared: SharedTally) -> Self {
-        let tally = lock(&shared);
-        let bar = Shown::new(Some(tally.services), || style(&shared));
-        let line_after = tally.services.div_ceil(tally.batches.max(1)).max(1);
-        let line_after = (tally.goal == Goal::Retire).then_some(line_after);
-        let there = tally.there();
+    pub fn new(output: &'a Output, figures: SharedProgress) -> Self {
+        let ((reached, all), line_after) = {
+            let figures = lock(&figures);
+            (figures.reached(), figures.line_after())
+        };
         // A bar that is drawn asks for the figures.
-        drop(tally);
+        let bar = Shown::new(Some(all), || style(&figures));
         if let Some(Shown(bar)) = &bar {
-            bar.set_position(there as u64);
+            bar.set_position(reached as u64);
         }
-        let counting = bar.is_none().then(|| tokio::spawn(count_down(output.clone(), shared.clone())));
-        Self { output, tally: shared, bar, counting, unsaid: 0, line_after }
+        let counting = bar.is_none().then(|| tokio::spawn(count_down(output.clone(), figures.clone())));
+        Self { output, figures, bar, counting, unsaid: 0, line_after }
     }
 
     /// Says how far it is, where there is no bar and something to say.
@@ -168,50 +168,44 @@ impl<'a> Progress<'a> {
             return;
         }
         self.unsaid = 0;
-        let (tally, now) = (lock(&self.tally), Instant::now());
-        let stage = match tally.stage.batch {
-            0 => tally.stage.name.clone(),
-            batch => format!("batch {batch} of {}, {}", tally.batches, tally.stage.name),
-        };
-        let text = format!("{}; {stage}", tally.words(now));
-        self.output.say(Kind::Progress, &text, &tally.fields(now));
+        let (figures, now) = (lock(&self.figures), Instant::now());
+        let text = format!("{}; {}", figures.words(now), figures.stage());
+        self.output.say(Kind::Progress, &text, &figures.fields(now));
     }
 }
 
-fn lock(tally: &SharedTally) -> MutexGuard<'_, Tally> {
-    tally.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(figures: &SharedProgress) -> MutexGuard<'_, dyn Figures + 'static> {
+    figures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bar and its texts, which are taken from the figures whenever it is drawn: a countdown moves although nothing
 /// happens.
-fn style(shared: &SharedTally) -> Option<ProgressStyle> {
+fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     let style = ProgressStyle::with_template("{bar:24} {figures}  {elapsed}\n  {stage}").ok()?;
     let (figures, stage) = (shared.clone(), shared.clone());
     let figures = move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
         let _ = line.write_str(&lock(&figures).words(Instant::now()));
     };
     let stage = move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
-        let _ = line.write_str(&neutral_line(&stage_line(&lock(&stage), Instant::now()), false));
+        let figures = lock(&stage);
+        let text = lingering(&*figures).map_or_else(|| figures.stage_title(), |(text, _)| text);
+        let _ = line.write_str(&neutral_line(&text, false));
     };
     Some(style.with_key("figures", figures).with_key("stage", stage))
 }
 
-/// The stage that is under way, and how long it still lingers.
-fn stage_line(tally: &Tally, now: Instant) -> String {
-    match tally.lingers(now) {
-        Some(left) => format!("the new addresses answer for {} more", in_words(left)),
-        None => titled(&tally.stage.title, tally.stage.back),
-    }
+/// What is waited for that ends by itself, and how long it still takes.
+fn lingering(figures: &dyn Figures) -> Option<(String, Duration)> {
+    let (what, left) = figures.lingers(Instant::now())?;
+    Some((format!("{what} for {} more", in_words(left)), left))
 }
 
 /// Says every ten seconds how long it still lingers.
-async fn count_down(output: Output, tally: SharedTally) {
+async fn count_down(output: Output, figures: SharedProgress) {
     loop {
         sleep(COUNT).await;
-        let now = Instant::now();
-        let left = lock(&tally).lingers(now).filter(|left| !left.is_zero());
-        if let Some(left) = left {
-            let text = format!("the new addresses answer for {} more", in_words(left));
+        let lingering = lingering(&*lock(&figures)).filter(|(_, left)| !left.is_zero());
+        if let Some((text, left)) = lingering {
             output.say(Kind::Progress, &text, &[("seconds_left", left.as_secs().into())]);
         }
     }
@@ -222,19 +216,19 @@ impl Observer for Progress<'_> {
         trace(&event);
         if let Event::StageStarted { stage, .. } = &event {
             let batch = stage.batch.map_or(0, |batch| batch.saturating_add(1));
-            let has_ended = lock(&self.tally).stage.batch != batch;
+            let has_ended = lock(&self.figures).batch() != batch;
             if has_ended {
                 self.say();
             }
         }
-        let came = lock(&self.tally).note(&event, Instant::now());
+        let came = lock(&self.figures).note(&event, Instant::now());
         self.unsaid = self.unsaid.saturating_add(usize::from(came));
         if self.line_after.is_some_and(|count| self.unsaid >= count) {
             self.say();
         }
         if let Some(Shown(bar)) = &self.bar {
-            let there = lock(&self.tally).there();
-            bar.set_position(there as u64);
+            let (reached, _) = lock(&self.figures).reached();
+            bar.set_position(reached as u64);
         }
     }
 }

@@ -8,13 +8,12 @@ mod show;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-pub(super) use rewrite::difference;
-pub(super) use rewriting::{Opened as OpenedRewrite, Rewrites, open as open_rewrite};
+pub(super) use rewriting::Rewrites;
 
-use super::failure::Failure;
 use super::output::counted;
 use super::source::SourceArgs;
 use super::{Context, Outcome, findings};
+use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::audit::audit_beside;
 use crate::survey::{Finding, Severity};

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::failure::{Failure, Kind};
 use super::output::{Output, Tone, counted, table};
 use super::progress::Spinner;
-use super::renumber::{duration, reasons, remarks};
+use super::renumber::{duration, remarks};
 use super::source::{StoredArgs, open_snapshot};
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
@@ -16,7 +15,9 @@ use super::{Context, Outcome};
 use crate::operation::{Plan, SystemAmbient};
 use crate::renumber::estimate::{Estimate, estimate};
 use crate::renumber::rehearse::{Rollback, scope};
+use crate::renumber::run::reasons;
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
+use crate::session::{Failure, Kind};
 use crate::survey::{Era, Finding, Severity, Survey};
 
 /// As many moves as a newcomer wants to read.

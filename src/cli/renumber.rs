@@ -4,11 +4,9 @@ mod also;
 mod apply;
 mod ending;
 mod evidence;
-mod flows;
 mod guard;
 mod standing;
 
-use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -19,17 +17,18 @@ use clap::{Args, Subcommand};
 pub use ending::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
 pub use evidence::EvidenceArgs;
 
-use super::failure::Failure;
 use super::file::{Readers, write_file};
 use super::output::{Output, Tone, counted, table};
 use super::source::SourceArgs;
-use super::tally::in_words;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
 use crate::operation::Plan;
 use crate::renumber::estimate::{Estimate, estimate};
+use crate::renumber::run::reasons;
 use crate::renumber::{Move, Renumbering, plan};
+use crate::session::Failure;
+use crate::session::in_words;
 
 /// Move every Service to another Service range
 #[derive(Debug, Args)]
@@ -187,18 +186,4 @@ pub(super) fn duration(work: &Renumbering, rate: Option<NonZeroU32>) -> String {
     };
     let most = Duration::from_secs(most).max(least);
     format!("{} to {}, without manual steps, gates and the soak", in_words(least), in_words(most))
-}
-
-/// Counts the Services that stay, by reason: ` (3 headless, 1 ExternalName)`.
-pub(super) fn reasons(work: &Renumbering) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for skipped in &work.skipped {
-        let count = counts.entry(&skipped.reason).or_default();
-        *count = count.saturating_add(1);
-    }
-    if counts.is_empty() {
-        return String::new();
-    }
-    let words: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    format!(" ({})", words.join(", "))
 }

@@ -1,33 +1,18 @@
-//! `netsurgeon operation report`: one HTML page of an operation, from its journal and plan. It needs no network
-//! and no script, and is the same for the same journal and cluster.
+//! `netsurgeon operation report`: one HTML page of an operation.
 
-mod history;
-mod html;
-mod ranges;
-pub(super) mod rewritten;
-mod sections;
-mod services;
-mod style;
-mod timeline;
-
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use self::history::History;
-use self::html::{Html, esc};
-use self::ranges::Allocation;
 use super::api::KubeArgs;
-use super::failure::Failure;
 use super::file::{Readers, write_file};
-use super::live::{is_leased, open_operation};
-use super::situation::Situation;
 use super::source::EtcdArgs;
 use super::{Context, Outcome};
-use crate::operation::{Journal, Lock, Plan, Summary};
-use crate::renumber::verify::{self, Phase, Verified};
-use crate::renumber::{Move, Renumbering};
+use crate::operation::Lock;
+use crate::renumber::run::open_operation;
+use crate::report::{Subject, page};
+use crate::session::Failure;
+use crate::session::is_leased;
 use crate::survey::Survey;
 
 /// Write a page about an operation: what happened when, every Service, what is wrong
@@ -49,29 +34,6 @@ pub struct ReportArgs {
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]
     pub(super) kube: KubeArgs,
-}
-
-/// What a page is about.
-pub struct Subject<'a> {
-    /// Id of the operation.
-    pub operation: &'a str,
-    /// Its plan.
-    pub plan: &'a Plan<Renumbering>,
-    /// How it stands.
-    pub summary: &'a Summary,
-    /// What was done.
-    pub journal: &'a Journal,
-    /// The cluster as it is now.
-    pub survey: &'a Survey,
-    /// Whether a process holds the operation lease for it.
-    pub is_leased: bool,
-}
-
-impl Subject<'_> {
-    /// Where the operation is.
-    fn situation(&self) -> Situation {
-        Situation::of(self.operation, &self.plan.work, self.journal, self.summary, self.is_leased)
-    }
 }
 
 /// Runs the command.
@@ -100,83 +62,4 @@ impl ReportArgs {
         context.output.progress(&format!("the page is in `{}`", self.html.display()));
         Ok(Outcome::Done)
     }
-}
-
-/// Returns the page.
-pub fn page(subject: &Subject<'_>) -> String {
-    let (work, journal) = (&subject.plan.work, subject.journal);
-    let history = History::of(work, journal, subject.summary);
-    let verified = verify::verify(work, subject.survey, |step| journal.state(step));
-    let mut html = Html::default();
-    begin(&mut html, subject.operation);
-    sections::head(&mut html, subject, &history, &verified);
-    problems(&mut html, subject, &history, &verified);
-    sections::timeline(&mut html, subject, &history);
-    allocation(&mut html, subject);
-    sections::outside(&mut html, &history);
-    services::section(&mut html, subject, &history);
-    if !has_problems(&history, &verified) {
-        sections::findings(&mut html, subject, &verified);
-        sections::troubles(&mut html, &history);
-    }
-    end(
-        &mut html,
-        &format!("the journal of the operation and the cluster at revision {}", subject.survey.revision),
-    );
-    html.0
-}
-
-fn end(html: &mut Html, sources: &str) {
-    html.add(format_args!(
-        "<footer>Made by netsurgeon {} from {sources}.</footer>\n</body>\n</html>",
-        env!("CARGO_PKG_VERSION")
-    ));
-}
-
-fn begin(html: &mut Html, operation: &str) {
-    // Nothing is to be loaded or run, whatever a fault of ours might let through.
-    html.add(format_args!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{}</title>\n<style>\n{}</style>\n\
-         </head>\n<body>",
-        esc(operation),
-        style::CSS
-    ));
-}
-
-fn has_problems(history: &History, verified: &Verified) -> bool {
-    !history.troubles.is_empty() || !verified.findings.is_empty()
-}
-
-/// What is wrong comes first; that nothing is, last.
-fn problems(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
-    if has_problems(history, verified) {
-        sections::findings(html, subject, verified);
-        sections::troubles(html, history);
-    }
-}
-
-fn allocation(html: &mut Html, subject: &Subject<'_>) {
-    let work = &subject.plan.work;
-    let phase = |candidate: &Move| Phase::of(candidate, |step| subject.journal.state(step));
-    let addresses = |wanted: &dyn Fn(&Move) -> Option<IpAddr>| work.moves.iter().filter_map(wanted).collect();
-    let old = |what: &str, addresses: Vec<IpAddr>| -> Vec<Allocation> {
-        let of = |range| Allocation { range, what: what.to_string(), addresses: addresses.clone() };
-        work.from.iter().copied().map(of).collect()
-    };
-    let new = |what: &str, addresses| Allocation { range: work.to, what: what.to_string(), addresses };
-    html.section("allocation", "The ranges before and after");
-    html.add(format_args!("<div class=\"ranges\">"));
-    let mut before = old("had by Services that move", addresses(&|m| Some(m.old_address)));
-    before.push(new("had by none of them", Vec::new()));
-    ranges::column(html, "Before", &before);
-    let is_left = |m: &Move| (phase(m) != Phase::Retired).then_some(m.old_address);
-    let mut after = old("had by Services, or held for them", addresses(&is_left));
-    let has_moved = |m: &Move| (phase(m) != Phase::Waiting).then_some(m.new_address);
-    after.push(new("had by Services that have moved", addresses(&has_moved)));
-    ranges::column(html, "After, as the journal says", &after);
-    html.add(format_args!("</div>"));
-    sections::legend(html, &ranges::LEGEND);
-    html.end_section();
 }

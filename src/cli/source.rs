@@ -11,10 +11,11 @@ use clap::Args;
 use zeroize::Zeroizing;
 
 use super::Context;
-use super::failure::{Failure, Kind};
-use super::live::{open_operation, unfinished};
 use crate::encryption::Keyring;
 use crate::operation::Journal;
+use crate::renumber::run::{open_operation, unfinished};
+use crate::session::LiveEtcd;
+use crate::session::{Failure, Kind};
 use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::seal::{Lenient, Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
@@ -70,9 +71,6 @@ pub struct StoredArgs {
     #[arg(skip)]
     is_lenient: bool,
 }
-
-/// A live etcd, its values opened and sealed where the cluster encrypts them.
-pub type LiveEtcd = Sealed<EtcdStore>;
 
 /// What to read: a snapshot file or a live etcd.
 #[derive(Debug, Clone, Default, Args)]
@@ -313,7 +311,7 @@ mod tests {
     fn without_anything_the_failure_teaches() {
         let empty = tempfile::tempdir().unwrap();
         let failure = resolve(&EtcdArgs::default(), empty.path()).unwrap_err();
-        assert_eq!(failure.kind, super::super::Kind::Usage);
+        assert_eq!(failure.kind, Kind::Usage);
         assert_eq!(failure.hints.len(), 2);
     }
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::failure::Failure;
 use super::tiers::TierArgs;
 use crate::ip::ServiceCidr;
 use crate::renumber::PlanOptions;
 use crate::renumber::hold::Hold;
+use crate::session::Failure;
 
 /// Where to, and how.
 #[derive(Debug, Args)]

@@ -15,11 +15,11 @@ use clap::Args;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::Context;
-use super::failure::Failure;
 use super::output::counted;
 use super::target::read;
 use crate::renumber::tier::{API_BACKENDS, open_to_tiers};
 use crate::renumber::{PlanOptions, TierSource, Tiers};
+use crate::session::Failure;
 use crate::survey::{ServiceRecord, Survey};
 
 /// Programs that run at once.

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::{Ambient as _, SystemAmbient};
+
 /// Who carries an operation out: what a lock says of its holder, and a journal of who began it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -55,4 +57,13 @@ impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` (pid {}) for {}", self.holder, self.pid, self.matter())
     }
+}
+
+/// Returns an id for an operation, without its kind, `YYYYMMDDTHHMMSSZ-xxxx`: it sorts by time, and tells two operations of the
+/// same second apart.
+pub fn new_id() -> String {
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    let moment = time::OffsetDateTime::now_utc().format(&format).unwrap_or_default();
+    let unique: String = SystemAmbient.uid().chars().take(4).collect();
+    format!("{moment}-{unique}")
 }

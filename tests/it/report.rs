@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
-use netsurgeon::cli::report::{Subject, page};
 use netsurgeon::operation::{
     Ambient, Answer, Applied, Doing, Environment, Executor, Fault, Journal, Manual, Noted, Observed, Plan,
     Silent, State, Status, StepId, Summary, Wait, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Action, Awaited, Effect, Move, Renumbering};
+use netsurgeon::report::{Subject, page};
 use netsurgeon::store::Revision;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::survey::{Layout, Survey};

@@ -1,7 +1,7 @@
 //! What the operator is told about an operation, wherever it stopped: facts and commands, not sentences.
 
-use netsurgeon::cli::situation::Situation;
 use netsurgeon::operation::{Status, Summary, Work as _};
+use netsurgeon::renumber::run::situation::Situation;
 
 use crate::harness::Bench;
 use crate::saboteur::{Fault, Saboteur};

@@ -2,7 +2,6 @@
 //! each one that begins.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -10,16 +9,16 @@ use time::OffsetDateTime;
 use tokio::sync::mpsc;
 
 use super::AuditArgs;
-use super::gathered::publish;
 use crate::audit::Old;
-use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, documents, moment};
-use crate::cli::failure::{Failure, Kind};
+use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, moment};
+use crate::audit::published::publish;
 use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
 use crate::host;
 use crate::host::begun::{Beginnings, Heard};
 use crate::host::conntrack::flows_to;
 use crate::ip::ServiceCidr;
+use crate::session::{Failure, Kind};
 
 /// How long one wait for events is, so that the end is met in time.
 const EAR: Duration = Duration::from_millis(500);
@@ -184,15 +183,4 @@ fn row(used: &Used, client: &Client) -> [String; 6] {
         client.begun.to_string(),
         moment(client.last),
     ]
-}
-
-/// Reads the documents of a file.
-pub(in crate::cli) fn read(path: &Path) -> Result<Vec<Evidence>, Failure> {
-    let unusable = |error: anyhow::Error| {
-        let context = format!("cannot use the evidence `{}`", path.display());
-        Failure::new(Kind::Refused, error.context(context))
-            .hint("it is what `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` prints on each node, with `--node NAME` where the host has another name")
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
-    documents(&text).map_err(|reason| unusable(anyhow::Error::msg(reason)))
 }

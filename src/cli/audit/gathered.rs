@@ -1,21 +1,14 @@
 //! What nodes have seen of who uses old addresses, carried by the API: each document in a ConfigMap that has its Node's name.
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::AuditArgs;
 use super::flows::rows;
-use crate::audit::evidence::{Evidence, Gathered, VERSION, documents, moment};
-use crate::cli::failure::Failure;
-use crate::cli::output::{counted, table, warn};
+use crate::audit::evidence::{Evidence, Gathered, VERSION, moment};
+use crate::audit::published::{NAMESPACE, published};
+use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
-use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
-
-/// Where `deploy/evidence.yaml` has the ConfigMaps.
-pub(in crate::cli) const NAMESPACE: &str = "netsurgeon-evidence";
-/// Tells them from others there: `kube-root-ca.crt`.
-const PART: (&str, &str) = ("netsurgeon.io/part", "evidence");
-const KEY: &str = "evidence.json";
+use crate::session::Failure;
 
 /// Whether to look at what nodes have published.
 #[derive(Debug, Clone, Args)]
@@ -28,51 +21,12 @@ pub(super) struct GatherArgs {
     pub(super) evidence_namespace: String,
 }
 
-/// Writes a node's document into its ConfigMap.
-pub(super) async fn publish(
-    cluster: &Cluster,
-    namespace: &str,
-    found: &Evidence,
-) -> Result<(), ClusterError> {
-    let text = serde_json::to_string(found).unwrap_or_default();
-    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1});
-    let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": found.node, "namespace": namespace, "labels": labels},
-        "data": {KEY: text},
-    });
-    match cluster.merge(&ObjectRef::of(&map)?, &map).await {
-        Err(ClusterError::NotFound { .. }) => cluster.create(&map).await.map(drop),
-        outcome => outcome.map(drop),
-    }
-}
-
-/// Returns the documents that the nodes have published. One that cannot be read is told, and is none: a node that writes anything else
-/// stops nothing but what waits for its evidence.
-pub(in crate::cli) async fn published(cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
-    let maps = Collection::new("v1", "ConfigMap", Some(namespace));
-    let maps = cluster.list(&maps, Some(&format!("{}={}", PART.0, PART.1))).await?;
-    let mut found = Vec::new();
-    for map in &maps {
-        let name = map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let text = map.pointer(&format!("/data/{KEY}")).and_then(Value::as_str).unwrap_or_default();
-        match documents(text) {
-            Ok(read) => found.extend(read.into_iter().filter(|document| document.node == name)),
-            Err(reason) => warn(&format!(
-                "the evidence in ConfigMap `{namespace}/{name}` counts for nothing: {reason}; its node writes it anew after `kubectl \
-                 -n {namespace} delete configmap {name}`"
-            )),
-        }
-    }
-    Ok(found)
-}
-
 /// Runs `audit --gather`.
 pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
     let cluster = args.kube.connect().await?;
     let mut nodes: Vec<String> = cluster.nodes().await?.into_iter().map(|node| node.name).collect();
     nodes.sort();
-    let mut documents = published(&cluster, &args.gather.evidence_namespace).await?;
+    let mut documents = published(&context.voice(), &cluster, &args.gather.evidence_namespace).await?;
     documents.retain(|document| {
         nodes.contains(&document.node) && args.old.iter().all(|range| document.old.contains(range))
     });

@@ -10,11 +10,11 @@ use crate::audit::objects::finding;
 use crate::audit::{
     Counted, Finding, KEPT, LONGEST_WAY, Located, Old, Place, Subject, lines, places, shortened,
 };
-use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
 use crate::host::configuration::{Item, Looked, Running, look};
 use crate::ip::ServiceCidr;
+use crate::session::Failure;
 
 /// What `audit --host -o json` prints.
 #[derive(Serialize)]

@@ -2,13 +2,13 @@
 
 use crate::audit::Expected;
 use crate::audit::pods::Given;
-use crate::cli::failure::Failure;
-use crate::cli::live::{Ongoing, is_of_another_version, is_open, open_operation};
 use crate::cli::output;
 use crate::operation::{Journal, Status};
 use crate::renumber::plan::KIND;
+use crate::renumber::run::{Ongoing, is_of_another_version, is_open, open_operation};
 use crate::renumber::users::given_up_when;
 use crate::renumber::{Hold, Turn};
+use crate::session::Failure;
 use crate::store::{ReadStore, Revision};
 use crate::survey::{Layout, Survey};
 

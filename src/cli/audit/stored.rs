@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::{AuditArgs, counts, moved, say_not_listed, text};
 use crate::audit::{Audit, Counted, Expected, Finding, Old};
-use crate::cli::failure::Failure;
 use crate::cli::log::Kind;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::Journal;
+use crate::session::Failure;
 use crate::store::{Record, Revision, Visit};
 
 /// What `audit -o json` prints.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::failure::Failure;
+use crate::session::Failure;
 
 /// Where distributions keep the certificates of a control plane: kubeadm (`cmd/kubeadm/app/constants/constants.go`,
 /// `KubernetesDir`, v1.36.3), K3s and RKE2 (`server/tls` below their data folder), kOps (the API server's `/srv/kubernetes`).

@@ -17,11 +17,11 @@ use crate::certs::{
     Certificate, Changes, Name, PrivateKey, belongs, is_trusted, is_valid_for, reissue, request,
     request_to_pem, with_first,
 };
-use crate::cli::failure::Failure;
 use crate::cli::file::{Readers, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
+use crate::session::Failure;
 
 /// How far clocks of clients may be behind.
 const SKEW: Duration = Duration::hours(1);

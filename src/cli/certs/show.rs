@@ -11,11 +11,11 @@ use super::places::files;
 use super::verify::host_and_port;
 use super::words::{date, days, described, lacking, line, wrong_time};
 use crate::certs::{Certificate, certificates, to_pem};
-use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::cluster::served;
 use crate::ip::ServiceCidr;
+use crate::session::Failure;
 use crate::survey::Finding;
 
 /// Show certificates, and what they lack

@@ -13,11 +13,11 @@ use super::now;
 use super::words::{date, lacking, line, wrong_time};
 use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for};
 use crate::cli::api::KubeArgs;
-use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::cluster::served;
 use crate::ip::ServiceCidr;
+use crate::session::Failure;
 use crate::survey::{Finding, Severity};
 
 /// Between two looks.

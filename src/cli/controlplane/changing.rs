@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
+use crate::session::Failure;
 
 /// Whether to change anything.
 #[derive(Debug, Clone, Args)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::cli::failure::Failure;
+use crate::session::Failure;
 
 /// A sign of one on a host; how its Service range is changed, and how the DNS address that kubelets tell Pods.
 struct Distribution {

@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::changing::{ChangedFile, ConsentArgs, Words, change};
 use super::elsewhere;
-use crate::cli::failure::Failure;
 use crate::cli::{Context, Outcome};
 use crate::ip::is_link_local;
+use crate::session::Failure;
 use crate::wire::yaml::{Part, Yaml};
 
 /// Where kubeadm has the kubelet's configuration (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).

@@ -5,10 +5,10 @@ use std::path::Path;
 use clap::Args;
 
 use super::changing::{ChangedFile, ConsentArgs, Words, change};
-use super::seen::manifests;
-use super::{API_SERVER, FLAG, ManifestArgs, Ranges, elsewhere};
-use crate::cli::failure::Failure;
+use super::{ManifestArgs, Ranges, elsewhere};
 use crate::cli::{Context, Outcome};
+use crate::controlplane::{API_SERVER, FLAG, manifests};
+use crate::session::Failure;
 use crate::wire::manifest::{flag, with_flag};
 
 /// Change the Service range in the static Pods' manifests of this host

@@ -4,11 +4,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::ManifestArgs;
-use super::seen::{Seen, differences, in_manifests, in_pods, in_processes};
 use crate::cli::api::KubeArgs;
-use crate::cli::failure::Failure;
 use crate::cli::output::{Output, counted, table};
 use crate::cli::{Context, Outcome, findings};
+use crate::controlplane::{Seen, differences, in_manifests, in_pods, in_processes};
+use crate::session::Failure;
 use crate::survey::Finding;
 
 /// Show the Service range of every API server and controller manager

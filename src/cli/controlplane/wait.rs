@@ -7,11 +7,11 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::Ranges;
-use super::agree::{Places, not_yet};
 use crate::cli::api::KubeArgs;
-use crate::cli::failure::Failure;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome, findings};
+use crate::controlplane::{Places, not_yet};
+use crate::session::Failure;
 use crate::survey::Finding;
 
 /// Between two looks.

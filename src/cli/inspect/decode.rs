@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::view::{self, Items};
-use crate::cli::failure::Failure;
 use crate::cli::output::Format;
 use crate::cli::{Context, Outcome};
+use crate::session::Failure;
 
 /// Show a stored value from a file or from stdin as YAML or JSON
 ///

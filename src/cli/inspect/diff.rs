@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use super::tree_diff::{self, FieldChange};
 use super::view::{self, Items};
-use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone};
 use crate::cli::source::{EtcdArgs, open_snapshot};
 use crate::cli::{Context, Outcome};
+use crate::session::Failure;
 use crate::store::{Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError};
 use crate::wire::{WireError, objects};
 

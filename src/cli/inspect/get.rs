@@ -6,10 +6,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{name, view};
-use crate::cli::failure::Failure;
 use crate::cli::output::{Format, counted};
 use crate::cli::source::{Opened, SourceArgs};
 use crate::cli::{Context, Outcome};
+use crate::session::Failure;
 use crate::store::{Entry, Key, KeyRange, Record, Revision};
 use crate::wire::objects;
 

@@ -7,10 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::view;
-use crate::cli::failure::Failure;
 use crate::cli::output::{Format, Lines, table};
 use crate::cli::source::SourceArgs;
 use crate::cli::{Context, Outcome};
+use crate::session::Failure;
 use crate::store::{Key, KeyRange, Record, Revision, Visit};
 use crate::wire::objects;
 

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use super::renumbering::Renumberings;
 use super::rewriting::RangeRewrites;
 use super::{ResumeArgs, UndoArgs};
-use crate::cli::failure::Failure;
-use crate::cli::live::refuse_ended;
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome};
 use crate::operation::Listed;
 use crate::renumber::{plan, ranges};
+use crate::session::Failure;
+use crate::session::refuse_ended;
 
 /// What is done in another way for each kind.
 #[async_trait(?Send)]

@@ -4,15 +4,16 @@ use async_trait::async_trait;
 
 use super::kinds::OfKind;
 use super::{ResumeArgs, UndoArgs};
-use crate::cli::failure::Failure;
-use crate::cli::gates::GateArgs;
-use crate::cli::live::{LiveArgs, Ongoing, Session, Taking, half_removed, refuse_ended, release};
+use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
 use crate::cli::renumber::{EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
 use crate::cli::report::{self, ReportArgs};
-use crate::cli::situation::steps_of_the_end;
 use crate::cli::{Context, Outcome};
-use crate::operation::{Action, Lock, Report, State};
+use crate::operation::{Action, Report, State};
+use crate::renumber::run::situation::steps_of_the_end;
+use crate::renumber::run::{Ongoing, half_removed};
+use crate::session::Failure;
+use crate::session::refuse_ended;
 
 /// Operations of kind `renumber`.
 pub(super) struct Renumberings;
@@ -35,9 +36,9 @@ impl OfKind for Renumberings {
 
 async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
     // What was typed is checked before anything is connected to.
-    let given = args.gates.fixed()?;
+    let given = args.gates.settings().fixed()?;
     given.resolve()?;
-    let session = Session::open(&args.live).await?;
+    let session = args.live.open(context).await?;
     let is_half_removed = half_removed(session.store.as_ref(), &session.id).await?.contains(&args.operation);
     let retiring = RetireArgs {
         operation: Some(args.operation.clone()),
@@ -50,18 +51,13 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
     }
     let ongoing = session.find(Some(&args.operation)).await?;
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
-    args.live.confirm_only_known(&ongoing, ongoing.journal.is_being_undone())?;
+    session.confirm_only_known(&ongoing, ongoing.journal.is_being_undone())?;
     if ongoing.has_begun_to_retire() {
         return retire(context, &retiring).await;
     }
     let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
     let session = session.with_gates(gates.resolve()?);
-    let (operation, command) =
-        (&ongoing.operation, format!("netsurgeon operation resume {}", args.operation));
-    let taking = Taking { operation, purpose: "resume the operation", command: &command };
-    let lock = session.lock(&context.output, &args.live, &taking).await?;
-    let resumed = go_on(context, args, (&session, &gates), &lock).await;
-    let (ongoing, report) = release(lock, resumed).await?;
+    let (ongoing, report) = session.resume(&args.operation, &gates).await?;
     Ok(conclude(context, args, &ongoing, &report))
 }
 
@@ -102,29 +98,5 @@ fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
         Action::Manual(manual) => Some(manual.name),
         _ => None,
     });
-    names.filter(|name| live.confirms(name)).collect()
-}
-
-/// Reads the journal once more: another process may have written until a moment ago.
-async fn go_on(
-    context: &Context,
-    args: &ResumeArgs,
-    (session, gates): (&Session, &GateArgs),
-    lock: &Lock,
-) -> Result<(Ongoing, Report), Failure> {
-    let mut ongoing = session.find(Some(&args.operation)).await?;
-    refuse_ended(&ongoing.operation, &ongoing.summary)?;
-    if ongoing.has_begun_to_retire() {
-        return Err(Failure::refused("another process has begun to retire the old addresses")
-            .hint(format!("resume that: `netsurgeon operation resume {}`", args.operation)));
-    }
-    let report = if ongoing.journal.is_being_undone() {
-        session.roll_back(context, &args.live, &mut ongoing, lock).await?
-    } else {
-        gates.report(&context.output, &ongoing.summary.gates);
-        let (ledger, record) = (session.ledger(&ongoing.journal, lock), gates.record()?);
-        ongoing.journal.set_gates(&ledger, &record).await?;
-        session.move_all(context, &args.live, &mut ongoing, lock).await?
-    };
-    Ok((ongoing, report))
+    names.filter(|name| live.confirmed().contains(name)).collect()
 }

@@ -4,10 +4,13 @@ use async_trait::async_trait;
 
 use super::kinds::OfKind;
 use super::{ResumeArgs, UndoArgs};
-use crate::cli::failure::Failure;
-use crate::cli::ranges::{Rewrites, open_rewrite};
-use crate::cli::report::{ReportArgs, rewritten};
+use crate::cli::ranges::Rewrites;
+use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome};
+use crate::renumber::run::rewrite::open_rewrite;
+use crate::report::rewritten;
+use crate::session::Failure;
+use crate::session::confirm_only;
 use crate::survey::Survey;
 
 /// Operations of kind `rewrite-range`.
@@ -16,8 +19,8 @@ pub(super) struct RangeRewrites;
 #[async_trait(?Send)]
 impl OfKind for RangeRewrites {
     async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
-        args.live.confirm_only(&[], &[])?;
-        if args.gates.resolve()?.are_there() {
+        confirm_only(args.live.confirmed(), &[], &[])?;
+        if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so there is nothing for a gate to stop")
                 .hint("leave the gates out"));
         }
@@ -26,7 +29,7 @@ impl OfKind for RangeRewrites {
     }
 
     async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure> {
-        args.live.confirm_only(&[], &[])?;
+        confirm_only(args.live.confirmed(), &[], &[])?;
         let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.lock).await?;
         rewrites.roll_back(&args.operation, args.live.is_agreed()).await
     }

@@ -1,6 +1,5 @@
 //! `netsurgeon ranges rewrite`: the bits of a RangeAllocation from the Services, or for another range.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use clap::Args;
@@ -8,15 +7,16 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rewriting::Rewrites;
-use crate::cli::failure::Failure;
 use crate::cli::live::LockArgs;
 use crate::cli::output::{Output, Tone, counted};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
-use crate::ip::{Item, ServiceCidr};
+use crate::ip::ServiceCidr;
 use crate::operation::{Claim, Journal, Plan, SystemAmbient};
-use crate::renumber::ranges::{Content, RangeRewrite, RewriteError, plan_rewrite};
+use crate::renumber::ranges::{RangeRewrite, RewriteError, plan_rewrite};
 use crate::renumber::rewriting::Rewriting;
+use crate::renumber::run::rewrite::difference;
+use crate::session::Failure;
 use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
@@ -124,14 +124,6 @@ async fn dry_run(store: Arc<dyn ReadStore>, plan: &Plan<RangeRewrite>) -> Result
     let rewriting = Rewriting { store: &overlay, ambient: &SystemAmbient, guards: Vec::new() };
     rewriting.run(&plan.work, &mut journal).await?;
     Ok(())
-}
-
-/// Returns the addresses or ports that become allocated, and those that become free.
-pub(in crate::cli) fn difference(work: &RangeRewrite) -> (Vec<String>, Vec<String>) {
-    let before = work.before.as_ref().map(Content::marked).unwrap_or_default();
-    let after = work.after.marked();
-    let only = |a: &BTreeSet<Item>, b: &BTreeSet<Item>| a.difference(b).map(ToString::to_string).collect();
-    (only(&after, &before), only(&before, &after))
 }
 
 pub(super) fn show(

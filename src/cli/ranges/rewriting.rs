@@ -7,13 +7,17 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::rewrite::{describe, show};
-use crate::cli::failure::{Failure, Kind};
-use crate::cli::live::{LockArgs, Taking, refuse_beside_another, refuse_ended, refuse_removing, release};
-use crate::cli::source::{EtcdArgs, LiveEtcd};
-use crate::cli::{Context, Outcome, new_operation_id};
-use crate::operation::{Journal, Lock, Plan, Status, Summary, SystemAmbient};
+use crate::cli::live::LockArgs;
+use crate::cli::source::EtcdArgs;
+use crate::cli::{Context, Outcome};
+use crate::operation::{Journal, Lock, Plan, Status, SystemAmbient, new_id};
 use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
 use crate::renumber::rewriting::{Rewriting, is_written};
+use crate::renumber::run::refuse_beside_another;
+use crate::renumber::run::rewrite::{OpenedRewrite as Opened, open_rewrite as open};
+use crate::session::LiveEtcd;
+use crate::session::{Failure, Kind};
+use crate::session::{Taking, refuse_ended, refuse_removing, release};
 use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
 
@@ -28,32 +32,6 @@ pub(in crate::cli) struct Rewrites<'a> {
     layout: Layout,
     cluster: String,
     lock: &'a LockArgs,
-}
-
-/// A rewrite that has a journal.
-pub(in crate::cli) struct Opened {
-    /// What it carries out.
-    pub plan: Plan<RangeRewrite>,
-    /// What was done.
-    pub journal: Journal,
-    /// Its status.
-    pub summary: Summary,
-}
-
-/// Opens the journal of a rewrite.
-pub(in crate::cli) async fn open(
-    store: &LiveEtcd,
-    cluster: &str,
-    operation: &str,
-) -> Result<Opened, Failure> {
-    let (journal, summary, text) = Journal::open(store, cluster, operation).await?;
-    if summary.kind != KIND {
-        let text = format!("operation `{operation}` is of kind `{}`, not `{KIND}`", summary.kind);
-        return Err(Failure::refused(text));
-    }
-    let plan: Plan<RangeRewrite> = Plan::of_operation(&text, operation)?;
-    plan.compiles_as(&summary.compiled, operation)?;
-    Ok(Opened { plan, journal, summary })
 }
 
 fn changed() -> Failure {
@@ -76,7 +54,7 @@ impl<'a> Rewrites<'a> {
 
     /// Carries a plan out as an operation of its own, and returns its id.
     pub async fn begin(&self, plan: &Plan<RangeRewrite>) -> Result<String, Failure> {
-        let operation = format!("{KIND}-{}", new_operation_id());
+        let operation = format!("{KIND}-{}", new_id());
         let lock = self.take(&operation, &plan.work).await?;
         let begun = self.begin_locked(plan, &lock).await;
         release(lock, begun).await?;
@@ -189,7 +167,7 @@ impl<'a> Rewrites<'a> {
         let purpose = format!("rewrite RangeAllocation `{}`", work.name);
         let command = format!("netsurgeon operation resume {operation}");
         let taking = Taking { operation, purpose: &purpose, command: &command };
-        self.lock.take(&self.context.output, &self.store, &self.cluster, &taking).await
+        self.lock.terms().take(&self.context.voice(), &self.store, &self.cluster, &taking).await
     }
 
     fn rewriting(&self, lock: &Lock) -> Rewriting<'_> {

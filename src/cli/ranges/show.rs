@@ -6,13 +6,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::node_ports::NodePorts;
-use crate::cli::failure::Failure;
 use crate::cli::file::{Readers, write_file};
 use crate::cli::output::{Output, Tone, speaks_utf8, table};
-use crate::cli::picture::{self, Charset, Picture, Subject};
 use crate::cli::source::SourceArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
+use crate::report::picture::{self, Charset, Picture, Subject};
+use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::{Era, Survey, Usage};
 

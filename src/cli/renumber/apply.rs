@@ -6,18 +6,16 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{also, duration, summary};
-use crate::cli::failure::Failure;
 use crate::cli::gates::GateArgs;
-use crate::cli::live::{
-    LiveArgs, Ongoing, Options, Session, Taking, is_leased, refuse_beside_another, release,
-};
+use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
-use crate::cli::situation::Situation;
 use crate::cli::target::TargetArgs;
 use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome};
-use crate::operation::{Journal, Lock, Plan, Report, Status, Summary};
+use crate::operation::{Plan, Report, Status};
+use crate::renumber::run::{Ongoing, RenumberSession};
 use crate::renumber::{PlanOptions, Renumbering, current, plan};
+use crate::session::Failure;
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
@@ -108,91 +106,25 @@ struct Applied<'a> {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure> {
-    let gates = args.gates.fixed()?;
-    let session = Session::open(&args.live).await?.with_gates(gates.resolve()?);
-    refuse_beside_renumbering(&session).await?;
-    refuse_beside_another(session.store.as_ref(), &session.id).await?;
+    let gates = args.gates.settings().fixed()?;
+    // The snapshot is taken below, or declined in so many words.
+    let session = args.live.open(context).await?.with_gates(gates.resolve()?).confirming("snapshot");
+    session.refuse_beside_others().await?;
     let plan = decide(context, args, &session).await?;
-    let operation = operation_id();
-    let purpose = format!("renumber to {}", plan.work.to);
-    let command = "netsurgeon renumber apply";
-    let taking = Taking { operation: &operation, purpose: &purpose, command };
-    let lock = session.lock(&context.output, &args.live, &taking).await?;
-    let begun = begin(context, args, (&session, &gates), plan, &lock).await;
-    let (ongoing, report, snapshot) = release(lock, begun).await?;
-    conclude(context, args, &session, &ongoing, &report, snapshot).await
-}
-
-async fn refuse_beside_renumbering(session: &Session) -> Result<(), Failure> {
-    let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
-    let holder = session.holder().await?;
-    let is_leased = is_leased(holder.as_ref(), &other);
-    // A journal that this version cannot read is named all the same.
-    let situation = session.find(Some(&other)).await.ok();
-    let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
-    let status = situation.as_ref().map(|found| format!(" ({})", found.words())).unwrap_or_default();
-    let by = holder.filter(|_| is_leased).map_or_else(String::new, |held| format!(": {held}"));
-    let text = format!("renumbering `{other}` of this cluster has not ended{status}{by}");
-    let next = situation.as_ref().and_then(Situation::next);
-    let next = next.unwrap_or_else(|| format!("netsurgeon operation resume {other}"));
-    let back = situation.and_then(|found| found.rollback_hint());
-    let failure = Failure::refused(text);
-    let failure = if is_leased {
-        failure
-            .hint("`netsurgeon renumber status --watch` shows what that process does")
-            .hint(format!("if it is gone: `{next}` waits until its lease ends, and continues"))
-    } else {
-        failure.hint(format!("to continue it: `{next}`"))
-    };
-    Err(match back {
-        Some(back) => failure.hint(back),
-        None => failure,
-    })
-}
-
-/// Takes the snapshot, begins the journal, and moves everything. Looks again first: between the approval and the
-/// lock may lie hours.
-async fn begin(
-    context: &Context,
-    args: &ApplyArgs,
-    (session, gates): (&Session, &GateArgs),
-    plan: Plan<Renumbering>,
-    lock: &Lock,
-) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
-    refuse_beside_another(session.store.as_ref(), &session.id).await?;
-    refuse_changed(&plan, &Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?)?;
-    session.try_external_ips(&context.output, &args.live, &lock.claim().operation, &plan.work).await?;
-    let snapshot = match &args.snapshot_to {
-        Some(path) => Some(session.store.bare().save_snapshot(path).await?),
-        None => None,
-    };
-    if let Some(backup) = &snapshot {
-        let (path, revision) = (backup.path.display(), backup.revision);
-        context.output.progress(&format!("snapshot `{path}`: revision {revision}, {} keys", backup.keys));
-    }
-    let (store, by, record) = (session.store.as_ref(), lock.claim(), gates.record()?);
-    let journal = Journal::begin_plan(store, &plan, by, record, &[lock.guard()]).await?;
-    let (operation, summary) = (by.operation.clone(), Summary::begun(&plan.header.kind, &plan.digest, by));
-    context.output.progress(&format!("operation {operation}"));
-    gates.report(&context.output, &summary.gates);
-    let options = Options::default();
-    let mut ongoing = Ongoing { operation, plan, journal, summary, journal_goes: false, options };
-    // Taken above, or declined in so many words.
-    let live = args.live.confirming("snapshot");
-    let report = session.move_all(context, &live, &mut ongoing, lock).await?;
-    Ok((ongoing, report, snapshot))
+    let (ongoing, report, snapshot) = session.apply(plan, &gates, args.snapshot_to.as_deref()).await?;
+    conclude(context, &session, &ongoing, &report, snapshot).await
 }
 
 /// Returns the plan that was approved and fits the cluster.
 async fn decide(
     context: &Context,
     args: &ApplyArgs,
-    session: &Session,
+    session: &RenumberSession,
 ) -> Result<Plan<Renumbering>, Failure> {
     let mut options = args.target.as_ref().map(|target| target.resolve(&args.tiers)).transpose()?;
     let annotation = options.as_ref().and_then(PlanOptions::annotation);
-    let (store, layout) = (session.store.as_ref(), args.live.etcd.layout());
-    let survey = Survey::read_annotated(store, &layout, None, annotation).await?;
+    let (store, layout) = (session.store.as_ref(), &session.layout);
+    let survey = Survey::read_annotated(store, layout, None, annotation).await?;
     let plan = match (&args.plan, &mut options) {
         (Some(path), _) => Plan::read(path)?,
         (None, Some(options)) => {
@@ -201,12 +133,6 @@ async fn decide(
         }
         (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
     };
-    if plan.header.cluster != session.id {
-        return Err(Failure::refused(format!(
-            "the plan is for cluster `{}`, this is `{}`",
-            plan.header.cluster, session.id
-        )));
-    }
     if let Some(approved) = args.approve.as_ref().filter(|approved| !plan.digest.starts_with(*approved)) {
         return Err(Failure::refused(format!(
             "the plan has digest `{}`, approved is `{approved}`",
@@ -214,54 +140,29 @@ async fn decide(
         ))
         .hint("review the plan, and approve its digest"));
     }
-    refuse_changed(&plan, &survey)?;
-    session.refuse_other_allocation(context, &plan.work, &survey).await?;
-    args.live.confirm_only_planned(&plan.work)?;
-    if let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) {
-        return Err(Failure::refused(format!(
-            "whether every node can hold old addresses is not known: {gap}"
-        ))
-        .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
-        .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"));
-    }
+    session.refuse_unfit(&plan, &survey).await?;
     if let Some(also) = also::table_of(&plan.work) {
         context.output.progress(&also);
     }
     context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate()));
     let count = counted(plan.work.moves.len(), "Service", "Services");
     let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.rate()));
-    args.live.ask(&context.output, &question)?;
+    session.ask(&question)?;
     Ok(plan)
-}
-
-fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
-    let fit = current::compare(&plan.work, survey);
-    let Some(first) = fit.drifts.first() else { return Ok(()) };
-    let text = format!(
-        "the cluster has changed since the plan was made: {first}{}",
-        more(fit.drifts.len().saturating_sub(1))
-    );
-    Err(Failure::refused(text).hint("make the plan anew and review it again"))
 }
 
 fn more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", and {count} more") }
 }
 
-/// `renumber-YYYYMMDDTHHMMSSZ-xxxx`: sorts by time, and tells two of the same second apart.
-fn operation_id() -> String {
-    format!("renumber-{}", crate::cli::new_operation_id())
-}
-
 async fn conclude(
     context: &Context,
-    args: &ApplyArgs,
-    session: &Session,
+    session: &RenumberSession,
     ongoing: &Ongoing,
     report: &Report,
     snapshot: Option<Backup>,
 ) -> Result<Outcome, Failure> {
-    let survey = Survey::read(session.store.as_ref(), &args.live.etcd.layout(), None).await?;
+    let survey = Survey::read(session.store.as_ref(), &session.layout, None).await?;
     let newcomers = current::compare(&ongoing.plan.work, &survey).newcomers;
     let work = &ongoing.plan.work;
     let applied = Applied {

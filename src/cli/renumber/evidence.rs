@@ -1,23 +1,11 @@
 //! What `retire` asks for before it gives old addresses up: that on no node anybody has used one lately.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use time::OffsetDateTime;
 
-use crate::audit::judgement::{Asked, Lacking, judge};
-use crate::cli::audit::flows::read;
-use crate::cli::audit::gathered::{NAMESPACE, published};
-use crate::cli::failure::{Failure, Kind};
-use crate::cli::live::Session;
-use crate::ip::ServiceCidr;
-use crate::renumber::Renumbering;
-
-/// How long ago a node may have ended looking, and for how long nothing may have used an old address, in seconds,
-/// where nothing else is said.
-const AGE: u64 = 900;
-const QUIET: u64 = 600;
+use crate::audit::published::NAMESPACE;
+use crate::renumber::run::evidence::{AGE, Evidence, QUIET};
 
 /// Evidence from the nodes.
 #[derive(Debug, Clone, Args)]
@@ -56,74 +44,15 @@ impl EvidenceArgs {
         }
     }
 
-    /// Returns the options by which this was asked for, each after a space: a command that continues needs them again.
-    pub(super) fn options(&self) -> String {
-        let mut options = String::new();
-        let mut add = |option: String| options = format!("{options} {option}");
-        if self.without_evidence {
-            add("--without-evidence".to_string());
-        }
-        self.evidence.iter().for_each(|file| add(format!("--evidence {}", file.display())));
-        self.without_evidence_of.iter().for_each(|node| add(format!("--without-evidence-of {node}")));
-        if self.evidence_namespace != NAMESPACE {
-            add(format!("--evidence-namespace {}", self.evidence_namespace));
-        }
-        let seconds = [("--evidence-age", self.evidence_age, AGE), ("--quiet-for", self.quiet_for, QUIET)];
-        for (option, seconds, _) in seconds.into_iter().filter(|(_, seconds, usual)| seconds != usual) {
-            if !self.without_evidence {
-                add(format!("{option} {seconds}"));
-            }
-        }
-        options
-    }
-
-    /// Whether nothing has to show that nobody uses an old address.
-    pub(super) fn is_waived(&self) -> bool {
-        self.without_evidence
-    }
-
-    /// Refuses when what the nodes have seen does not show that nobody uses an old address.
-    pub(super) async fn check(&self, session: &Session, work: &Renumbering) -> Result<(), Failure> {
-        let Some(cluster) = session.cluster() else { return Ok(()) };
-        let documents = if self.evidence.is_empty() {
-            published(cluster, &self.evidence_namespace).await?
-        } else {
-            self.evidence.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat()
-        };
-        let mut nodes = session.nodes().await?;
-        nodes.retain(|node| !self.without_evidence_of.contains(node));
-        let asked = Asked {
-            old: work.from.clone(),
-            nodes,
-            now: OffsetDateTime::now_utc(),
-            age: Duration::from_secs(self.evidence_age),
-            quiet: Duration::from_secs(self.quiet_for),
-        };
-        judge(&documents, &asked).map_err(|lacking| {
-            let todo = self.todo(&lacking, &work.from);
-            Failure::new(Kind::Refused, lacking)
-                .hint(todo)
-                .hint("to retire the old addresses all the same: `--without-evidence-of NODE`, or `--without-evidence` for all")
-        })
-    }
-
-    /// What brings the evidence that is lacking.
-    fn todo(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
-        let ranges: Vec<String> = old.iter().map(|range| format!("--old {range}")).collect();
-        let ranges = ranges.join(" ");
-        match lacking {
-            Lacking::Used { .. } => format!(
-                "restart that client, and wait {} s; `netsurgeon audit {ranges} --gather` lists all where the nodes publish it",
-                self.quiet_for
-            ),
-            Lacking::Old { node, .. } => format!(
-                "look at the Pod of `{node}` in `{}`; if the node is gone for good, delete its Node",
-                self.evidence_namespace
-            ),
-            _ => format!(
-                "apply deploy/evidence.yaml for {ranges} and wait {} s, or on each node: `netsurgeon audit {ranges} --host --flows --for {} --node NAME -o json`",
-                self.quiet_for, self.quiet_for
-            ),
+    /// Returns what was given.
+    pub fn wanted(&self) -> Evidence {
+        Evidence {
+            waived: self.without_evidence,
+            files: self.evidence.clone(),
+            without_nodes: self.without_evidence_of.clone(),
+            namespace: self.evidence_namespace.clone(),
+            age: self.evidence_age,
+            quiet: self.quiet_for,
         }
     }
 }

@@ -1,7 +1,5 @@
 //! `netsurgeon renumber status` and `verify`: how a renumbering stands, and whether that is so.
 
-mod look;
-mod probe;
 mod watch;
 
 use std::sync::Arc;
@@ -9,13 +7,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::look::Look;
-use self::probe::ProbeArgs;
-use super::flows::{self, FlowArgs};
-use crate::cli::failure::Failure;
 use crate::cli::source::EtcdArgs;
-use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome, findings};
+use crate::renumber::run::flows::words;
+use crate::renumber::run::look::Look;
+use crate::renumber::run::probe::{Asked, parse};
+use crate::session::Failure;
+use crate::session::LiveEtcd;
 
 /// Show how far a renumbering has come
 #[derive(Debug, Args)]
@@ -54,6 +52,24 @@ pub struct VerifyArgs {
     standing: StandingArgs,
 }
 
+/// What to connect to.
+#[derive(Debug, Clone, Default, Args)]
+struct ProbeArgs {
+    /// Connect from here, by TCP, to the old and the new address of this Service, at this port or its first one; on a
+    /// node or in a pod, where Services are routed. May be given several times
+    #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
+    probes: Vec<Asked>,
+}
+
+/// Whether to look.
+#[derive(Debug, Clone, Default, Args)]
+struct FlowArgs {
+    /// Say who still uses an old address, by the connections that this host tracks: on a node, as root. Each node knows
+    /// its own pods only
+    #[arg(long)]
+    flows: bool,
+}
+
 /// Which renumbering, and where.
 #[derive(Debug, Args)]
 struct StandingArgs {
@@ -72,7 +88,7 @@ impl StandingArgs {
     /// Looks at that renumbering, or at the one of this id.
     async fn look(&self, store: &Arc<LiveEtcd>, operation: Option<&str>) -> Result<Look, Failure> {
         let operation = operation.or(self.operation.as_deref());
-        Look::take(store, &self.etcd.layout(), operation, (&self.probe, &self.flows)).await
+        Look::take(store, &self.etcd.layout(), operation, (&self.probe.probes, self.flows.flows)).await
     }
 }
 
@@ -98,7 +114,7 @@ async fn stand(context: &Context, args: &StandingArgs) -> Result<Look, Failure> 
         context.output.progress(&probed.words());
     }
     for user in look.users.iter().flatten() {
-        context.output.progress(&flows::words(user));
+        context.output.progress(&words(user));
     }
     context.output.progress(&look.to_string());
     Ok(look)

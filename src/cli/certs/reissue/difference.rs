@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::files::Loaded;
 use crate::certs::Certificate;
 use crate::cli::certs::words::{date, described};
-use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone};
+use crate::session::Failure;
 
 /// What `certs reissue -o json` prints.
 #[derive(Serialize)]

@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 
 use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
-use crate::cli::failure::Failure;
 use crate::cli::file::{Readers, create_file};
+use crate::session::Failure;
 
 /// Which files.
 #[derive(Debug, Clone, Args)]

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Look, StandingArgs};
-use crate::cli::failure::Failure;
-use crate::cli::live::{is_gone, unfinished};
+use super::StandingArgs;
 use crate::cli::output::Output;
-use crate::cli::renumber::flows;
-use crate::cli::source::LiveEtcd;
 use crate::cli::{Context, Outcome, findings};
+use crate::renumber::run::flows::words;
+use crate::renumber::run::look::Look;
+use crate::renumber::run::{is_gone, unfinished};
+use crate::session::Failure;
+use crate::session::LiveEtcd;
 use crate::survey::Survey;
 
 /// As many findings as fit on a screen beside everything else.
@@ -95,7 +96,7 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
         parts = format!("{parts}\n  {}", probed.words());
     }
     for user in look.users.iter().flatten().take(SHOWN) {
-        parts = format!("{parts}\n  {}", flows::words(user));
+        parts = format!("{parts}\n  {}", words(user));
     }
     output.redraw(&format!("{parts}\n\n{}", lines.join("\n")))
 }

@@ -1,0 +1,62 @@
+//! What nodes have seen of who uses old addresses, carried by the API, each document in a ConfigMap that has its Node's name, or by
+//! files.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::evidence::{Evidence, documents};
+use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+use crate::session::{Failure, Kind, Voice};
+
+/// Where `deploy/evidence.yaml` has the ConfigMaps.
+pub const NAMESPACE: &str = "netsurgeon-evidence";
+/// Tells them from others there: `kube-root-ca.crt`.
+const PART: (&str, &str) = ("netsurgeon.io/part", "evidence");
+const KEY: &str = "evidence.json";
+
+/// Writes a node's document into its ConfigMap.
+pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Result<(), ClusterError> {
+    let text = serde_json::to_string(found).unwrap_or_default();
+    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1});
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": found.node, "namespace": namespace, "labels": labels},
+        "data": {KEY: text},
+    });
+    match cluster.merge(&ObjectRef::of(&map)?, &map).await {
+        Err(ClusterError::NotFound { .. }) => cluster.create(&map).await.map(drop),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Returns the documents that the nodes have published. One that cannot be read is told, and is none: a node that writes anything else
+/// stops nothing but what waits for its evidence.
+pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
+    let maps = Collection::new("v1", "ConfigMap", Some(namespace));
+    let maps = cluster.list(&maps, Some(&format!("{}={}", PART.0, PART.1))).await?;
+    let mut found = Vec::new();
+    for map in &maps {
+        let name = map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let text = map.pointer(&format!("/data/{KEY}")).and_then(Value::as_str).unwrap_or_default();
+        match documents(text) {
+            Ok(read) => found.extend(read.into_iter().filter(|document| document.node == name)),
+            Err(reason) => voice.warn(&format!(
+                "the evidence in ConfigMap `{namespace}/{name}` counts for nothing: {reason}; its node writes it anew after `kubectl \
+                 -n {namespace} delete configmap {name}`"
+            )),
+        }
+    }
+    Ok(found)
+}
+
+/// Reads the documents of a file.
+pub fn read(path: &Path) -> Result<Vec<Evidence>, Failure> {
+    let unusable = |error: anyhow::Error| {
+        let context = format!("cannot use the evidence `{}`", path.display());
+        Failure::new(Kind::Refused, error.context(context))
+            .hint("it is what `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` prints on each node, with `--node NAME` where the host has another name")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
+    documents(&text).map_err(|reason| unusable(anyhow::Error::msg(reason)))
+}

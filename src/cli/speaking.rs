@@ -1,0 +1,81 @@
+//! How a session speaks on this terminal, or in this log.
+
+use std::any::Any;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::log;
+use super::output::Output;
+use super::progress::{Countdown, Progress};
+use crate::operation::{Observer, StopSwitch};
+use crate::session::progress::SharedProgress;
+use crate::session::{self, Said, Talk};
+use crate::session::{Failure, Kind};
+
+impl Talk for Output {
+    fn say(&self, said: Said, text: &str, fields: &[(&str, Value)]) {
+        Self::say(self, said, text, fields);
+    }
+
+    fn ask(&self, question: &str) -> Result<(), Failure> {
+        Self::ask(self, question, false)
+    }
+
+    fn about(&self, name: &'static str, value: &str) {
+        log::about(name, value);
+    }
+
+    fn countdown(&self) -> Box<dyn session::Countdown + '_> {
+        Box::new(Countdown::new(self))
+    }
+
+    fn watch(&self, progress: SharedProgress) -> Box<dyn Observer + '_> {
+        Box::new(Progress::new(self, progress))
+    }
+
+    fn listen(&self, switch: StopSwitch) -> Box<dyn Any + Send> {
+        Box::new(Listening(tokio::spawn(listen(self.clone(), switch))))
+    }
+}
+
+impl session::Countdown for Countdown<'_> {
+    fn show(&mut self, left: Duration, text: &str) {
+        Self::show(self, left, text);
+    }
+}
+
+/// Signals are listened to until this is dropped.
+struct Listening(JoinHandle<()>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Asks the operation to stop at the first signal; a second one ends the process, which is safe as well.
+#[expect(clippy::exit, reason = "a second signal asks not to wait for anything")]
+async fn listen(output: Output, switch: StopSwitch) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if asked {
+            output.note("stopped at once; the journal has everything that was done");
+            std::process::exit(Kind::Paused.code().into());
+        }
+        asked = true;
+        output.note("stopping after the steps that are under way; once more to stop at once");
+        switch.ask();
+    }
+}

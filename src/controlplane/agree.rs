@@ -1,0 +1,171 @@
+//! Whether every API server is back, and was given a range: what `controlplane wait` waits for, and what a renumbering looks
+//! at before it goes on after the flag was changed.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::API_SERVER;
+use super::seen::{Seen, in_pods, in_processes, in_processes_of};
+use crate::cluster::{ApiServer, Cluster, ClusterError};
+use crate::session::{Failure, counted};
+use crate::survey::Finding;
+
+/// How long an API server that is ready may take until it is an endpoint of `default/kubernetes`: twice the 10 s at which
+/// each renews its own, and some more (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
+const ENDPOINTS: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Where flags are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// Pods, and those processes on this host that are API servers of the cluster.
+    Cluster,
+    /// Pods, or processes on this host where there are none.
+    PodsOrHost,
+    /// The processes on this host, whatever other hosts have.
+    Host,
+}
+
+/// Returns what is not yet as it must be: every API server ready, and as many flags seen as there are API servers, all with
+/// this range, or any if none is given. Nothing if all of that is so.
+pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
+    let servers = match cluster.api_servers().await {
+        Ok(servers) => servers,
+        Err(error) => return vec![not_ready(API_SERVER, error)],
+    };
+    let mut found = Vec::new();
+    for server in &servers {
+        let ready = match cluster.dial(*server).await {
+            Ok(client) => client.ready().await,
+            Err(error) => Err(error),
+        };
+        found.extend(ready.err().map(|error| not_ready(&server.to_string(), error)));
+    }
+    let pods = match in_pods(cluster).await {
+        Ok(pods) => of_api_servers(pods),
+        Err(failure) => {
+            found.push(not_ready(API_SERVER, failure.error));
+            Vec::new()
+        }
+    };
+    found.extend(unreached(pods.iter().filter(|pod| pod.runs).count(), servers.len()));
+    let (seen, count, expected) = match places {
+        Places::Host => alone(of_api_servers(in_processes()), 1),
+        Places::PodsOrHost if pods.is_empty() => alone(of_api_servers(in_processes()), servers.len()),
+        Places::PodsOrHost => alone(pods, servers.len()),
+        Places::Cluster => {
+            let processes = in_processes_of(&servers);
+            // Which process runs in which Pod is not known: the smaller number may be part of the larger one.
+            let count = pods.len().max(processes.len());
+            (pods.into_iter().chain(processes).collect(), count, servers.len())
+        }
+    };
+    found.extend(judge(&seen, range));
+    found.extend(unseen(count, expected));
+    found
+}
+
+fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
+    let count = seen.len();
+    (seen, count, expected)
+}
+
+/// Returns the API servers that have another range than this one, by their Pods, and by those processes on this host that
+/// are API servers of the cluster. Those that cannot be seen are not among them.
+pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>, Failure> {
+    let servers = endpoints(cluster).await?;
+    let mut seen = of_api_servers(in_pods(cluster).await?);
+    seen.extend(in_processes_of(&servers));
+    Ok(seen.iter().filter_map(|one| other_range(one, range)).collect())
+}
+
+/// Returns the API servers that take requests. The only one, restarted, is ready a moment before it is an endpoint: which
+/// processes are API servers of the cluster is not known until then.
+pub async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
+    let begun = Instant::now();
+    loop {
+        match cluster.api_servers().await {
+            Err(ClusterError::NotReady { .. }) if begun.elapsed() < ENDPOINTS => sleep(PAUSE).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
+    seen.retain(|one| one.component == API_SERVER);
+    seen
+}
+
+/// An API server is an endpoint a moment after it is ready: whoever ends another one before leaves clients in the cluster
+/// without any.
+fn unreached(pods: usize, endpoints: usize) -> Option<Finding> {
+    let text = format!(
+        "there are {}, and `default/kubernetes` leads to {endpoints}",
+        counted(pods, "Pod of an API server that runs", "Pods of API servers that run")
+    );
+    (pods > endpoints).then(|| not_ready(API_SERVER, text))
+}
+
+fn not_ready(subject: &str, error: impl std::fmt::Display) -> Finding {
+    Finding::error("api-server-not-ready", subject).says(error.to_string())
+}
+
+fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for one in seen {
+        if let Some(other) = range.and_then(|range| other_range(one, range)) {
+            found.push(other);
+        } else if !one.runs {
+            // A kubelet mirrors what it is to run before it has ended what ran before.
+            found.push(not_ready(&one.subject(), "it does not run yet, or is not ready"));
+        }
+    }
+    found
+}
+
+fn other_range(one: &Seen, range: &str) -> Option<Finding> {
+    let has = one.range.as_deref().unwrap_or("no range");
+    let finding = || Finding::error("api-server-has-another-range", one.subject());
+    (has != range).then(|| finding().says(format!("it has `{has}`")))
+}
+
+fn unseen(count: usize, expected: usize) -> Option<Finding> {
+    let text = format!(
+        "the flags of {count} of {} are seen from here; `controlplane wait --host` on each host looks at its own",
+        counted(expected, "API server", "API servers")
+    );
+    (count < expected).then(|| Finding::error("api-server-unseen", API_SERVER).says(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_must_run_with_the_range() {
+        let seen = |range: &str, runs: bool| Seen {
+            component: API_SERVER,
+            source: "pod",
+            at: "kube-apiserver-a on a".to_string(),
+            range: Some(range.to_string()),
+            runs,
+        };
+        let codes = |seen: &[Seen], endpoints: usize| -> Vec<&str> {
+            let mut found = judge(seen, Some("10.200.0.0/16"));
+            found.extend(unseen(seen.len(), endpoints));
+            found.extend(unreached(seen.len(), endpoints));
+            found.iter().map(|finding| finding.code).collect()
+        };
+        let there = seen("10.200.0.0/16", true);
+        assert_eq!(codes(&[there.clone(), there.clone()], 2), Vec::<&str>::new());
+        assert_eq!(codes(std::slice::from_ref(&there), 2), ["api-server-unseen"]);
+        let text = "one of two is no endpoint yet";
+        assert_eq!(codes(&[there.clone(), there.clone()], 1), ["api-server-not-ready"], "{text}");
+        let old = [seen("10.96.0.0/16", true)];
+        assert_eq!(judge(&old, None), [], "any range will do");
+        assert_eq!(codes(&[there.clone(), seen("10.200.0.0/16", false)], 2), ["api-server-not-ready"]);
+        assert_eq!(codes(&[there, seen("10.96.0.0/16", true)], 2), ["api-server-has-another-range"]);
+    }
+}

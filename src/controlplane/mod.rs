@@ -1,0 +1,17 @@
+//! The flags of the control plane, as far as they can be observed: in static Pods' manifests and processes of this host, and in
+//! the Pods that the API knows.
+
+mod agree;
+mod seen;
+
+pub use agree::{Places, endpoints, not_yet, other_ranges};
+pub use seen::{
+    Seen, differences, flags_in_pods, folder_of_manifests, in_manifests, in_pods, in_processes, manifests,
+};
+
+/// The name of the API server, as a process and a container.
+pub const API_SERVER: &str = "kube-apiserver";
+/// The name of the controller manager.
+pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+/// The flag of both that has the Service range.
+pub const FLAG: &str = "service-cluster-ip-range";

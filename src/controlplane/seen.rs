@@ -1,0 +1,269 @@
+//! What can be seen of the control plane's flags from here: static Pods' manifests, processes, and Pods in the API.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{API_SERVER, CONTROLLER_MANAGER, FLAG};
+use crate::cluster::{ApiServer, Cluster, Collection};
+use crate::host::process::{Process, running};
+use crate::session::Failure;
+use crate::survey::Finding;
+use crate::wire::manifest::{ManifestError, flag, runs};
+
+/// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
+const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
+/// Where an API server listens that has no `--secure-port`.
+const SECURE_PORT: u16 = 6443;
+/// How kubeadm labels static Pods, and how kOps does.
+const LABELS: [&str; 2] = ["component", "k8s-app"];
+
+/// A flag that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// Of which component.
+    pub component: &'static str,
+    /// `manifest`, `process` or `pod`.
+    pub source: &'static str,
+    /// The file, the process id, or the Pod with its node.
+    pub at: String,
+    /// The value of the flag, `None` if it is not given.
+    pub range: Option<String>,
+    /// Whether it is known to run so; a manifest says nothing of it.
+    #[serde(skip)]
+    pub runs: bool,
+}
+
+impl Seen {
+    /// Where it was seen: `process 1234`, `pod kube-apiserver-a on a`.
+    pub fn subject(&self) -> String {
+        format!("{} {}", self.source, self.at)
+    }
+}
+
+/// Returns the folder of static Pods' manifests on this host, if there is one.
+pub fn folder_of_manifests() -> Option<PathBuf> {
+    FOLDERS.iter().map(PathBuf::from).find(|folder| folder.is_dir())
+}
+
+/// Returns the manifests in a folder that run a component of the control plane, with their text: the files that a kubelet
+/// would take (`pkg/kubelet/config/file.go`, v1.36.3: not those whose name begins with a dot).
+pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, &'static str, String)>, Failure> {
+    let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::refused(format!("`{}`: {error}", path.display()))
+    };
+    let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        path.is_file() && !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    });
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
+        for component in [API_SERVER, CONTROLLER_MANAGER] {
+            if runs(&text, component).map_err(|error| unreadable(&path, &error))? {
+                found.push((path.clone(), component, text.clone()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the flags in the manifests of a folder.
+pub fn in_manifests(folder: &Path) -> Result<Vec<Seen>, Failure> {
+    let seen = |(path, component, text): (PathBuf, &'static str, String)| {
+        let at = path.display().to_string();
+        let range = flag(&text, component, FLAG);
+        let range = range.map_err(|error| Failure::refused(format!("`{at}`: {error}")))?;
+        Ok(Seen { component, source: "manifest", at, range, runs: false })
+    };
+    manifests(folder)?.into_iter().map(seen).collect()
+}
+
+/// Returns the flags of processes on this host.
+pub fn in_processes() -> Vec<Seen> {
+    let of = |component: &'static str| {
+        running(component).into_iter().map(move |process| Seen {
+            component,
+            source: "process",
+            at: process.pid.to_string(),
+            range: process.flag(FLAG).map(str::to_string),
+            runs: true,
+        })
+    };
+    [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
+}
+
+/// Returns the flags of those processes on this host that are API servers of one cluster: endpoints of its
+/// `default/kubernetes`. Other processes may belong to other clusters.
+pub fn in_processes_of(servers: &[ApiServer]) -> Vec<Seen> {
+    let mut found = Vec::new();
+    for process in running(API_SERVER) {
+        if process.shares_network() && serves(&process, servers) {
+            let (at, range) = (process.pid.to_string(), process.flag(FLAG).map(str::to_string));
+            found.push(Seen { component: API_SERVER, source: "process", at, range, runs: true });
+        }
+    }
+    found
+}
+
+/// Whether a process is one of these API servers: at the port of one (`--secure-port`, 6443 by default), and at the address
+/// that it advertises. Without `--advertise-address` it advertises an address of this host
+/// (`ServerRunOptions.DefaultAdvertiseAddress`, `apiserver/pkg/server/options/server_run_options.go`, v1.36.3).
+fn serves(process: &Process, servers: &[ApiServer]) -> bool {
+    let port = process.flag("secure-port").map_or(Some(SECURE_PORT), |port| port.parse().ok());
+    let advertised = process.flag("advertise-address").map(str::parse::<IpAddr>);
+    servers.iter().any(|server| {
+        let is_there = match &advertised {
+            Some(address) => address.as_ref().is_ok_and(|address| *address == server.address),
+            // Only an address of this host can be listened at.
+            None => UdpSocket::bind((server.address, 0)).is_ok(),
+        };
+        is_there && port == Some(server.port)
+    })
+}
+
+/// A Pod of the control plane.
+struct ControlPlanePod {
+    /// Its name, and its node's.
+    at: String,
+    pod: Value,
+    /// The same as text. JSON is YAML, too.
+    text: String,
+}
+
+impl ControlPlanePod {
+    fn runs(&self, component: &str) -> Result<bool, Failure> {
+        runs(&self.text, component).map_err(|error| self.unreadable(&error))
+    }
+
+    fn flag(&self, component: &str, name: &str) -> Result<Option<String>, Failure> {
+        flag(&self.text, component, name).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &ManifestError) -> Failure {
+        Failure::refused(format!("Pod `{}`: {error}", self.at))
+    }
+}
+
+/// Returns the flags of Pods in the API: of static ones the kubelets keep mirrors there.
+pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
+    let pods = pods(cluster).await?;
+    let mut found: Vec<Seen> = Vec::new();
+    for component in [API_SERVER, CONTROLLER_MANAGER] {
+        for one in &pods {
+            if one.runs(component)? {
+                let (at, range) = (one.at.clone(), one.flag(component, FLAG)?);
+                found.push(Seen {
+                    component,
+                    source: "pod",
+                    runs: is_running(&one.pod, component),
+                    at,
+                    range,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns those of some flags that each Pod of a component has, by name, with the Pod and its node.
+pub async fn flags_in_pods(
+    cluster: &Cluster,
+    component: &str,
+    names: &[&'static str],
+) -> Result<Vec<(String, BTreeMap<&'static str, String>)>, Failure> {
+    let mut found = Vec::new();
+    for one in pods(cluster).await? {
+        if !one.runs(component)? {
+            continue;
+        }
+        let mut flags = BTreeMap::new();
+        for name in names {
+            if let Some(value) = one.flag(component, name)? {
+                flags.insert(*name, value);
+            }
+        }
+        found.push((one.at, flags));
+    }
+    Ok(found)
+}
+
+/// Returns the Pods of the control plane, by name and node, each once.
+async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
+    let pods = Collection::new("v1", "Pod", Some("kube-system"));
+    let mut found: BTreeMap<String, Value> = BTreeMap::new();
+    for label in LABELS {
+        let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
+        for pod in cluster.list(&pods, Some(&selector)).await? {
+            let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let at = format!("{} on {}", text("/metadata/name"), text("/spec/nodeName"));
+            found.entry(at).or_insert(pod);
+        }
+    }
+    let read = |(at, pod): (String, Value)| ControlPlanePod { at, text: pod.to_string(), pod };
+    Ok(found.into_iter().map(read).collect())
+}
+
+/// Whether the container runs that the Pod describes now: a mirror is made anew when its manifest changes, and is told of
+/// the container later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`, v1.36.3); and whether nobody says that the
+/// Pod is not ready, as it is said of those on a node that is gone (`pkg/controller/nodelifecycle`).
+fn is_running(pod: &Value, component: &str) -> bool {
+    let text =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
+    let list = |path: &str| pod.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let is_unready =
+        |condition: &Value| text(condition, "type") == "Ready" && text(condition, "status") == "False";
+    let runs = |status: &Value| {
+        let state = status.pointer("/state/running");
+        text(status, "name") == component && state.is_some_and(|running| !running.is_null())
+    };
+    list("/status/containerStatuses").any(runs) && !list("/status/conditions").any(is_unready)
+}
+
+/// Returns what does not fit together: each API server must have the same ranges, and a controller manager that is told
+/// one should have it, too.
+pub fn differences(seen: &[Seen]) -> Vec<Finding> {
+    let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
+    let say = |one: &Seen| format!("{} has `{}`", one.subject(), one.range.as_deref().unwrap_or("no range"));
+    let mut found = Vec::new();
+    let servers = of(API_SERVER);
+    let Some(first) = servers.first() else { return found };
+    if let Some(other) = servers.iter().find(|other| other.range != first.range) {
+        let finding = Finding::error("api-server-ranges-differ", API_SERVER);
+        found.push(finding.says(format!("{}, {}", say(first), say(other))));
+    }
+    for manager in of(CONTROLLER_MANAGER) {
+        if manager.range.is_some() && manager.range != first.range {
+            let finding = Finding::warning("controller-manager-range-differs", manager.subject());
+            found.push(finding.says(format!("{}, and the API server's {}", say(manager), say(first))));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_an_api_server_of_the_cluster_whose_endpoint_it_is() {
+        let server = |text: &str| {
+            let at: std::net::SocketAddr = text.parse().unwrap();
+            ApiServer { address: at.ip(), port: at.port() }
+        };
+        let servers = [server("192.0.2.10:6443"), server("192.0.2.11:7443")];
+        let process = |line: &str| Process { pid: 1, arguments: line.split(' ').map(String::from).collect() };
+        let is_one = |line: &str, servers: &[ApiServer]| serves(&process(line), servers);
+        assert!(is_one("kube-apiserver --advertise-address=192.0.2.10", &servers));
+        assert!(is_one("kube-apiserver --advertise-address=192.0.2.11 --secure-port=7443", &servers));
+        assert!(!is_one("kube-apiserver --advertise-address=192.0.2.11", &servers), "another port");
+        assert!(!is_one("kube-apiserver --advertise-address=192.0.2.12", &servers), "another address");
+        assert!(!is_one("kube-apiserver", &servers), "no endpoint is an address of this host");
+        assert!(is_one("kube-apiserver --secure-port=7443", &[server("127.0.0.1:7443")]));
+    }
+}

@@ -1,0 +1,475 @@
+//! What is looked at before names are led to a mirror.
+
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use time::OffsetDateTime;
+use tokio::sync::OnceCell;
+
+pub use self::names::Names;
+use super::Selection;
+use super::permissions;
+use super::reading::{Read, Reading, carry_out, unread};
+use crate::certs::Certificate;
+use crate::cluster::{Cluster, served};
+use crate::host::resolver::nameservers;
+use crate::nameserver::{Answer, Key, Kind, NameserverError, Record, Server, Soa, canonical, is_name};
+use crate::preflight::dns::{self, Entry, Presented, Seen};
+use crate::preflight::exposed::{Exposed, Objects, exposed, is_in};
+use crate::preflight::external_dns::{self, Controller};
+use crate::preflight::{Check, DNS, Judged, Verdict};
+use crate::session::Failure;
+
+/// Where name servers answer (RFC 1035, section 4.2).
+const PORT: u16 = 53;
+
+/// Seconds of a day.
+const DAY: i64 = 24 * 60 * 60;
+
+/// Questions at once: each takes a connection, of which a server of BIND has 150 for everybody (`tcp-clients`).
+const AT_ONCE: usize = 8;
+
+/// Where names are served over TLS.
+const TLS_PORT: u16 = 443;
+
+/// What leads a name, as the records of its zone say.
+const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
+
+/// What the checks look at.
+struct Looking<'a> {
+    names: &'a Names,
+    zone: String,
+    key: Option<Key>,
+    read: Reading,
+    mirror: Read<Option<Reading>>,
+    resolver: Read<Server>,
+    primary: OnceCell<Read<Server>>,
+    records: OnceCell<Result<Vec<Record>, NameserverError>>,
+    entries: OnceCell<Read<Vec<Entry>>>,
+    controllers: OnceCell<Read<Vec<Controller>>>,
+    exposed: OnceCell<Read<Vec<Exposed>>>,
+}
+
+/// Carries the checks out. The names must be checked.
+pub async fn look(
+    cluster: Result<Cluster, Failure>,
+    mirror: Option<Result<Cluster, Failure>>,
+    names: &Names,
+    asked: &Selection,
+) -> Result<Vec<Check>, Failure> {
+    let (key, zone) = (names.key()?, canonical(&names.zone));
+    let read = Reading::of_api(cluster, "the API");
+    let mirror = mirror.map(|mirror| Reading::of_api(mirror, "the API of the mirror"));
+    let mirror = another(&read, mirror).await;
+    let looking = Looking {
+        names,
+        zone,
+        key,
+        read,
+        mirror,
+        resolver: resolver(names.resolver.as_deref()),
+        primary: OnceCell::new(),
+        records: OnceCell::new(),
+        entries: OnceCell::new(),
+        controllers: OnceCell::new(),
+        exposed: OnceCell::new(),
+    };
+    Ok(carry_out(DNS, asked, async |name| looking.judge(name).await).await)
+}
+
+/// The mirror, unless it is the cluster itself.
+async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>> {
+    let Some(mirror) = mirror else { return Ok(None) };
+    let (Ok(this), Ok(other)) = (own.cluster(), mirror.cluster()) else { return Ok(Some(mirror)) };
+    match (this.identity().await, other.identity().await) {
+        (Ok(this), Ok(other)) if this == other => Err(Judged::fail(
+            "the mirror that is named is this cluster itself",
+            "give the kubeconfig or the context of the other: `--mirror-kubeconfig`, `--mirror-context`",
+        )),
+        _ => Ok(Some(mirror)),
+    }
+}
+
+/// The resolver that is named, or the first that this machine asks.
+fn resolver(named: Option<&str>) -> Read<Server> {
+    if let Some(named) = named {
+        let at = address(named).ok_or_else(|| {
+            Judged::unknown(format!("`{named}` is no address"), "give `--resolver ADDRESS` or `ADDRESS:PORT`")
+        })?;
+        return Ok(Server::new(at, None));
+    }
+    let found = nameservers().map_err(|error| unread(format!("the resolvers of this machine: {error}")))?;
+    let first = found.first().ok_or_else(|| {
+        Judged::unknown("this machine has no resolver in `/etc/resolv.conf`", "name one: `--resolver`")
+    })?;
+    Ok(Server::new(SocketAddr::new(*first, PORT), None))
+}
+
+/// An address with or without a port.
+fn address(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)))
+}
+
+/// A host with or without a port.
+fn with_port(text: &str) -> (String, u16) {
+    let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = split.unwrap_or((text, PORT));
+    (canonical(host), port)
+}
+
+fn unanswered(error: &NameserverError) -> Judged {
+    Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
+}
+
+impl Looking<'_> {
+    async fn judge(&self, name: &str) -> Read<Judged> {
+        match name {
+            "zone-servers" => self.authority().await,
+            "zone-updates" => self.updates().await,
+            "zone-transfer" => Ok(dns::transfer(self.records().await?)),
+            "twin-zones" => self.twins().await,
+            "names" => Ok(dns::names(&self.zone, self.entries().await?)),
+            "ttls" => Ok(dns::ttls(self.entries().await?)),
+            "zone-share" => {
+                let records = self.records().await?.as_ref().map_err(unanswered)?;
+                // What ExternalDNS says of its names is none.
+                let names = records.iter().filter(|record| external_dns::owner(&record.data).is_none());
+                Ok(dns::share(self.entries().await?, &names.map(|record| record.name.as_str()).collect()))
+            }
+            "external-dns" => {
+                let of_mirror = match self.mirror.as_ref().map_err(Clone::clone)? {
+                    Some(mirror) => controllers(mirror).await?,
+                    None => Vec::new(),
+                };
+                Ok(external_dns::running(self.controllers().await?, &of_mirror))
+            }
+            "owners" => self.owners().await,
+            "targets" => Ok(dns::targets(self.entries().await?, self.on_the_mirror().await?)),
+            "served-certificates" => self.certificates().await,
+            "dns-rights" => self.rights().await,
+            other => self.read.judge(other).await,
+        }
+    }
+
+    fn resolver(&self) -> Read<&Server> {
+        self.resolver.as_ref().map_err(Clone::clone)
+    }
+
+    /// The server that takes updates: as it is named, or the primary of the zone as a resolver knows it.
+    async fn primary(&self) -> Read<&Server> {
+        let find = async || {
+            let (host, port) = if let Some(named) = self.names.server.as_deref() {
+                if let Some(at) = address(named) {
+                    return Ok(Server::new(at, self.key.clone()));
+                }
+                with_port(named)
+            } else {
+                let start = self.start(self.resolver()?, true).await?.0;
+                (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
+            };
+            if host.is_empty() {
+                let seen = format!("a resolver finds no zone `{}`", self.zone);
+                return Err(Judged::fail(seen, "name the server that takes its updates: `--server`"));
+            }
+            Ok(Server::new(SocketAddr::new(self.find(&host).await?, port), self.key.clone()))
+        };
+        self.primary.get_or_init(find).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns an address of a host.
+    async fn find(&self, host: &str) -> Read<IpAddr> {
+        for kind in [Kind::A, Kind::Aaaa] {
+            let answer = self.resolver()?.resolve(host, kind).await.map_err(|error| unanswered(&error))?;
+            if let Some(Ok(found)) = answer.of(kind).first().map(|text| text.parse()) {
+                return Ok(found);
+            }
+        }
+        Err(Judged::fail(
+            format!("a resolver finds no address of the name server `{host}`"),
+            "mend its record, or name the server that takes updates by its address: `--server`",
+        ))
+    }
+
+    /// What a server, or a resolver, says of the zone's start and servers.
+    async fn start(&self, server: &Server, by_resolver: bool) -> Read<Seen> {
+        let ask = async |kind| {
+            let asked = if by_resolver {
+                server.resolve(&self.zone, kind).await
+            } else {
+                server.ask(&self.zone, kind).await
+            };
+            asked.map_err(|error| unanswered(&error))
+        };
+        let servers = ask(Kind::Ns).await?;
+        let servers = servers.of(Kind::Ns).into_iter().map(canonical).collect();
+        Ok((ask(Kind::Soa).await?.records.iter().find_map(Soa::of), servers))
+    }
+
+    async fn authority(&self) -> Read<Judged> {
+        let (_, servers) = self.start(self.primary().await?, false).await?;
+        let asked = servers.into_iter().map(async |name| {
+            let at = SocketAddr::new(self.find(&name).await?, PORT);
+            Ok((name, Server::new(at, None).ask(&self.zone, Kind::Soa).await))
+        });
+        let answers: Read<Vec<_>> = join_all(asked).await.into_iter().collect();
+        Ok(dns::authority(&answers?))
+    }
+
+    async fn updates(&self) -> Read<Judged> {
+        let outcome = self.may_update().await?;
+        let servers = match &outcome {
+            Ok(_) => BTreeSet::new(),
+            Err(_) => match self.start(self.resolver()?, true).await {
+                Ok((_, servers)) => servers,
+                Err(_) => BTreeSet::new(),
+            },
+        };
+        let looked_ahead = outcome.as_ref().copied().unwrap_or_default();
+        let by_key = self.key.as_ref().map(Key::name);
+        Ok(dns::updates(&outcome.map(|_| ()), looked_ahead, by_key.as_deref(), dns::hosted(&servers)))
+    }
+
+    /// Tries to update every name that is to be changed; whether the server tells of single names.
+    async fn may_update(&self) -> Read<Result<bool, NameserverError>> {
+        let (primary, zone) = (self.primary().await?, self.zone.as_str());
+        if let Err(error) = primary.knows_us(zone).await {
+            return Ok(Err(error));
+        }
+        let looks_ahead = match primary.looks_ahead(zone).await {
+            Ok(looks_ahead) => looks_ahead,
+            Err(error) => return Ok(Err(error)),
+        };
+        let tried = self.sets().await?.into_iter();
+        let tried = tried.map(async |(name, kind)| primary.would_change(zone, name, kind).await);
+        let tried: Vec<_> = stream::iter(tried).buffered(AT_ONCE).collect().await;
+        Ok(tried.into_iter().collect::<Result<(), _>>().map(|()| looks_ahead))
+    }
+
+    /// The records that are to be changed, by name and kind.
+    async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
+        let entries = self.entries().await?.iter().filter(|entry| entry.below.is_none());
+        let of = |entry: &'_ Entry| entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>();
+        Ok(entries.flat_map(|entry| of(entry).into_iter().map(|kind| (entry.name.as_str(), kind))).collect())
+    }
+
+    async fn records(&self) -> Read<&Result<Vec<Record>, NameserverError>> {
+        let primary = self.primary().await?;
+        Ok(self.records.get_or_init(async || primary.transfer(&self.zone).await).await)
+    }
+
+    async fn twins(&self) -> Read<Judged> {
+        let (primary, resolver) = (self.primary().await?, self.resolver()?);
+        let ours = self.start(primary, false).await?;
+        let theirs = self.start(resolver, true).await?;
+        let compared = self.sets().await?.into_iter().map(async |(name, kind)| {
+            let told = |answer: Answer| -> BTreeSet<String> {
+                answer.of(kind).into_iter().map(str::to_string).collect()
+            };
+            let (own, found) = tokio::try_join!(primary.ask(name, kind), resolver.resolve(name, kind))?;
+            Ok((told(own) != told(found)).then(|| format!("{kind} of `{name}`")))
+        });
+        let compared: Vec<Result<_, NameserverError>> =
+            stream::iter(compared).buffered(AT_ONCE).collect().await;
+        let differing: Result<Vec<_>, _> = compared.into_iter().filter_map(Result::transpose).collect();
+        let differing = differing.map_err(|error| unanswered(&error))?;
+        let judged = dns::twins(&self.zone, &ours, &theirs, &differing);
+        Ok(if self.names.server.is_none() { dns::by_itself(judged) } else { judged })
+    }
+
+    async fn controllers(&self) -> Read<&Vec<Controller>> {
+        let read = async || controllers(&self.read).await;
+        self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// The names that are to lead elsewhere: those that are given, or those that the cluster's objects have in the zone.
+    async fn entries(&self) -> Read<&Vec<Entry>> {
+        let read = async || {
+            let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
+            for name in &self.names.name {
+                names.insert(canonical(name), (vec!["--name".to_string()], false));
+            }
+            let is_chosen = |name: &str| self.names.name.is_empty() && is_in(&self.zone, name);
+            let annotations = external_dns::annotations(self.controllers().await?);
+            for one in exposed(&objects(&self.read).await?, &annotations) {
+                if is_chosen(&one.name) {
+                    names.entry(one.name.clone()).or_default().0.push(one.by);
+                }
+                if let Some((_, has_tls)) = names.get_mut(&one.name) {
+                    *has_tls |= one.has_tls;
+                }
+            }
+            let asked =
+                names.into_iter().map(async |(name, (by, has_tls))| self.entry(name, by, has_tls).await);
+            stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await.into_iter().collect()
+        };
+        self.entries.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// A name as its zone has it.
+    async fn entry(&self, name: String, by: Vec<String>, has_tls: bool) -> Read<Entry> {
+        let primary = self.primary().await?;
+        if !is_name(&name) {
+            return Ok(Entry { name, by, records: Vec::new(), is_wild: false, below: None, has_tls });
+        }
+        let below = self.below(&name).await?;
+        let mut records = Vec::new();
+        for kind in LEADING {
+            let answer = primary.ask(&name, kind).await.map_err(|error| unanswered(&error))?;
+            records.extend(answer.records_of(kind).filter(|record| record.name == name).cloned());
+        }
+        let is_wild = match self.records().await? {
+            Ok(zone) => !zone.iter().any(|record| record.name == name) && !records.is_empty(),
+            Err(_) => self.answers_for_nobody(&name, &records).await?,
+        };
+        Ok(Entry { name, by, records, is_wild, below, has_tls })
+    }
+
+    /// The zone between this one and a name, if there is one: its name has servers of its own.
+    async fn below(&self, name: &str) -> Read<Option<String>> {
+        let (primary, mut path, mut rest) = (self.primary().await?, Vec::new(), name);
+        while rest != self.zone {
+            path.push(rest);
+            rest = rest.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        }
+        for at in path.into_iter().rev() {
+            let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
+            // Of a zone that is served elsewhere the answer is where to ask.
+            let is_elsewhere = answer.exists && !answer.is_authoritative;
+            if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
+                return Ok(Some(at.to_string()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a sibling of a name, which nobody has made, has the same records: then a wildcard may answer for both.
+    async fn answers_for_nobody(&self, name: &str, records: &[Record]) -> Read<bool> {
+        let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        if !is_in(&self.zone, parent) {
+            return Ok(false);
+        }
+        let (primary, sibling) = (self.primary().await?, format!("netsurgeon-preflight-nobody.{parent}"));
+        for record in records {
+            let other = primary.ask(&sibling, record.kind).await.map_err(|error| unanswered(&error))?;
+            if other.of(record.kind).contains(&record.data.as_str()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn owners(&self) -> Read<Judged> {
+        let (primary, own) = (self.primary().await?, self.controllers().await?);
+        let entries = self.entries().await?;
+        let mut found: BTreeMap<String, BTreeSet<String>> =
+            entries.iter().map(|entry| (entry.name.clone(), BTreeSet::new())).collect();
+        // Of whatever kind: an alias of Route 53 is an A record, and was a CNAME's name once.
+        let asked = entries.iter().flat_map(|entry| {
+            let names =
+                LEADING.iter().flat_map(|kind| external_dns::ownership_names(&entry.name, *kind, own));
+            let names: BTreeSet<String> =
+                names.filter(|name| is_in(&self.zone, name) && is_name(name)).collect();
+            names.into_iter().map(|name| (entry.name.clone(), name))
+        });
+        let asked = asked.map(async |(of, name)| {
+            let answer = primary.ask(&name, Kind::Txt).await;
+            answer.map(|answer| (of, name, answer))
+        });
+        for answer in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
+            let (of, name, answer) = answer.map_err(|error| unanswered(&error))?;
+            // A CNAME leads to what is said of another name.
+            let texts = answer.records_of(Kind::Txt).filter(|record| record.name == name);
+            let owners = texts.filter_map(|record| external_dns::owner(&record.data)).map(str::to_string);
+            found.entry(of).or_default().extend(owners);
+        }
+        Ok(external_dns::owners(&found, own))
+    }
+
+    fn mirror(&self) -> Read<&Reading> {
+        self.mirror.as_ref().map_err(Clone::clone)?.as_ref().ok_or_else(|| {
+            Judged::unknown(
+                "no mirror is named",
+                "say where it is: `--mirror-kubeconfig`, `--mirror-context`; or leave what looks at it out: `--skip targets,served-certificates`",
+            )
+        })
+    }
+
+    async fn on_the_mirror(&self) -> Read<&Vec<Exposed>> {
+        let read = async || {
+            let mirror = self.mirror()?;
+            let annotations = external_dns::annotations(&controllers(mirror).await?);
+            Ok(exposed(&objects(mirror).await?, &annotations))
+        };
+        self.exposed.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// What the mirror presents for each name that it, or this cluster, serves over TLS, at each of its addresses.
+    async fn certificates(&self) -> Read<Judged> {
+        let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
+        for entry in self.entries().await? {
+            let serving = self.on_the_mirror().await?.iter().filter(|one| dns::serves(one, entry));
+            let serving: Vec<&Exposed> = serving.filter(|one| one.has_tls || entry.has_tls).collect();
+            if serving.is_empty() {
+                plain = plain.saturating_add(1);
+            }
+            let at = serving.into_iter().flat_map(|one| &one.at);
+            asked.extend(at.map(|at| (entry.name.clone(), at.clone())));
+        }
+        let presented = asked.into_iter().map(async |(name, at)| {
+            let presented = present(&name, &at).await;
+            (name, at, presented)
+        });
+        let presented: Vec<_> = stream::iter(presented).buffered(AT_ONCE).collect().await;
+        Ok(dns::certificates(&presented, plain))
+    }
+
+    async fn rights(&self) -> Read<Judged> {
+        let own = self.read.rights(&permissions::DNS).await?;
+        let Some(mirror) = self.mirror.as_ref().map_err(Clone::clone)? else { return Ok(own) };
+        if own.verdict == Verdict::Fail {
+            return Ok(own);
+        }
+        let of_mirror = mirror.rights(&permissions::DNS).await?;
+        let seen = format!("on the mirror: {}; here: {}", of_mirror.seen, own.seen);
+        let worse = if of_mirror.verdict == Verdict::Pass { own } else { of_mirror };
+        Ok(Judged { seen, ..worse })
+    }
+}
+
+async fn controllers(read: &Reading) -> Read<Vec<Controller>> {
+    Ok(Controller::all(&read.list("apps/v1", "Deployment").await?))
+}
+
+/// The objects of a cluster that may have names.
+async fn objects(read: &Reading) -> Read<Objects> {
+    let gateway = "gateway.networking.k8s.io/v1";
+    Ok(Objects {
+        ingresses: read.list("networking.k8s.io/v1", "Ingress").await?,
+        services: read.list("v1", "Service").await?,
+        routes: read.list_if_served(gateway, "HTTPRoute").await?.unwrap_or_default(),
+        gateways: read.list_if_served(gateway, "Gateway").await?.unwrap_or_default(),
+    })
+}
+
+/// What a server at an address, or at a load balancer of this name, presents to who asks for a name.
+async fn present(name: &str, at: &str) -> Presented {
+    let at = match at.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, TLS_PORT).to_string(),
+        Err(_) => format!("{at}:{TLS_PORT}"),
+    };
+    // Nobody asks for an asterisk, but for a name that it stands for.
+    let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
+    let chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await?;
+    let first = chain.into_iter().next().ok_or("it presents no certificate")?;
+    let certificate = Certificate::from_der(first)?;
+    let now = OffsetDateTime::now_utc();
+    if now < certificate.not_before {
+        return Err(format!("it holds from {} on", certificate.not_before));
+    }
+    let days = certificate.left(now).whole_seconds().div_euclid(DAY);
+    Ok((certificate.dns_names, days))
+}

@@ -1,0 +1,48 @@
+//! The names that are to lead to a mirror, as they are asked for.
+
+use std::path::{Path, PathBuf};
+
+use crate::nameserver::{Key, canonical};
+use crate::preflight::exposed::is_in;
+use crate::session::Failure;
+
+/// The names that are to lead to the mirror, and who answers for them.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Their zone.
+    pub zone: String,
+    /// Which of it; empty for every host in the zone that is named in the cluster.
+    pub name: Vec<String>,
+    /// The server that takes updates of the zone, with or without a port.
+    pub server: Option<String>,
+    /// The file with the key that signs updates.
+    pub tsig_key_file: Option<PathBuf>,
+    /// A resolver that clients ask, with or without a port.
+    pub resolver: Option<String>,
+}
+
+impl Names {
+    /// Makes sure of what can be without asking anybody.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.key()?;
+        let zone = canonical(&self.zone);
+        let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else { return Ok(()) };
+        Err(Failure::usage(format!("`{name}` is not in the zone `{zone}`"))
+            .hint("give the zone that it is in: `--zone`"))
+    }
+
+    /// Reads the key that signs updates, if there is one.
+    pub(super) fn key(&self) -> Result<Option<Key>, Failure> {
+        self.tsig_key_file.as_deref().map(read_key).transpose()
+    }
+}
+
+fn read_key(path: &Path) -> Result<Key, Failure> {
+    let doing = || format!("cannot use the key in `{}`", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::from(error).context(doing()))?;
+    let text = zeroize::Zeroizing::new(text);
+    Key::parse(&text).map_err(|error| {
+        let hint = error.hint().unwrap_or_default();
+        Failure::refused(error.to_string()).context(doing()).hint(hint)
+    })
+}

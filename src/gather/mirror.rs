@@ -1,0 +1,439 @@
+//! What is looked at before the resources of some namespaces are copied into a mirror: two clusters, through their APIs alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::Selection;
+use super::permissions::{self, Asked};
+use super::reading::{AT_ONCE, Read, Reading, carry_out, listed, unread};
+use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds};
+use crate::preflight::mirror::capacity::{self, Compared};
+use crate::preflight::mirror::classes::{self, Classes, Users};
+use crate::preflight::mirror::issuers::{self, Asking, Issuers};
+use crate::preflight::mirror::kinds::{self, Kind, Kinds, Used, is_copied};
+use crate::preflight::mirror::templates::{self, Left, Pulling, Template, templates};
+use crate::preflight::mirror::{
+    self, COPIED, Copied, Identity, OWN_NAMESPACES, fixed, is_made_anew, placement,
+};
+use crate::preflight::selectors::labels;
+use crate::preflight::webhooks::{Admitted, Written};
+use crate::preflight::{Check, Judged, MIRROR, subject, text};
+use crate::session::Failure;
+
+const CERT_MANAGER: &str = "cert-manager.io/v1";
+
+/// What copying does with each kind on either side, and with namespaces.
+const READS: &[&str] = &["get", "list"];
+const CHANGES: &[&str] = &["create", "patch", "delete"];
+const SECRETS: (&str, &str) = ("", "secrets");
+const NAMESPACES: (&str, &str) = ("", "namespaces");
+
+/// What the checks look at.
+struct Looking {
+    source: Reading,
+    mirror: Reading,
+    /// Those that were named; empty for all but the system's own.
+    named: Vec<String>,
+    namespaces: OnceCell<Read<Vec<Value>>>,
+    templates: OnceCell<Read<Vec<Template>>>,
+    /// What is copied, without what it holds.
+    copied: OnceCell<Read<Found>>,
+}
+
+/// Objects that are copied: the kind, and the metadata.
+struct Found {
+    objects: Vec<(&'static Copied, Value)>,
+    /// Whether Secrets are missing among them, which the user has no permission to list.
+    is_without_secrets: bool,
+}
+
+/// Carries the checks out.
+pub async fn look(
+    (source, mirror): (Result<Cluster, Failure>, Result<Cluster, Failure>),
+    mut named: Vec<String>,
+    asked: &Selection,
+) -> Vec<Check> {
+    let source = Reading::of_api(source, "the API of the source");
+    let mirror = Reading::of_api(mirror, "the API of the mirror");
+    named.sort_unstable();
+    named.dedup();
+    let looking = Looking {
+        source,
+        mirror,
+        named,
+        namespaces: OnceCell::new(),
+        templates: OnceCell::new(),
+        copied: OnceCell::new(),
+    };
+    carry_out(MIRROR, asked, async |name| looking.judge(name).await).await
+}
+
+impl Looking {
+    async fn judge(&self, name: &str) -> Read<Judged> {
+        match name {
+            "two-clusters" => {
+                let (source, mirror) = tokio::try_join!(identity(&self.source), identity(&self.mirror))?;
+                Ok(mirror::two(&source, &mirror))
+            }
+            "namespaces" => self.free().await,
+            "mirror-nodes" => Ok(mirror::nodes(self.mirror.nodes().await?)),
+            "kinds" => self.kinds().await,
+            "stateless" => {
+                let (sets, claims, services, pods) = tokio::try_join!(
+                    self.chosen("apps/v1", "StatefulSet"),
+                    self.chosen("v1", "PersistentVolumeClaim"),
+                    self.chosen("v1", "Service"),
+                    self.chosen("v1", "Pod")
+                )?;
+                let templates = self.templates().await?;
+                Ok(templates::stateless(&Left {
+                    templates,
+                    sets: &sets,
+                    claims: &claims,
+                    services: &services,
+                    pods: &pods,
+                }))
+            }
+            "classes" => self.classes().await,
+            "issuers" => self.issuers().await,
+            "pull-secrets" => self.pull_secrets().await,
+            "placement" => Ok(placement::judge(self.templates().await?, self.mirror.nodes().await?)),
+            "capacity" => self.capacity().await,
+            "fixed-addresses" => {
+                let services = self.chosen("v1", "Service").await?;
+                let there = self.mirror.services().await?;
+                Ok(fixed::judge(&services, there, self.templates().await?))
+            }
+            "mirror-webhooks" => self.webhooks().await,
+            "source-rights" => self.source_rights().await,
+            "mirror-rights" => self.mirror_rights().await,
+            other => self.source.judge(other).await,
+        }
+    }
+
+    async fn capacity(&self) -> Read<Judged> {
+        let (pods, nodes, taken) =
+            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.nodes(), self.mirror.pods())?;
+        let (namespaces, templates) = (self.names().await?, self.templates().await?);
+        Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
+    }
+
+    /// The chosen namespaces, as far as they are in the source.
+    async fn namespaces(&self) -> Read<&Vec<Value>> {
+        let read = async || {
+            let mut found = self.source.list("v1", "Namespace").await?;
+            found.retain(|one| {
+                let name = text(one, "/metadata/name");
+                if self.named.is_empty() {
+                    !OWN_NAMESPACES.contains(&name)
+                } else {
+                    self.named.iter().any(|named| named == name)
+                }
+            });
+            Ok(found)
+        };
+        self.namespaces.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    async fn names(&self) -> Read<Vec<String>> {
+        let found = self.namespaces().await?;
+        Ok(found.iter().map(|one| text(one, "/metadata/name").to_string()).collect())
+    }
+
+    /// The namespaces that were named, one by one, or all at once.
+    async fn places(&self) -> Read<Vec<Option<String>>> {
+        if self.named.is_empty() {
+            return Ok(vec![None]);
+        }
+        Ok(self.names().await?.into_iter().map(Some).collect())
+    }
+
+    /// The objects of a kind in the chosen namespaces of the source.
+    async fn chosen(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
+        within(
+            self.source.cluster()?,
+            &self.names().await?,
+            !self.named.is_empty(),
+            async |cluster, namespace| listed(cluster, api_version, (kind, namespace)).await,
+        )
+        .await
+    }
+
+    /// Names, labels and owners of the objects of a kind in namespaces of a cluster.
+    async fn metadata(
+        cluster: &Cluster,
+        (api_version, kind): (&str, &str),
+        names: &[String],
+        each: bool,
+    ) -> Read<Vec<Value>> {
+        within(cluster, names, each, async |cluster, namespace| {
+            cluster.list_metadata(&Collection::new(api_version, kind, namespace)).await
+        })
+        .await
+    }
+
+    /// The same of each kind that is copied.
+    async fn found(cluster: &Cluster, names: &[String], each: bool) -> Read<Found> {
+        let asked =
+            COPIED.iter().map(async |one| (one, Self::metadata(cluster, one.kind, names, each).await));
+        let mut all = Found { objects: Vec::new(), is_without_secrets: false };
+        for (copied, found) in join_all(asked).await {
+            match found {
+                Err(judged) if copied.resource == SECRETS && judged.denied.is_some() => {
+                    all.is_without_secrets = true;
+                }
+                found => all.objects.extend(found?.into_iter().map(|object| (copied, object))),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn templates(&self) -> Read<&Vec<Template>> {
+        let read = async || {
+            let mut all = Vec::new();
+            for (api_version, kind) in [
+                ("apps/v1", "Deployment"),
+                ("apps/v1", "DaemonSet"),
+                ("batch/v1", "Job"),
+                ("batch/v1", "CronJob"),
+            ] {
+                all.extend(templates(kind, &self.chosen(api_version, kind).await?));
+            }
+            Ok(all)
+        };
+        self.templates.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    async fn copied(&self) -> Read<&Found> {
+        let read = async || {
+            let names = self.names().await?;
+            let mut all = Self::found(self.source.cluster()?, &names, !self.named.is_empty()).await?;
+            all.objects.retain(|(copied, object)| !is_made_anew(copied.kind.1, object));
+            Ok(all)
+        };
+        self.copied.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether the namespaces are there, and what of them is on the mirror.
+    async fn free(&self) -> Read<Judged> {
+        let (names, cluster) = (self.names().await?, self.mirror.cluster()?);
+        let missing: Vec<String> = self.named.iter().filter(|name| !names.contains(name)).cloned().collect();
+        let there = self.mirror.list("v1", "Namespace").await?;
+        let both: Vec<String> = there
+            .iter()
+            .map(|one| text(one, "/metadata/name").to_string())
+            .filter(|name| names.contains(name))
+            .collect();
+        let there = Self::found(cluster, &both, true).await?;
+        let place = |(copied, object): &(&Copied, Value)| (copied.kind, subject(object));
+        let on_mirror: BTreeSet<_> = there.objects.iter().map(place).collect();
+        let copied = self.copied().await?;
+        let taken = copied.objects.iter().map(place).filter(|one| on_mirror.contains(one));
+        let taken: Vec<String> = taken.map(|((_, kind), name)| format!("{kind} {name}")).collect();
+        let judged = mirror::namespaces(&names, &missing, &taken);
+        let is_partial = there.is_without_secrets || copied.is_without_secrets;
+        Ok(if is_partial { mirror::without_secrets(judged) } else { judged })
+    }
+
+    async fn kinds(&self) -> Read<Judged> {
+        let (source, mirror) = (self.source.cluster()?, self.mirror.cluster()?);
+        let (of_source, of_mirror) =
+            tokio::try_join!(source.served_kinds(), mirror.served_kinds()).map_err(unread)?;
+        let used = self.used(&of_source).await?;
+        let definitions = self.mirror.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
+        let kinds = |served: &ServedKinds| Kinds {
+            all: by_place(&served.kinds),
+            silent: served.silent.iter().map(|(group, _, why)| (group.clone(), why.clone())).collect(),
+        };
+        Ok(kinds::judge(&used, &kinds(&of_source), &kinds(&of_mirror), &definitions))
+    }
+
+    /// The kinds of which there is something to copy, custom resources among them.
+    async fn used(&self, served: &ServedKinds) -> Read<Used> {
+        let (cluster, places) = (self.source.cluster()?, self.places().await?);
+        let without: &[&str] = if self.named.is_empty() { &OWN_NAMESPACES } else { &[] };
+        let mut seen = BTreeSet::new();
+        // Of each kind the version that clients prefer comes first.
+        let asked = served.kinds.iter().filter(|kind| {
+            let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
+            can_be && seen.insert((&kind.group, &kind.plural))
+        });
+        let asked: Vec<&ServedKind> = asked.collect();
+        let questions =
+            asked.iter().flat_map(|kind| places.iter().map(move |place| (*kind, place.as_deref())));
+        let questions: Vec<_> = questions.collect();
+        let answers = questions.into_iter().map(async |(kind, place)| {
+            let is_wanted = |one: &Value| !is_made_anew(&kind.kind, one);
+            (kind, cluster.first_of(kind, place, without, is_wanted).await)
+        });
+        let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
+        let mut used = Used::new();
+        for (kind, answer) in answers {
+            let place = (kind.group.clone(), kind.plural.clone());
+            match answer {
+                Ok(None) => {}
+                Ok(Some(one)) => {
+                    used.insert(place, Ok(subject(&one).trim_matches('`').to_string()));
+                }
+                Err(error) => {
+                    used.entry(place).or_insert_with(|| Err(error.to_string()));
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    async fn classes(&self) -> Read<Judged> {
+        let ingresses = self.chosen("networking.k8s.io/v1", "Ingress").await?;
+        let sets = self.chosen("apps/v1", "StatefulSet").await?;
+        let claims = self.chosen("v1", "PersistentVolumeClaim").await?;
+        let users =
+            Users { ingresses: &ingresses, templates: self.templates().await?, sets: &sets, claims: &claims };
+        let of_source = self.source.list("networking.k8s.io/v1", "IngressClass").await?;
+        let source = Classes { ingress: &of_source, priority: &[], runtime: &[], storage: &[] };
+        let list = async |version, kind| self.mirror.list(version, kind).await;
+        let (ingress, priority, runtime, storage) = tokio::try_join!(
+            list("networking.k8s.io/v1", "IngressClass"),
+            list("scheduling.k8s.io/v1", "PriorityClass"),
+            list("node.k8s.io/v1", "RuntimeClass"),
+            list("storage.k8s.io/v1", "StorageClass")
+        )?;
+        let there = Classes { ingress: &ingress, priority: &priority, runtime: &runtime, storage: &storage };
+        Ok(classes::judge(&users, &source, &there))
+    }
+
+    async fn issuers(&self) -> Read<Judged> {
+        let is_served = Collection::new(CERT_MANAGER, "Certificate", None);
+        let cluster = self.source.cluster()?;
+        let has_group = cluster.groups().await.map_err(unread)?.contains(issuers::GROUP);
+        let certificates = if cluster.serves(&is_served).await.map_err(unread)? {
+            Some(self.chosen(CERT_MANAGER, "Certificate").await?)
+        } else {
+            None
+        };
+        let of_source = match certificates {
+            Some(_) => self.chosen(CERT_MANAGER, "Issuer").await?,
+            None => Vec::new(),
+        };
+        let ingresses = self.chosen("networking.k8s.io/v1", "Ingress").await?;
+        let of_mirror = self.mirror.list_if_served(CERT_MANAGER, "ClusterIssuer").await?;
+        let asking = Asking { certificates: certificates.as_deref(), has_group, ingresses: &ingresses };
+        Ok(issuers::judge(&asking, &Issuers { of_source: &of_source, of_mirror: of_mirror.as_deref() }))
+    }
+
+    async fn pull_secrets(&self) -> Read<Judged> {
+        let accounts = self.chosen("v1", "ServiceAccount").await?;
+        let (cluster, names) = (self.source.cluster()?, self.names().await?);
+        let each = !self.named.is_empty();
+        let on_mirror = within(self.mirror.cluster()?, &names, each, async |cluster, namespace| {
+            listed(cluster, "v1", ("ServiceAccount", namespace)).await
+        })
+        .await?;
+        let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, each)
+            .await
+            .map_err(|judged| if judged.denied.is_some() { mirror::no_pull_secrets() } else { judged })?;
+        let place = |secret: &Value| {
+            (text(secret, "/metadata/namespace").to_string(), text(secret, "/metadata/name").to_string())
+        };
+        let secrets: BTreeSet<_> = secrets.iter().map(place).collect();
+        let templates = self.templates().await?;
+        Ok(templates::pull_secrets(&Pulling {
+            templates,
+            accounts: &accounts,
+            on_mirror: &on_mirror,
+            secrets: &secrets,
+        }))
+    }
+
+    /// The mirror's webhooks on what is copied, and on the Pods that it makes.
+    async fn webhooks(&self) -> Read<Judged> {
+        let namespaces: BTreeMap<String, _> = self
+            .namespaces()
+            .await?
+            .iter()
+            .map(|one| (text(one, "/metadata/name").to_string(), labels(one)))
+            .collect();
+        let found = self.copied().await?;
+        let copied = found
+            .objects
+            .iter()
+            .filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
+        let made = self.namespaces().await?.iter();
+        let made = made.filter_map(|one| Written::of(Admitted::Namespace, one, &namespaces));
+        let pod = |template: &Template| {
+            let labels = serde_json::json!(template.labels);
+            let metadata = serde_json::json!({"namespace": template.namespace, "labels": labels});
+            Written::of(Admitted::Pod, &serde_json::json!({"metadata": metadata}), &namespaces)
+        };
+        let pods = self.templates().await?.iter().filter_map(pod);
+        let written: Vec<Written> =
+            copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
+        let webhooks = self.mirror.called(&written).await?;
+        let backends = self.mirror.backends(&webhooks).await?;
+        let judged = mirror::webhooks(&webhooks, &backends);
+        Ok(if found.is_without_secrets { mirror::without_secrets(judged) } else { judged })
+    }
+
+    /// Reading what is copied: everywhere, or in the namespaces that were named.
+    async fn source_rights(&self) -> Read<Judged> {
+        let need = permissions::SOURCE;
+        let of_all = Asked { reads: &[(READS, NAMESPACES)], changes: &[], need };
+        let copied = COPIED.iter().map(|kind| kind.resource).filter(|resource| *resource != SECRETS);
+        let copied: Vec<_> = copied.map(|resource| (READS, resource)).collect();
+        let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need };
+        let mut judged = self.source.rights(&of_all).await?;
+        for place in self.places().await? {
+            if judged.todo.is_empty() {
+                judged = self.source.rights_in(&asked, place.as_deref()).await?;
+            }
+        }
+        Ok(judged)
+    }
+
+    /// Creating what is copied on the mirror, and its namespaces. Whether Secrets are there already is a part of it.
+    async fn mirror_rights(&self) -> Read<Judged> {
+        let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
+        let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
+        let changes: Vec<_> = kinds().map(|kind| (CHANGES, kind)).collect();
+        let asked = Asked { reads: &reads, changes: &changes, need: permissions::MIRROR };
+        self.mirror.rights(&asked).await
+    }
+}
+
+/// Reads something of each of these namespaces, or of all at once and leaves out what is in others.
+async fn within(
+    cluster: &Cluster,
+    names: &[String],
+    each: bool,
+    read: impl AsyncFn(&Cluster, Option<&str>) -> Result<Vec<Value>, ClusterError>,
+) -> Read<Vec<Value>> {
+    if each {
+        let found = join_all(names.iter().map(async |name| read(cluster, Some(name)).await)).await;
+        let found: Result<Vec<_>, _> = found.into_iter().collect();
+        return Ok(found.map_err(unread)?.concat());
+    }
+    let mut found = read(cluster, None).await.map_err(unread)?;
+    found.retain(|one| names.iter().any(|name| name == text(one, "/metadata/namespace")));
+    Ok(found)
+}
+
+async fn identity(reading: &Reading) -> Read<Identity> {
+    let cluster = reading.cluster()?;
+    let (uid, version) = tokio::try_join!(cluster.identity(), cluster.version()).map_err(unread)?;
+    Ok(Identity { uid, version: version.git, emulated: version.emulated })
+}
+
+fn by_place(served: &[ServedKind]) -> BTreeMap<(String, String), Kind> {
+    let mut all: BTreeMap<(String, String), Kind> = BTreeMap::new();
+    for one in served {
+        let fresh = || Kind { kind: one.kind.clone(), versions: Vec::new() };
+        let kind = all.entry((one.group.clone(), one.plural.clone())).or_insert_with(fresh);
+        kind.versions.push(one.version.clone());
+    }
+    all
+}

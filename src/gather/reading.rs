@@ -1,0 +1,328 @@
+//! What checks of every kind look at, read once, and those that are the same whatever is about to be done.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use super::Reached;
+use super::Selection;
+use super::permissions::{Asked, Rights};
+use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
+use crate::controlplane::flags_in_pods;
+use crate::host::routes::routes;
+use crate::ip::ServiceCidr;
+use crate::preflight::api::{self, Met, skew};
+use crate::preflight::around::{self, without_etcd};
+use crate::preflight::kept::kept;
+use crate::preflight::nodes::Route;
+use crate::preflight::rights::{self, Granted};
+use crate::preflight::{Check, Judged, Named, concluded, etcd};
+use crate::session::Failure;
+use crate::session::LiveEtcd;
+use crate::session::failure::permission_hint;
+use crate::store::StoreError;
+use crate::store::etcd::Member;
+use crate::survey::{Layout, Survey};
+
+/// Nodes that are asked at once.
+pub(super) const AT_ONCE: usize = 64;
+
+/// What was read, or why not.
+pub(super) type Read<T> = Result<T, Judged>;
+
+/// What checks look at.
+pub(super) struct Reading {
+    store: Read<Arc<LiveEtcd>>,
+    cluster: Read<Cluster>,
+    pub(super) layout: Layout,
+    members: OnceCell<Read<Vec<Member>>>,
+    servers: OnceCell<Read<Vec<ApiServer>>>,
+    met: OnceCell<Read<Vec<Met>>>,
+    pods: OnceCell<Read<Vec<Value>>>,
+    services: OnceCell<Read<Vec<Value>>>,
+    nodes: OnceCell<Read<Vec<Value>>>,
+}
+
+/// Carries checks out side by side, each within its time.
+pub(super) async fn carry_out(
+    all: &[Named],
+    asked: &Selection,
+    judge: impl AsyncFn(&str) -> Read<Judged>,
+) -> Vec<Check> {
+    let judged = all.iter().map(async |named| {
+        if !asked.wants(named.name) {
+            return (named, None);
+        }
+        let seconds = asked.within.as_secs();
+        let judged = timeout(asked.within, judge(named.name)).await;
+        let late =
+            || Judged::unknown(format!("no answer within {seconds} s"), "give it longer: `--within SECONDS`");
+        (named, Some(judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged))))
+    });
+    concluded(join_all(judged).await)
+}
+
+fn unusable(what: &str, failure: &Failure) -> Judged {
+    Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+}
+
+/// Words why something could not be read.
+pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
+    let seen = error.to_string();
+    let error = &error as &dyn Any;
+    if let Some(ClusterError::Forbidden { verb, subject, .. }) = error.downcast_ref() {
+        return Judged::denied(seen, format!("{verb} {subject}"));
+    }
+    match error.downcast_ref() {
+        Some(StoreError::PermissionDenied { access, .. }) => Judged::unknown(seen, permission_hint(access)),
+        _ => Judged::unknown(seen, ""),
+    }
+}
+
+/// The same for what another command failed to read.
+pub(super) fn unread_by(failure: &Failure) -> Judged {
+    let seen = format!("{:#}", failure.error);
+    match failure.error.downcast_ref::<ClusterError>() {
+        Some(ClusterError::Forbidden { verb, subject, .. }) => {
+            Judged::denied(seen, format!("{verb} {subject}"))
+        }
+        _ => Judged::unknown(seen, ""),
+    }
+}
+
+impl Reading {
+    /// Begins to read both, as far as they could be connected to.
+    pub(super) async fn begin(reached: Reached) -> Self {
+        let Reached { store, cluster, layout } = reached;
+        let store = store.map_err(|failure| unusable("etcd", &failure));
+        let mut reading = Self::with(store, cluster, "the API", layout);
+        reading.of_one_cluster().await;
+        reading.explain().await;
+        reading
+    }
+
+    /// Begins to read the API alone; `what` is whose, in words, as in `the API of the mirror`.
+    pub(super) fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
+        let store = Err(Judged::unknown("etcd is not looked at", ""));
+        Self::with(store, cluster, what, Layout::default())
+    }
+
+    fn with(
+        store: Read<Arc<LiveEtcd>>,
+        cluster: Result<Cluster, Failure>,
+        what: &str,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            store,
+            cluster: cluster.map_err(|failure| unusable(what, &failure)),
+            layout,
+            members: OnceCell::new(),
+            servers: OnceCell::new(),
+            met: OnceCell::new(),
+            pods: OnceCell::new(),
+            services: OnceCell::new(),
+            nodes: OnceCell::new(),
+        }
+    }
+
+    /// Carries a check out that is the same whatever is about to be done.
+    pub(super) async fn judge(&self, name: &str) -> Read<Judged> {
+        match name {
+            "api" => self.cluster().map(|cluster| Judged::pass(format!("{} answers", cluster.server()))),
+            "etcd-members" => self.members().await.map(|found| etcd::members(found)),
+            "etcd-alarms" => self.alarms().await,
+            "etcd-space" => self.members().await.map(|found| etcd::space(found)),
+            "etcd-versions" => self.members().await.map(|found| etcd::versions(found)),
+            "zones" => self.zones().await,
+            "api-servers" => self.met().await.map(|met| api::servers(met)),
+            "api-versions" => self.met().await.map(|met| api::versions(met)),
+            "clocks" => self.met().await.map(|met| api::clocks(met)),
+            "gitops" => self.gitops().await,
+            "secrets-at-rest" => self.secrets().await,
+            "authorization" => self.authorization().await,
+            "ssh" => self.ssh().await,
+            "images" => self.images().await,
+            other => Err(unread(format!("nobody knows how to look at `{other}`"))),
+        }
+    }
+
+    /// What is said of one cluster's etcd and another's API says nothing about either.
+    async fn of_one_cluster(&mut self) {
+        let (Ok(store), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let stored = Survey::identity(store.as_ref(), &self.layout).await;
+        let (Ok(Some(stored)), Ok(served)) = (stored, cluster.identity().await) else { return };
+        if stored != served {
+            let seen = "the kubeconfig is another cluster's than etcd: their namespaces `kube-system` have other uids";
+            self.cluster =
+                Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
+        }
+    }
+
+    /// Says why there is no etcd to be reached, where the API tells.
+    async fn explain(&mut self) {
+        let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let nodes = cluster.list(&Collection::new("v1", "Node", None), None).await.unwrap_or_default();
+        if let Some((reason, todo)) = without_etcd(&nodes) {
+            self.store = Err(Judged::fail(format!("{reason}; {}", judged.seen), todo));
+        }
+    }
+
+    pub(super) fn store(&self) -> Read<&LiveEtcd> {
+        self.store.as_deref().map_err(Clone::clone)
+    }
+
+    pub(super) fn cluster(&self) -> Read<&Cluster> {
+        self.cluster.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
+        listed(self.cluster()?, api_version, (kind, None)).await.map_err(unread)
+    }
+
+    pub(super) async fn members(&self) -> Read<&Vec<Member>> {
+        let members =
+            self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
+        members.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn alarms(&self) -> Read<Judged> {
+        let raised = self.store()?.bare().alarms().await.map_err(unread)?;
+        Ok(etcd::alarms(self.members().await?, &raised))
+    }
+
+    pub(super) async fn servers(&self) -> Read<&Vec<ApiServer>> {
+        let judged = |error: ClusterError| match error {
+            error @ ClusterError::Forbidden { .. } => unread(error),
+            other => Judged::fail(other.to_string(), other.hint().unwrap_or_default()),
+        };
+        let listed = async || self.cluster()?.api_servers().await.map_err(judged);
+        self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn met(&self) -> Read<&Vec<Met>> {
+        let asked = async || {
+            let cluster = self.cluster()?;
+            Ok(join_all(self.servers().await?.iter().map(|server| meet(cluster, *server))).await)
+        };
+        self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Asks whether the user has every permission that something needs, everywhere.
+    pub(super) async fn rights(&self, asked: &Asked<'_>) -> Read<Judged> {
+        self.rights_in(asked, None).await
+    }
+
+    /// Asks the same of one namespace, or everywhere.
+    pub(super) async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
+        let (reading, changing) =
+            tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
+        Ok(rights::judge(&reading, &changing, &asked.need, namespace))
+    }
+
+    /// Asks about each permission, as in `get services`, whether the user has it.
+    async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
+        let cluster = self.cluster()?;
+        let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
+        let answers = each.map(async |(verb, kind)| {
+            let is_granted = cluster.may(verb, kind, namespace).await.map_err(unread)?;
+            Ok(Granted { permission: format!("{verb} {}", kind.1), is_granted })
+        });
+        join_all(answers).await.into_iter().collect()
+    }
+
+    pub(super) async fn pods(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Pod").await;
+        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn services(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Service").await;
+        self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn nodes(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Node").await;
+        self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Lists the objects of a kind that not every cluster has; `None` if this one does not.
+    pub(super) async fn list_if_served(&self, api_version: &str, kind: &str) -> Read<Option<Vec<Value>>> {
+        let collection = Collection::new(api_version, kind, None);
+        if !self.cluster()?.serves(&collection).await.map_err(unread)? {
+            return Ok(None);
+        }
+        self.list(api_version, kind).await.map(Some)
+    }
+
+    /// The ranges in a flag of a component of the control plane, as its Pods have it, and where each was seen.
+    pub(super) async fn ranges_told(
+        &self,
+        component: &str,
+        flag: &'static str,
+    ) -> Read<Vec<(String, ServiceCidr)>> {
+        let found = flags_in_pods(self.cluster()?, component, &[flag]).await;
+        let found = found.map_err(|failure| unread_by(&failure))?;
+        let mut ranges = Vec::new();
+        for (at, flags) in found {
+            let told = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');
+            let told = told.filter_map(|text| text.trim().parse().ok());
+            ranges.extend(told.map(|range| (format!("`--{flag}` of {at}"), range)));
+        }
+        Ok(ranges)
+    }
+
+    pub(super) async fn gitops(&self) -> Read<Judged> {
+        let cluster = self.cluster()?;
+        let groups = cluster.groups().await.map_err(unread)?;
+        let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);
+        let has_applications =
+            groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
+        Ok(around::gitops(&groups, has_applications))
+    }
+}
+
+/// The objects of a kind, in one namespace or in all, without what no check reads.
+pub(super) async fn listed(
+    cluster: &Cluster,
+    api_version: &str,
+    (kind, namespace): (&str, Option<&str>),
+) -> Result<Vec<Value>, ClusterError> {
+    let collection = Collection::new(api_version, kind, namespace);
+    cluster.list_as(&collection, &|object| Some(kept(kind, object))).await
+}
+
+/// Returns the routes of this host.
+pub(super) fn own_routes() -> Read<Vec<Route>> {
+    let route = |route: crate::host::routes::Route| {
+        let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
+        Some(Route { range, device: route.device })
+    };
+    let found = routes().map_err(|error| unread(format!("the routes of this host: {error}")))?;
+    Ok(found.into_iter().filter_map(route).collect())
+}
+
+async fn meet(cluster: &Cluster, server: ApiServer) -> Met {
+    let at = server.to_string();
+    let client = match cluster.dial(server).await {
+        Ok(client) => client,
+        Err(error) => return Met { at, version: Err(error.to_string()), skew: None },
+    };
+    let version = match client.ready().await {
+        Ok(()) => client.version().await.map(|version| version.git).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let before = milliseconds(OffsetDateTime::now_utc());
+    let said = client.time().await;
+    let after = milliseconds(OffsetDateTime::now_utc());
+    Met { at, version, skew: said.map(|said| skew(before, milliseconds(said), after)) }
+}
+
+fn milliseconds(time: OffsetDateTime) -> i64 {
+    i64::try_from(time.unix_timestamp_nanos().checked_div(1_000_000).unwrap_or_default()).unwrap_or_default()
+}

@@ -1,0 +1,68 @@
+//! What is asked of the nodes, and of this host about the networks around it.
+
+use futures_util::{StreamExt as _, stream};
+
+use super::Looking;
+use crate::cluster::{Node, ProxyFault};
+use crate::controlplane::CONTROLLER_MANAGER;
+use crate::gather::reading::{AT_ONCE, Read, own_routes};
+use crate::preflight::nodes;
+use crate::preflight::{Judged, around};
+use crate::renumber::data_plane::{DataPlane, health_port, judge};
+
+const CLUSTER_CIDR: &str = "cluster-cidr";
+
+impl Looking {
+    /// What routes Services, and the health of every kube-proxy.
+    pub(super) async fn proxies(&self) -> Read<Judged> {
+        let (survey, given) = (self.survey().await?, self.options.proxy_config.as_deref());
+        let todo = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
+                    fail: `--accept-gap`";
+        let (about, no_external_ip) = match judge(survey, self.options.to.family(), given) {
+            DataPlane::KubeProxy { about, no_external_ip } => {
+                (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
+            }
+            DataPlane::Unknown(reason) | DataPlane::Unsupported(reason) if self.options.accept_gap => {
+                return Ok(Judged::warn(format!("{reason}; the gap is accepted"), todo));
+            }
+            DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, todo)),
+            DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, todo)),
+        };
+        let missing = no_external_ip.map(|obstacle| (obstacle.reason(), obstacle.remedy()));
+        let Some(port) = health_port(survey, given) else {
+            return Ok(nodes::proxies(None, &about, missing));
+        };
+        let cluster = self.read.cluster()?;
+        let asked = self.read.nodes().await?.iter().map(Node::of).map(async |node| {
+            let answer = cluster.proxy_health(&node, port).await;
+            (node.name, answer)
+        });
+        let answers: Vec<(String, Result<(), ProxyFault>)> =
+            stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let faults = answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
+        let hidden: Vec<String> =
+            faults.clone().filter(|(_, fault)| fault.is_hidden).map(|(node, _)| node.clone()).collect();
+        // A node whose kube-proxy is seen to be ill comes first.
+        if !hidden.is_empty() && hidden.len() == faults.count() {
+            return Ok(nodes::hidden(&hidden, port));
+        }
+        let words =
+            |(node, answer): (String, Result<(), ProxyFault>)| (node, answer.map_err(|fault| fault.reason));
+        let answers: Vec<_> = answers.into_iter().map(words).collect();
+        Ok(nodes::proxies(Some(&answers), &about, missing))
+    }
+
+    pub(super) async fn windows(&self) -> Read<Judged> {
+        Ok(around::windows(self.read.nodes().await?, self.options.accept_gap))
+    }
+
+    /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the
+    /// routes of this host.
+    pub(super) async fn overlaps(&self) -> Read<Judged> {
+        let to = &self.options.to;
+        let pods = self.read.ranges_told(CONTROLLER_MANAGER, CLUSTER_CIDR).await?;
+        let mut services = self.survey().await?.service_ranges();
+        services.retain(|range| range != to);
+        Ok(nodes::overlaps(to, &services, &pods, &own_routes()?))
+    }
+}

@@ -1,0 +1,246 @@
+//! What is stored, what would come of the plan, and who may carry it out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::Looking;
+use crate::cluster::{ClusterError, MANAGED_BY, ObjectRef, sentinel};
+use crate::gather::permissions;
+use crate::gather::reading::{Read, unread};
+use crate::operation::Plan;
+use crate::preflight::selectors::labels;
+use crate::preflight::webhooks::{self, Admitted, Written};
+use crate::preflight::{Judged, around, pinned};
+use crate::renumber::hold::Hold;
+use crate::renumber::plan::flag as recorded_flag;
+use crate::renumber::{Move, Renumbering};
+use crate::session::counted;
+use crate::survey::audit::audit;
+use crate::survey::{Era, Severity, Survey};
+use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
+
+impl Looking {
+    /// What a move does through the API. The node proxy is no part of it: nodes that are reached directly need none.
+    pub(super) async fn rights(&self) -> Read<Judged> {
+        let mut judged = self.read.rights(&permissions::RENUMBER).await?;
+        if !self.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
+            judged
+                .seen
+                .push_str("; without `get nodes/proxy` each node is asked directly, and its kubelet is not");
+        }
+        Ok(judged)
+    }
+
+    /// What the plan would have the API server make, and Services as they will be, looked at by admission.
+    pub(super) async fn policies(&self) -> Read<Judged> {
+        let (plan, cluster) = (self.plan().await?, self.read.cluster()?);
+        let mut kinds = vec![("", "services")];
+        if plan.work.era != Era::Bitmap {
+            kinds.push(("networking.k8s.io", "servicecidrs"));
+        }
+        let mut unasked = Vec::new();
+        for kind in kinds {
+            if !cluster.may("create", kind, None).await.map_err(unread)? {
+                unasked.push(format!("create {}", kind.1));
+            }
+        }
+        if !unasked.is_empty() {
+            return Ok(Judged::unknown(
+                format!(
+                    "admission is not asked: a dry run needs the permission for what it tries, and this user lacks {}",
+                    unasked.join(", ")
+                ),
+                "run this check as the user who runs `renumber apply`, who has the ClusterRole `netsurgeon-renumber`; or leave it out: \
+                 `--skip policies`",
+            ));
+        }
+        let mut refused = Vec::new();
+        for manifest in trials(&plan.work) {
+            match cluster.try_create(&manifest).await {
+                Ok(_) | Err(ClusterError::AlreadyExists { .. }) => {}
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        if refused.is_empty() {
+            return Ok(Judged::pass("admission takes what a move makes"));
+        }
+        Ok(Judged::fail(
+            refused.join("; "),
+            "exempt whoever runs netsurgeon from that policy, or `--hold shadow` where it is about external IPs",
+        ))
+    }
+
+    /// `networking.serviceSubnet` against the flag that the API servers have recorded.
+    pub(super) async fn kubeadm(&self) -> Read<Judged> {
+        let survey = self.survey().await?;
+        let key = survey.layout.kubeadm_config();
+        if let Some(unreadable) = survey.unreadable.iter().find(|one| one.key == key) {
+            return Err(unread(format!("`{key}`: {}", unreadable.reason)));
+        }
+        let subnets = survey.kubeadm.as_ref().map(|kubeadm| kubeadm.service_subnets.as_slice());
+        Ok(around::kubeadm(subnets, &recorded_flag(survey)))
+    }
+
+    /// Services that move, as the API has them: with those who own their fields.
+    pub(super) async fn pinned(&self) -> Read<Judged> {
+        let of = |candidate: &Move| {
+            (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
+        };
+        let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
+        Ok(pinned::judge(self.read.services().await?, &moves))
+    }
+
+    /// Webhooks, and how many endpoints of their Services are ready.
+    pub(super) async fn webhooks(&self) -> Read<Judged> {
+        let found = self.read.called(&self.written().await?).await?;
+        let backends = self.read.backends(&found).await?;
+        let old = self.left(self.survey().await?);
+        Ok(webhooks::judge(&found, &backends, &old))
+    }
+
+    /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
+    /// where nothing can be planned.
+    async fn written(&self) -> Read<Vec<Written>> {
+        let (services, namespaces) = (self.read.services().await?, self.read.list("v1", "Namespace").await?);
+        let text = |object: &Value, path| {
+            object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
+        };
+        let (name, namespace) = ("/metadata/name", "/metadata/namespace");
+        let namespaces = namespaces.iter().map(|object| (text(object, name), labels(object))).collect();
+        let moves = self.plan().await.ok().map(|plan| &plan.work.moves);
+        let candidates: Option<BTreeSet<(&str, &str)>> =
+            moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
+        let is_moved = |service: &Value| {
+            let of = (text(service, namespace), text(service, name));
+            candidates.as_ref().is_none_or(|all| all.contains(&(of.0.as_str(), of.1.as_str())))
+        };
+        let mut found: Vec<(Admitted, Value)> =
+            services.iter().filter(|one| is_moved(one)).map(|one| (Admitted::Service, one.clone())).collect();
+        let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
+        let ours = json!({MANAGED_BY.0: MANAGED_BY.1});
+        found.extend(shadows.flat_map(|one| {
+            let made = json!({"metadata": {"namespace": one.namespace, "labels": ours}});
+            let copies = one.has_copies().then(|| (Admitted::EndpointSlice, made.clone()));
+            [(Admitted::Service, made)].into_iter().chain(copies)
+        }));
+        let family = self.options.to.family();
+        found.push((Admitted::Service, sentinel("preflight", "kube-system", family)));
+        if self.survey().await?.era.era != Era::Bitmap {
+            let allocated = json!({IP_FAMILY: family.to_string(), ALLOCATED_BY: ALLOCATOR});
+            // That of the API servers has no labels.
+            let made = [
+                (Admitted::ServiceCidr, json!({})),
+                (Admitted::ServiceCidr, ours),
+                (Admitted::IpAddress, allocated),
+            ];
+            found.extend(made.map(|(kind, labels)| (kind, json!({"metadata": {"labels": labels}}))));
+        }
+        Ok(found.iter().filter_map(|(kind, object)| Written::of(*kind, object, &namespaces)).collect())
+    }
+
+    /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
+    pub(super) async fn announced(&self) -> Read<Judged> {
+        let cluster = self.read.cluster()?;
+        let mut others = Vec::new();
+        for version in ["cilium.io/v2", "cilium.io/v2alpha1"] {
+            let kind = "CiliumBGPAdvertisement";
+            if let Some(found) = self.read.list_if_served(version, kind).await? {
+                others.extend(
+                    around::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
+                );
+                break;
+            }
+        }
+        let router = ObjectRef::new("apps/v1", "DaemonSet", Some("kube-system"), "kube-router");
+        let router = cluster.get(&router).await.map_err(unread)?;
+        if router.is_some_and(|router| around::is_announcing(&router)) {
+            others.push("DaemonSet `kube-system/kube-router` (`--advertise-cluster-ip`)".to_string());
+        }
+        let calico = self.plan().await.map(|plan| plan.work.overlaps.len()).unwrap_or_default();
+        Ok(around::announced(calico, &others))
+    }
+}
+
+pub(super) fn allocations(survey: &Survey) -> Judged {
+    let found = audit(survey);
+    let worst = found
+        .iter()
+        .filter(|finding| finding.severity != Severity::Info)
+        .max_by_key(|finding| finding.severity);
+    let todo = "`netsurgeon ranges check` lists everything, and docs/findings.md says what to do";
+    match worst {
+        None => Judged::pass(format!(
+            "{} and every record of their addresses agree, era {}",
+            counted(survey.services.len(), "Service", "Services"),
+            survey.era.era
+        )),
+        Some(worst) => {
+            let count = found.iter().filter(|finding| finding.severity == worst.severity).count();
+            let seen =
+                format!("{count} of {}: {} {}: {}", worst.severity, worst.code, worst.subject, worst.message);
+            if worst.severity == Severity::Error {
+                Judged::fail(seen, todo)
+            } else {
+                Judged::warn(seen, todo)
+            }
+        }
+    }
+}
+
+pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
+    let work = &plan.work;
+    let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
+    let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
+    let seen = format!(
+        "{} to {}, {} held by shadows",
+        counted(work.moves.len(), "Service moves", "Services move"),
+        work.to,
+        shadows,
+    );
+    if let Some(gap) = &work.gap {
+        let todo = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
+        let seen = format!("{seen}; whether every node can hold old addresses is not known: {gap}");
+        return if work.gap_accepted { Judged::warn(seen, todo) } else { Judged::unknown(seen, todo) };
+    }
+    if let Some(unread) = work.unread.first() {
+        return Judged::warn(
+            format!("{seen}; not read: {unread}"),
+            "bring it into step by hand if it records the range",
+        );
+    }
+    match copied.count() {
+        0 => Judged::pass(seen),
+        copied => Judged::warn(
+            format!("{seen}, {copied} of which with copies of their endpoints"),
+            "let `netsurgeon renumber guard` run from before the first batch until the end: it keeps the copies in step",
+        ),
+    }
+}
+
+/// What admission is asked about: the new range, a Service held by an external IP, a shadow, and a barrier's sentinel.
+fn trials(work: &Renumbering) -> Vec<Value> {
+    let service = |name: &str, namespace: &str, spec: Value| {
+        let labels = json!({MANAGED_BY.0: MANAGED_BY.1});
+        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    };
+    let ports = json!([{"port": 80, "protocol": "TCP"}]);
+    let mut trials = vec![sentinel("preflight", "kube-system", work.family)];
+    if work.era != Era::Bitmap {
+        trials.push(json!({
+            "apiVersion": work.api_version, "kind": "ServiceCIDR", "metadata": {"name": "netsurgeon-preflight"},
+            "spec": {"cidrs": [work.to.to_string()]},
+        }));
+    }
+    let first = |hold: Hold| work.moves.iter().find(|candidate| candidate.hold == hold);
+    if let Some(held) = first(Hold::ExternalIp) {
+        let spec =
+            json!({"ports": ports, "externalIPs": [held.old_address], "externalTrafficPolicy": "Local"});
+        trials.push(service("netsurgeon-preflight-hold", &held.namespace, spec));
+    }
+    if let Some(held) = first(Hold::Shadow) {
+        trials.push(service("netsurgeon-preflight-shadow", &held.namespace, json!({"ports": ports})));
+    }
+    trials
+}

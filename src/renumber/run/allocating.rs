@@ -1,0 +1,32 @@
+//! Whether the API servers allocate addresses as etcd shows. A plan of the objects era does not change the RangeAllocation: if
+//! API servers still use it, it keeps the old range.
+
+use super::RenumberSession;
+use crate::preflight::flags::as_stored;
+use crate::renumber::Renumbering;
+use crate::session::Failure;
+use crate::survey::{Era, Survey};
+
+impl RenumberSession {
+    /// Asks each API server for its gates, where etcd has a RangeAllocation that looks left over.
+    pub async fn refuse_other_allocation(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        let is_there = survey.bitmaps.iter().any(|bitmap| bitmap.name == "serviceips");
+        if work.era != Era::Objects || !is_there {
+            return Ok(());
+        }
+        let mut all = Vec::new();
+        for server in cluster.api_servers().await? {
+            let gates = async { cluster.dial(server).await?.feature_gates().await };
+            match gates.await {
+                Ok(gates) => all.push((server.to_string(), gates)),
+                Err(error) => self.voice.warn(&format!(
+                    "RangeAllocation `serviceips` looks left over, and whether API server {server} goes by it is not known: {error}"
+                )),
+            }
+        }
+        as_stored(&all, work.era).map_or(Ok(()), |judged| {
+            Err(Failure::refused(format!("{}; {}", judged.seen, survey.era.because)).hint(judged.todo))
+        })
+    }
+}

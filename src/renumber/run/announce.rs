@@ -1,0 +1,151 @@
+//! A Kubernetes event about each Service that moves: for who looks at the Service, not at the operation.
+//!
+//! Best effort, and never in the way: a queue of bounded length, and a task of its own that empties it. What
+//! does not fit, or cannot be written, is counted and said at the end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::cluster::{Cluster, ServiceEvent};
+use crate::operation::{Event, Observer};
+use crate::renumber::{Move, Renumbering};
+use crate::session::{Voice, counted};
+
+/// Events that wait to be written.
+const MOST_WAITING: usize = 4096;
+/// Events written at the same time.
+const AT_ONCE: usize = 4;
+/// After so many failures in a row no more are tried: nobody may write events here, or nobody answers.
+const GIVEN_UP_AFTER: usize = 10;
+/// How long the end of an operation waits for the last events.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// Writes events until it is finished.
+pub struct Announcer<'a> {
+    moves: HashMap<String, &'a Move>,
+    operation: String,
+    host: String,
+    back: bool,
+    queue: mpsc::Sender<ServiceEvent>,
+    asked: usize,
+    writer: JoinHandle<Option<String>>,
+    written: Arc<AtomicUsize>,
+}
+
+impl<'a> Announcer<'a> {
+    /// Begins.
+    pub fn new(cluster: &Cluster, operation: &str, work: &'a Renumbering) -> Self {
+        let (queue, waiting) = mpsc::channel(MOST_WAITING);
+        let written = Arc::new(AtomicUsize::new(0));
+        Self {
+            moves: work.moves.iter().map(|candidate| (candidate.id(), candidate)).collect(),
+            operation: operation.to_string(),
+            host: crate::host::name(),
+            back: false,
+            queue,
+            asked: 0,
+            writer: tokio::spawn(write(cluster.clone(), waiting, written.clone())),
+            written,
+        }
+    }
+
+    fn event_of(&self, candidate: &Move) -> ServiceEvent {
+        let (old, new) = (candidate.old_address, candidate.new_address);
+        let (reason, note) = if self.back {
+            let note = format!("the cluster IP is {old} again, it was {new}");
+            ("RenumberingUndone", note)
+        } else {
+            let note = format!(
+                "the cluster IP is {new} now, it was {old}, which goes on answering until it is retired"
+            );
+            ("Renumbered", note)
+        };
+        ServiceEvent {
+            namespace: candidate.namespace.to_string(),
+            name: candidate.name.to_string(),
+            uid: candidate.uid.to_string(),
+            reason,
+            action: "Renumber",
+            note,
+            operation: self.operation.clone(),
+            host: self.host.clone(),
+            time: OffsetDateTime::now_utc(),
+            unique: uuid::Uuid::new_v4().simple().to_string(),
+        }
+    }
+
+    /// Waits a little for the last ones, and says how many could not be written.
+    pub async fn finish(self, voice: &Voice) {
+        let Self { queue, asked, mut writer, written, .. } = self;
+        drop(queue);
+        let reason = if let Ok(ended) = timeout(LAST_WAIT, &mut writer).await {
+            ended.ok().flatten()
+        } else {
+            writer.abort();
+            None
+        };
+        let missing = asked.saturating_sub(written.load(Ordering::Relaxed));
+        if missing > 0 {
+            let reason = reason.unwrap_or_else(|| "the API server was too slow for them".to_string());
+            voice.note(&format!(
+                "{} about moved Services could not be written, on which nothing depends: {reason}",
+                counted(missing, "Kubernetes event", "Kubernetes events")
+            ));
+        }
+    }
+}
+
+impl Observer for Announcer<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::StageStarted { back, .. } => self.back = back,
+            Event::StepDone { step } if step.id.kind() == "flip" => {
+                let Some(candidate) = self.moves.get(step.about) else { return };
+                let event = self.event_of(candidate);
+                self.asked = self.asked.saturating_add(1);
+                // A full queue is what the count at the end is for.
+                let _ = self.queue.try_send(event);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Writes what comes, and returns why the first one that could not be written was not.
+async fn write(
+    cluster: Cluster,
+    waiting: mpsc::Receiver<ServiceEvent>,
+    written: Arc<AtomicUsize>,
+) -> Option<String> {
+    let events = futures_util::stream::unfold(waiting, async |mut waiting| {
+        waiting.recv().await.map(|event| (event, waiting))
+    });
+    let attempts = events.map(async |event| cluster.announce(&event).await);
+    let mut outcomes = std::pin::pin!(attempts.buffer_unordered(AT_ONCE));
+    let (mut reason, mut in_a_row) = (None, 0_usize);
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Ok(()) => {
+                written.fetch_add(1, Ordering::Relaxed);
+                in_a_row = 0;
+            }
+            Err(error) => {
+                tracing::debug!("an event was not written: {error}");
+                reason.get_or_insert_with(|| error.to_string());
+                in_a_row = in_a_row.saturating_add(1);
+                if in_a_row >= GIVEN_UP_AFTER {
+                    break;
+                }
+            }
+        }
+    }
+    reason
+}

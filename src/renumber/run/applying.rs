@@ -1,0 +1,127 @@
+//! Moving every Service of a live cluster: the plan must fit it, then the operation begins.
+
+use std::path::Path;
+
+use super::situation::Situation;
+use super::{Ongoing, Options, RenumberSession, refuse_beside_another};
+use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
+use crate::renumber::{Renumbering, current};
+use crate::session::gates::GateSettings;
+use crate::session::{Failure, Taking, is_leased, release};
+use crate::store::etcd::Backup;
+use crate::survey::Survey;
+
+impl RenumberSession {
+    /// Refuses while another operation of this cluster has not ended.
+    pub async fn refuse_beside_others(&self) -> Result<(), Failure> {
+        refuse_beside_renumbering(self).await?;
+        refuse_beside_another(self.store.as_ref(), &self.id).await
+    }
+
+    /// Refuses a plan that is another cluster's, or that the cluster does not fit any more.
+    pub async fn refuse_unfit(&self, plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
+        if plan.header.cluster != self.id {
+            return Err(Failure::refused(format!(
+                "the plan is for cluster `{}`, this is `{}`",
+                plan.header.cluster, self.id
+            )));
+        }
+        refuse_changed(plan, survey)?;
+        self.refuse_other_allocation(&plan.work, survey).await?;
+        self.confirm_only_planned(&plan.work)?;
+        let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) else { return Ok(()) };
+        Err(Failure::refused(format!("whether every node can hold old addresses is not known: {gap}"))
+            .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
+            .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"))
+    }
+
+    /// Begins an operation: takes the lock, saves a snapshot of etcd where one is asked for, and moves every Service. The old
+    /// addresses are held then.
+    pub async fn apply(
+        &self,
+        plan: Plan<Renumbering>,
+        gates: &GateSettings,
+        snapshot: Option<&Path>,
+    ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
+        let operation = format!("renumber-{}", new_id());
+        let purpose = format!("renumber to {}", plan.work.to);
+        let command = "netsurgeon renumber apply";
+        let taking = Taking { operation: &operation, purpose: &purpose, command };
+        let lock = self.lock(&taking).await?;
+        let begun = self.begin(plan, gates, snapshot, &lock).await;
+        release(lock, begun).await
+    }
+
+    /// Looks again first: between the approval and the lock may lie hours.
+    async fn begin(
+        &self,
+        plan: Plan<Renumbering>,
+        gates: &GateSettings,
+        snapshot: Option<&Path>,
+        lock: &Lock,
+    ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
+        let (store, voice) = (self.store.as_ref(), &self.voice);
+        refuse_beside_another(store, &self.id).await?;
+        refuse_changed(&plan, &Survey::read(store, &self.layout, None).await?)?;
+        self.try_external_ips(&lock.claim().operation, &plan.work).await?;
+        let snapshot = match snapshot {
+            Some(path) => Some(store.bare().save_snapshot(path).await?),
+            None => None,
+        };
+        if let Some(backup) = &snapshot {
+            let (path, revision) = (backup.path.display(), backup.revision);
+            voice.progress(&format!("snapshot `{path}`: revision {revision}, {} keys", backup.keys));
+        }
+        let (by, record) = (lock.claim(), gates.record()?);
+        let journal = Journal::begin_plan(store, &plan, by, record, &[lock.guard()]).await?;
+        let summary = Summary::begun(&plan.header.kind, &plan.digest, by);
+        let operation = by.operation.clone();
+        voice.progress(&format!("operation {operation}"));
+        gates.report(voice, &summary.gates);
+        let options = Options::default();
+        let mut ongoing = Ongoing { operation, plan, journal, summary, journal_goes: false, options };
+        let report = self.move_all(&mut ongoing, lock).await?;
+        Ok((ongoing, report, snapshot))
+    }
+}
+
+async fn refuse_beside_renumbering(session: &RenumberSession) -> Result<(), Failure> {
+    let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
+    let holder = session.holder().await?;
+    let is_leased = is_leased(holder.as_ref(), &other);
+    // A journal that this version cannot read is named all the same.
+    let situation = session.find(Some(&other)).await.ok();
+    let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
+    let status = situation.as_ref().map(|found| format!(" ({})", found.words())).unwrap_or_default();
+    let by = holder.filter(|_| is_leased).map_or_else(String::new, |held| format!(": {held}"));
+    let text = format!("renumbering `{other}` of this cluster has not ended{status}{by}");
+    let next = situation.as_ref().and_then(Situation::next);
+    let next = next.unwrap_or_else(|| format!("netsurgeon operation resume {other}"));
+    let back = situation.and_then(|found| found.rollback_hint());
+    let failure = Failure::refused(text);
+    let failure = if is_leased {
+        failure
+            .hint("`netsurgeon renumber status --watch` shows what that process does")
+            .hint(format!("if it is gone: `{next}` waits until its lease ends, and continues"))
+    } else {
+        failure.hint(format!("to continue it: `{next}`"))
+    };
+    Err(match back {
+        Some(back) => failure.hint(back),
+        None => failure,
+    })
+}
+
+fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
+    let fit = current::compare(&plan.work, survey);
+    let Some(first) = fit.drifts.first() else { return Ok(()) };
+    let text = format!(
+        "the cluster has changed since the plan was made: {first}{}",
+        more(fit.drifts.len().saturating_sub(1))
+    );
+    Err(Failure::refused(text).hint("make the plan anew and review it again"))
+}
+
+fn more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", and {count} more") }
+}

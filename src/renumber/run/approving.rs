@@ -1,0 +1,235 @@
+//! What others have to do, and say that it is done. What can be seen from here needs nobody's word.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::{kubelets, node_local_dns};
+use crate::certs::Certificate;
+use crate::cluster::{Cluster, Collection, served};
+use crate::controlplane::{Places, endpoints, not_yet, other_ranges};
+use crate::ip::{ServiceCidr, as_flag};
+use crate::operation::{Answer, Fault, Manual};
+use crate::renumber::Renumbering;
+use crate::renumber::live::Approver;
+use crate::session::{Voice, counted};
+
+/// Confirmed on the command line beforehand, seen, or said when asked.
+pub(super) struct Confirmations<'a> {
+    pub(super) voice: &'a Voice,
+    pub(super) given: BTreeSet<String>,
+    /// `None` while nobody is to ask the API.
+    pub(super) cluster: Option<&'a Cluster>,
+    pub(super) work: &'a Renumbering,
+    /// When the last Service moved, in seconds since 1970; `None` if none has.
+    pub(super) moved: Option<i64>,
+}
+
+#[async_trait]
+impl Approver for Confirmations<'_> {
+    async fn confirm(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        let is_given = self.given.contains(&manual.name);
+        if is_given && self.is_believed(&manual.name, back).await {
+            return Ok(Answer::Confirmed);
+        }
+        let seen = self.look(&manual.name, back).await;
+        if let Some(Ok(seen)) = &seen {
+            self.voice.note(&format!("{}: {seen}", manual.name));
+            return Ok(Answer::Confirmed);
+        }
+        self.voice.note(&required(manual, back));
+        if let Some(Err(reason)) = seen {
+            self.voice.note(&format!("{}: {reason}", manual.name));
+        }
+        let is_confirmed = !is_given && self.voice.ask("Is it done?").is_ok();
+        let is_done = is_confirmed && self.is_believed(&manual.name, back).await;
+        Ok(if is_done { Answer::Confirmed } else { Answer::Open })
+    }
+}
+
+/// What is to be done, and why. Why holds of the way forward alone.
+fn required(manual: &Manual, back: bool) -> String {
+    let Manual { name, what, why, undo } = manual;
+    match undo {
+        Some(undo) if back => format!("waiting for manual step `{name}`: {undo}"),
+        _ => format!("waiting for manual step `{name}`: {what}; why: {why}"),
+    }
+}
+
+impl Confirmations<'_> {
+    /// Looks whether something is done, where that can be seen; what is seen, or what is missing.
+    async fn look(&self, name: &str, back: bool) -> Option<Result<String, String>> {
+        let addresses =
+            self.work.kubernetes().map(|candidate| (candidate.old_address, candidate.new_address));
+        match (name, addresses) {
+            ("flags", _) if back => Some(self.every_flag(&self.work.flag_before).await),
+            ("flags", _) => Some(self.every_flag(&self.work.flag).await),
+            ("other-ranges", _) => Some(self.other_ranges(back).await),
+            ("certificates", Some((old, new))) if !back => {
+                Some(self.every_certificate(&[old, new], None).await)
+            }
+            ("cluster-dns", _) if !back => Some(self.every_kubelet().await),
+            ("node-local-dns", _) if !back => Some(self.every_cache().await),
+            ("certificates-after", Some((old, new))) => {
+                let seen = self.every_certificate(&[new], Some(old)).await;
+                Some(
+                    seen.map(|seen| {
+                        format!("{seen}; if deploy pipelines are locked out: `netsurgeon unlock`")
+                    }),
+                )
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether nothing that is seen from here contradicts a confirmation. What contradicts it is said.
+    async fn is_believed(&self, name: &str, back: bool) -> bool {
+        let (Some(cluster), "flags") = (self.cluster, name) else { return true };
+        let flag = if back { &self.work.flag_before } else { &self.work.flag };
+        match other_ranges(cluster, &as_flag(flag)).await {
+            Ok(found) => {
+                let first = found.first();
+                if let Some(first) = first {
+                    let (subject, message, range) = (&first.subject, &first.message, as_flag(flag));
+                    self.voice.warn(&format!(
+                        "the confirmation of `{name}` is refused: {subject}: {message}, and `{range}` is asked for"
+                    ));
+                }
+                first.is_none()
+            }
+            // It is the operator's word then.
+            Err(failure) => {
+                self.voice.warn(&format!("the flags of API servers cannot be read: {:#}", failure.error));
+                true
+            }
+        }
+    }
+
+    /// Checks the Pods of the API servers, and their processes on this host.
+    async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let range = as_flag(flag);
+        // An API server that is still missing then is named below.
+        drop(endpoints(cluster).await);
+        match not_yet(cluster, Some(&range), Places::Cluster).await.first() {
+            None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
+            Some(first) => Err(format!("{}: {}", first.subject, first.message)),
+        }
+    }
+
+    /// Looks whether the ServiceCIDRs that somebody has created are being deleted or, on the way back, others have their
+    /// ranges.
+    async fn other_ranges(&self, back: bool) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let all = Collection::new(&self.work.api_version, "ServiceCIDR", None);
+        let mut found = cluster.list(&all, None).await.map_err(|error| error.to_string())?;
+        found.retain(|cidr| cidr.pointer("/metadata/deletionTimestamp").is_none());
+        let has = |cidr: &Value, range: &ServiceCidr| {
+            let ranges = cidr.pointer("/spec/cidrs").and_then(Value::as_array);
+            ranges.is_some_and(|ranges| ranges.iter().any(|text| *text == range.to_string()))
+        };
+        for other in &self.work.others {
+            let is_named =
+                |cidr: &Value| cidr.pointer("/metadata/name").is_some_and(|name| *name == other.name);
+            let still =
+                found.iter().any(|cidr| is_named(cidr) && other.ranges.iter().any(|range| has(cidr, range)));
+            if !back && still {
+                return Err(format!("ServiceCIDR `{}` is not deleted", other.name));
+            }
+            let missing = other.ranges.iter().find(|range| !found.iter().any(|cidr| has(cidr, range)));
+            if let Some(range) = missing.filter(|_| back) {
+                return Err(format!("no ServiceCIDR has `{range}`"));
+            }
+        }
+        let count = counted(self.work.others.len(), "ServiceCIDR", "ServiceCIDRs");
+        Ok(if back {
+            format!("seen to be done: the ranges of {count} are there again")
+        } else {
+            format!("seen to be done: {count} will end with the old addresses")
+        })
+    }
+
+    /// Looks at NodeLocal DNSCache and its Pods.
+    async fn every_cache(&self) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let moved = self.moved.ok_or("no Service has moved yet")?;
+        let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
+        node_local_dns::followed(cluster, &old, moved).await
+    }
+
+    /// Asks every kubelet. None may tell Pods the old address of the DNS; it may tell them of a cache on its node.
+    async fn every_kubelet(&self) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
+        let told = kubelets::told(cluster, &old).await.map_err(|error| error.to_string())?;
+        match (told.words(&old), told.unseen()) {
+            (Some(words), _) => Err(words),
+            (None, Some(unseen)) => Err(format!(
+                "{unseen}; on that node `grep -A2 clusterDNS /var/lib/kubelet/config.yaml` shows it: where every node has the new \
+                 address, `--confirm cluster-dns`"
+            )),
+            (None, None) => {
+                let count = counted(told.count, "kubelet", "kubelets");
+                Ok(format!("seen to be done: none of {count} tells Pods the old address"))
+            }
+        }
+    }
+
+    /// Dials every API server. Its certificate must carry these addresses, and not that one.
+    async fn every_certificate(&self, with: &[IpAddr], without: Option<IpAddr>) -> Result<String, String> {
+        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let servers = endpoints(cluster).await.map_err(|error| error.to_string())?;
+        for server in &servers {
+            let certificate = presented(&server.to_string()).await?;
+            if let Some(missing) = with.iter().find(|address| !certificate.covers(**address)) {
+                return Err(format!("the certificate of {server} does not carry `{missing}`"));
+            }
+            if let Some(old) = without.filter(|address| certificate.covers(*address)) {
+                return Err(format!("the certificate of {server} still carries `{old}`"));
+            }
+        }
+        let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        Ok(format!("seen to be done, on {}", names.join(", ")))
+    }
+}
+
+/// Whether every API server's certificate carries an address.
+pub(super) async fn carried_by_all(cluster: &Cluster, address: IpAddr) -> bool {
+    let servers = endpoints(cluster).await.unwrap_or_default();
+    for server in &servers {
+        if !presented(&server.to_string()).await.is_ok_and(|certificate| certificate.covers(address)) {
+            return false;
+        }
+    }
+    !servers.is_empty()
+}
+
+async fn presented(server: &str) -> Result<Certificate, String> {
+    let chain = served(server, None).await.map_err(|error| format!("{server}: {error}"))?;
+    let first = chain.into_iter().next().ok_or_else(|| format!("{server} presents no certificate"))?;
+    Certificate::from_der(first).map_err(|error| format!("{server}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_step_of_the_rollback_names_the_old_range_alone() {
+        let manual = Manual {
+            name: "flags".into(),
+            what: "set the flag to `10.200.0.0/16`".into(),
+            why: "an API server with `10.96.0.0/16` would make that range again".into(),
+            undo: Some("set the flag to `10.96.0.0/16`".into()),
+        };
+        let forward = "waiting for manual step `flags`: set the flag to `10.200.0.0/16`; why: an API server with \
+                       `10.96.0.0/16` would make that range again";
+        assert_eq!(required(&manual, false), forward);
+        assert_eq!(
+            required(&manual, true),
+            "waiting for manual step `flags`: set the flag to `10.96.0.0/16`"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! What retiring asks for before it gives old addresses up: that on no node anybody has used one lately.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use crate::audit::judgement::{Asked, Lacking, judge};
+use crate::audit::published::{NAMESPACE, published, read};
+use crate::ip::ServiceCidr;
+use crate::renumber::Renumbering;
+use crate::session::{Failure, Kind, Session};
+
+/// How long ago a node may have ended looking, in seconds, where nothing else is said.
+pub const AGE: u64 = 900;
+/// For how long nothing may have used an old address, in seconds, where nothing else is said.
+pub const QUIET: u64 = 600;
+
+/// Evidence from the nodes that is asked for.
+#[derive(Debug, Clone)]
+pub struct Evidence {
+    /// None is asked for.
+    pub waived: bool,
+    /// Files with documents of nodes, in place of what the nodes publish.
+    pub files: Vec<PathBuf>,
+    /// Nodes that nothing can be seen of.
+    pub without_nodes: Vec<String>,
+    /// In which namespace the nodes publish it.
+    pub namespace: String,
+    /// How long ago a node may have ended looking, in seconds.
+    pub age: u64,
+    /// For how long before it ended no old address may have been used, in seconds.
+    pub quiet: u64,
+}
+
+impl Evidence {
+    /// None is asked for: of a retirement that has begun it was.
+    pub fn waived() -> Self {
+        let (files, without_nodes) = (Vec::new(), Vec::new());
+        Self { waived: true, files, without_nodes, namespace: NAMESPACE.to_string(), age: 0, quiet: 0 }
+    }
+
+    /// Returns the options by which this was asked for, each after a space: a command that continues needs them again.
+    pub fn options(&self) -> String {
+        let mut options = String::new();
+        let mut add = |option: String| options = format!("{options} {option}");
+        if self.waived {
+            add("--without-evidence".to_string());
+        }
+        self.files.iter().for_each(|file| add(format!("--evidence {}", file.display())));
+        self.without_nodes.iter().for_each(|node| add(format!("--without-evidence-of {node}")));
+        if self.namespace != NAMESPACE {
+            add(format!("--evidence-namespace {}", self.namespace));
+        }
+        let seconds = [("--evidence-age", self.age, AGE), ("--quiet-for", self.quiet, QUIET)];
+        for (option, seconds, _) in seconds.into_iter().filter(|(_, seconds, usual)| seconds != usual) {
+            if !self.waived {
+                add(format!("{option} {seconds}"));
+            }
+        }
+        options
+    }
+
+    /// Whether nothing has to show that nobody uses an old address.
+    pub fn is_waived(&self) -> bool {
+        self.waived
+    }
+
+    /// Refuses when what the nodes have seen does not show that nobody uses an old address.
+    pub async fn check(&self, session: &Session, work: &Renumbering) -> Result<(), Failure> {
+        let Some(cluster) = session.cluster() else { return Ok(()) };
+        let documents = if self.files.is_empty() {
+            published(&session.voice, cluster, &self.namespace).await?
+        } else {
+            self.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat()
+        };
+        let mut nodes = session.nodes().await?;
+        nodes.retain(|node| !self.without_nodes.contains(node));
+        let asked = Asked {
+            old: work.from.clone(),
+            nodes,
+            now: OffsetDateTime::now_utc(),
+            age: Duration::from_secs(self.age),
+            quiet: Duration::from_secs(self.quiet),
+        };
+        judge(&documents, &asked).map_err(|lacking| {
+            let todo = self.todo(&lacking, &work.from);
+            Failure::new(Kind::Refused, lacking)
+                .hint(todo)
+                .hint("to retire the old addresses all the same: `--without-evidence-of NODE`, or `--without-evidence` for all")
+        })
+    }
+
+    /// What brings the evidence that is lacking.
+    fn todo(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
+        let ranges: Vec<String> = old.iter().map(|range| format!("--old {range}")).collect();
+        let ranges = ranges.join(" ");
+        match lacking {
+            Lacking::Used { .. } => format!(
+                "restart that client, and wait {} s; `netsurgeon audit {ranges} --gather` lists all where the nodes publish it",
+                self.quiet
+            ),
+            Lacking::Old { node, .. } => format!(
+                "look at the Pod of `{node}` in `{}`; if the node is gone for good, delete its Node",
+                self.namespace
+            ),
+            _ => format!(
+                "apply deploy/evidence.yaml for {ranges} and wait {} s, or on each node: `netsurgeon audit {ranges} --host --flows --for {} --node NAME -o json`",
+                self.quiet, self.quiet
+            ),
+        }
+    }
+}

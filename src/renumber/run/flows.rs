@@ -1,0 +1,45 @@
+//! Who still uses an old address, by what the kernel of this host tracks.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Ongoing;
+use crate::host::conntrack::flows_to;
+use crate::renumber::users::{Count, Used, given_up, users};
+use crate::session::{Failure, Kind};
+
+/// As many clients as fit on a line.
+const SHOWN: usize = 5;
+
+/// Returns who uses the old addresses of Services that have moved; the failure says where that can be seen.
+pub async fn flows_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
+    users_of(ongoing).await.map_err(|error| {
+        Failure::new(Kind::Refused, error)
+            .hint("run it on a node, as root; a kernel without that file needs the program `conntrack`")
+    })
+}
+
+/// Returns who uses the old addresses of Services that have moved, by what this host tracks.
+pub(super) async fn users_of(ongoing: &Ongoing) -> anyhow::Result<Vec<Used>> {
+    let given_up = given_up(&ongoing.plan.work, |step| ongoing.journal.state(step));
+    let addresses: BTreeSet<IpAddr> = given_up.keys().copied().collect();
+    let flows =
+        tokio::task::spawn_blocking(move || flows_to(&|address| addresses.contains(&address))).await??;
+    Ok(users(&given_up, &flows))
+}
+
+/// Returns a line for people.
+pub fn words(used: &Used) -> String {
+    let port = used.port.map(|port| format!(" port {port}")).unwrap_or_default();
+    let (service, address, protocol) = (&used.service, used.old_address, &used.protocol);
+    let mut clients: Vec<String> =
+        used.clients.iter().take(SHOWN).map(|client| client.address.to_string()).collect();
+    let more = used.clients.len().saturating_sub(SHOWN);
+    if more > 0 {
+        clients.push(format!("{more} more"));
+    }
+    let (Count { open, ended }, clients) = (used.count, clients.join(", "));
+    format!(
+        "old address of {service}, {address} {protocol}{port}: {open} open, {ended} ended just now, of {clients}"
+    )
+}

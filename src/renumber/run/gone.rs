@@ -1,0 +1,194 @@
+//! Services of the plan that were deleted, or made anew, meanwhile: the plan's own steps would not find them, neither on
+//! the way back nor at the end. What was made for them is taken away in the place of those steps.
+
+use super::{Ongoing, RenumberSession, Way};
+use crate::cluster::ObjectRef;
+use crate::operation::{Ambient as _, Lock, Mended, Record, Report, State, StepId, SystemAmbient, settle};
+use crate::renumber::live::delete_again;
+use crate::renumber::{Move, Renumbering, current, guard};
+use crate::session::{Arrival, Failure};
+use crate::survey::{ServiceRecord, Survey};
+
+/// Why the steps of a Service are skipped that cannot move any more.
+pub const DELETED: &str = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
+
+/// How often is looked again, because others go on deleting.
+const MOST_LOOKS: u32 = 10;
+
+impl RenumberSession {
+    /// Retires what belongs to Services that are gone.
+    pub async fn retire_strays(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
+        self.outlast_requests(ongoing).await;
+        if self.settle_all_gone(ongoing, lock, State::Done).await? {
+            return Ok(());
+        }
+        Err(always_anew("retire"))
+    }
+
+    /// Looks for Services that are gone until there is none any more: of each, a transaction changes one object of a kind.
+    /// Returns false if others go on deleting.
+    async fn settle_all_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<bool, Failure> {
+        for _ in 0..MOST_LOOKS {
+            if self.settle_gone(ongoing, lock, to).await? == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Undoes everything; of Services that are gone there is nothing to undo: what was made for them is given up,
+    /// first, and again if some were deleted meanwhile. Without the API as far as that goes: every Service moves back.
+    pub async fn roll_back(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {
+        let way = if self.cluster().is_none() { Way::MovesBack } else { Way::Back };
+        self.outlast_requests(ongoing).await;
+        let mut done: usize = 0;
+        for _ in 0..MOST_LOOKS {
+            // Past the point of no return nothing is given up: it is refused.
+            if !ongoing.has_begun_to_retire() {
+                self.settle_all_gone(ongoing, lock, State::UndoDone).await?;
+            }
+            let Arrival::There(report) = self.carry(ongoing, lock, way).await? else {
+                continue;
+            };
+            done = done.saturating_add(report.done);
+            if report.stuck.is_empty()
+                || (self.settle_gone(ongoing, lock, State::UndoDone).await? == 0
+                    && !self.replan(ongoing, lock, true).await?)
+            {
+                return Ok(Report { done, ..report });
+            }
+        }
+        Err(always_anew("roll back"))
+    }
+
+    /// Skips a step that failed because its Service was deleted or recreated since it was planned: there is nothing of it to
+    /// move, and no reason to stop the others. Its record says so; a step that failed before is retried and not counted.
+    pub(super) async fn skip_deleted(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        step: &StepId,
+    ) -> Result<bool, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &self.layout, None).await?;
+        let work = &ongoing.plan.work;
+        let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
+        let is_moved = moved.has_moved(|step| ongoing.journal.state(step));
+        let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_going();
+        let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid)
+            || (!is_moved && survey.services.iter().any(is_its));
+        if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
+            return Ok(false);
+        }
+        let subject = moved.subject();
+        let now = SystemAmbient.now();
+        let ledger = self.ledger(&ongoing.journal, lock);
+        ongoing.journal.fail(&ledger, step, DELETED, now).await?;
+        self.voice.note(&format!("{subject}: skipped, {DELETED}"));
+        self.drop_deserted(ongoing, lock).await?;
+        Ok(true)
+    }
+
+    /// Whatever skipped them: steps of Services that were deleted say so, because nothing of them is left to be moved, and
+    /// their shadows go.
+    pub(super) async fn settle_deleted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
+        let is_failed = |(_, record): &(&StepId, &Record)| record.state == State::Failed;
+        let failed: Vec<_> = ongoing.journal.records().into_iter().filter(is_failed).collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let open = failed.iter().filter(|(_, record)| record.error.as_deref() != Some(DELETED));
+        let open: Vec<StepId> = open.map(|(step, _)| (*step).clone()).collect();
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &self.layout, None).await?;
+        let work = &ongoing.plan.work;
+        let deleted: Vec<&Move> = current::deleted(work, &survey).collect();
+        let ledger = self.ledger(&ongoing.journal, lock);
+        for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
+            ongoing.journal.fail(&ledger, step, DELETED, SystemAmbient.now()).await?;
+        }
+        self.drop_deserted(ongoing, lock).await
+    }
+
+    /// Removes the shadows of Services that are gone before they moved, because the API server may allocate their addresses;
+    /// and their finalizers.
+    async fn drop_deserted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
+        let store = self.store.as_ref();
+        for _ in 0..MOST_LOOKS {
+            let survey = Survey::read(store, &self.layout, None).await?;
+            let mends = guard::deserted(
+                &ongoing.plan.work,
+                &survey,
+                |step| ongoing.journal.state(step),
+                SystemAmbient.now(),
+            );
+            if mends.is_empty() {
+                return self.end_deletions(&ongoing.plan.work, &survey).await;
+            }
+            for mend in &mends {
+                let (ledger, none) = (self.ledger(&ongoing.journal, lock), (&[][..], State::Done));
+                settle(&ledger, &mut ongoing.journal, none, mend, &SystemAmbient).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes Services that were deleted while their finalizer kept them, and that it keeps no more; names those that may not
+    /// be deleted.
+    async fn end_deletions(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        for moved in guard::left_over(work, survey) {
+            if let Some(refusal) = delete_again(cluster, moved).await? {
+                self.voice.warn(&format!(
+                    "{} was deleted, and is still there: {refusal}; once that is mended: `kubectl delete service {} -n {}`",
+                    moved.subject(),
+                    moved.name,
+                    moved.namespace
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same as things are now, where anything was kept.
+    pub(super) async fn end_all_deletions(&self, work: &Renumbering) -> Result<(), Failure> {
+        if work.shadows().next().is_none() {
+            return Ok(());
+        }
+        let survey = Survey::read(self.store.as_ref(), &self.layout, None).await?;
+        self.end_deletions(work, &survey).await
+    }
+
+    /// Whether a namespace is deleted, or being deleted: nothing can be created in it, and its Services go.
+    async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(false) };
+        let found = cluster.get(&ObjectRef::new("v1", "Namespace", None, name)).await?;
+        Ok(found.is_none_or(|found| found.pointer("/metadata/deletionTimestamp").is_some()))
+    }
+
+    /// Looks once for Services that are gone, and brings their steps to an end state: [`State::Done`] retires them,
+    /// [`State::UndoDone`] gives them up. Returns how many there were.
+    async fn settle_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<usize, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &self.layout, None).await?;
+        let (state, now) = (|step: &_| ongoing.journal.state(step), SystemAmbient.now());
+        let gone = match to {
+            State::Done => guard::strays(&ongoing.plan.work, &survey, state, now),
+            _ => guard::given_up(&ongoing.plan.work, &survey, state, now),
+        };
+        for (steps, mend) in &gone {
+            let (ledger, steps) = (self.ledger(&ongoing.journal, lock), (steps.as_slice(), to));
+            let settled = settle(&ledger, &mut ongoing.journal, steps, mend, &SystemAmbient).await?;
+            if settled == Mended::Done {
+                self.voice
+                    .note(&format!("{} was deleted, recreated or changed: {}", mend.subject, mend.says));
+            }
+        }
+        Ok(gone.len())
+    }
+}
+
+fn always_anew(what: &str) -> Failure {
+    Failure::refused("Services of the plan are deleted and made anew all the time")
+        .hint(format!("stop what does that, `netsurgeon lock` can, then {what} again"))
+}

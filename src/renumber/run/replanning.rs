@@ -1,0 +1,87 @@
+//! Services that changed after they were planned: their moves are planned again, as an amendment in the journal.
+
+use super::{Ongoing, RenumberSession};
+use crate::operation::{self, Journal, Lock, Mended, Plan, State, SystemAmbient};
+use crate::renumber::replan::{Replanned, replan};
+use crate::renumber::sweep::Sweep;
+use crate::session::Failure;
+use crate::store::Revision;
+use crate::survey::Survey;
+
+/// How often is looked again, because others go on changing Services.
+const MOST_LOOKS: u32 = 5;
+
+impl RenumberSession {
+    /// Plans again the moves of Services that have changed in a way that their steps do not expect, takes back what does
+    /// not fit the new plan, and says which. On the way back only those that could not be undone otherwise. Returns
+    /// whether there was one.
+    pub async fn replan(&self, ongoing: &mut Ongoing, lock: &Lock, back: bool) -> Result<bool, Failure> {
+        let mut is_changed = false;
+        for _ in 0..MOST_LOOKS {
+            let survey = Survey::read(self.store.as_ref(), &self.layout, None).await?;
+            let (again, refused) =
+                replan(&ongoing.plan.work, &survey, back, |step| ongoing.journal.state(step));
+            let mut is_again = false;
+            for replanned in &again {
+                if self.replace(ongoing, lock, (survey.revision, back), replanned).await? {
+                    let (subject, why) = (replanned.made.subject(), &replanned.why);
+                    self.voice.note(&format!("{subject}: planned again, {why}"));
+                    is_again = true;
+                }
+            }
+            is_changed |= is_again;
+            if again.is_empty() {
+                for (subject, error) in refused {
+                    self.voice.warn(&format!("{subject} has changed and cannot be planned again: {error}"));
+                }
+                break;
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// Writes the new plan of a move and takes back what does not fit it, in one transaction. Returns false if the Service
+    /// has changed once more.
+    async fn replace(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        (revision, back): (Revision, bool),
+        replanned: &Replanned,
+    ) -> Result<bool, Failure> {
+        let number = ongoing.plan.work.amendments.saturating_add(1);
+        let again = Sweep { found: Vec::new(), again: vec![replanned.made.clone()] };
+        let amendment = Plan::new(&self.id, revision, again);
+        let (ledger, journal) = (self.ledger(&ongoing.journal, lock), &mut ongoing.journal);
+        let text = json(&amendment)?;
+        let to = if back { State::UndoDone } else { State::Reset };
+        let (steps, mend) = ((replanned.steps.as_slice(), to), &replanned.mend);
+        if operation::replace(&ledger, journal, steps, mend, (number, text), &SystemAmbient).await?
+            != Mended::Done
+        {
+            return Ok(false);
+        }
+        ongoing.plan.work.amend(amendment.work);
+        Ok(true)
+    }
+
+    /// Adds something to the plan, in the journal first.
+    pub(super) async fn amend(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        revision: Revision,
+        amendment: Sweep,
+    ) -> Result<(), Failure> {
+        let number = ongoing.plan.work.amendments.saturating_add(1);
+        let amendment = Plan::new(&self.id, revision, amendment);
+        let ledger = self.ledger(&ongoing.journal, lock);
+        Journal::amend(&ledger, number, &json(&amendment)?).await?;
+        ongoing.plan.work.amend(amendment.work);
+        Ok(())
+    }
+}
+
+fn json(amendment: &Plan<Sweep>) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(amendment).map_err(|error| Failure::refused(error.to_string()))
+}

@@ -1,0 +1,41 @@
+//! Continuing a renumbering where its journal says.
+
+use super::{Ongoing, RenumberSession};
+use crate::operation::{Lock, Report};
+use crate::session::gates::GateSettings;
+use crate::session::{Failure, Taking, refuse_ended, release};
+
+impl RenumberSession {
+    /// Goes on moving, or on the way back, whichever way it was going.
+    pub async fn resume(&self, operation: &str, gates: &GateSettings) -> Result<(Ongoing, Report), Failure> {
+        let command = format!("netsurgeon operation resume {operation}");
+        let taking = Taking { operation, purpose: "resume the operation", command: &command };
+        let lock = self.lock(&taking).await?;
+        let resumed = go_on(self, operation, gates, &lock).await;
+        release(lock, resumed).await
+    }
+}
+
+/// Reads the journal once more: another process may have written until a moment ago.
+async fn go_on(
+    session: &RenumberSession,
+    operation: &str,
+    gates: &GateSettings,
+    lock: &Lock,
+) -> Result<(Ongoing, Report), Failure> {
+    let mut ongoing = session.find(Some(operation)).await?;
+    refuse_ended(&ongoing.operation, &ongoing.summary)?;
+    if ongoing.has_begun_to_retire() {
+        return Err(Failure::refused("another process has begun to retire the old addresses")
+            .hint(format!("resume that: `netsurgeon operation resume {operation}`")));
+    }
+    let report = if ongoing.journal.is_being_undone() {
+        session.roll_back(&mut ongoing, lock).await?
+    } else {
+        gates.report(&session.voice, &ongoing.summary.gates);
+        let (ledger, record) = (session.ledger(&ongoing.journal, lock), gates.record()?);
+        ongoing.journal.set_gates(&ledger, &record).await?;
+        session.move_all(&mut ongoing, lock).await?
+    };
+    Ok((ongoing, report))
+}

@@ -1,0 +1,75 @@
+//! Rolling a renumbering back on a live cluster.
+
+use std::time::Duration;
+
+use super::tally::Phases;
+use super::{Ongoing, RenumberSession};
+use crate::operation::{Journal, Manual, Report, State, Work as _};
+use crate::renumber::{Action, Renumbering, Step};
+use crate::session::{Failure, Taking, counted, release};
+use crate::survey::Era;
+
+impl RenumberSession {
+    /// Says what the rollback will do, asks, and gives every Service its old address back.
+    pub async fn undo(&self, ongoing: &mut Ongoing, command: &str) -> Result<Report, Failure> {
+        let operation = ongoing.operation.clone();
+        let taking = Taking { operation: &operation, purpose: "roll the renumbering back", command };
+        let lock = self.lock(&taking).await?;
+        self.warn_of_kubelets(&ongoing.plan.work).await;
+        if !ongoing.has_begun_to_retire() {
+            for line in rollback_plan(ongoing, self.linger_of(&ongoing.plan.work)) {
+                self.voice.progress(&line);
+            }
+        }
+        let undone = match self.ask(&format!("Roll `{operation}` back?")) {
+            Ok(()) => self.roll_back(ongoing, &lock).await,
+            Err(failure) => Err(failure),
+        };
+        release(lock, undone).await
+    }
+}
+
+/// Says what a rollback will do: how many Services move back, and which manual steps it asks for.
+fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
+    let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
+    let phases = Phases::of(&work.moves, journal);
+    let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let moves = counted(phases.held, "Service moves", "Services move");
+    let others = match phases.waiting {
+        0 => String::new(),
+        1 => ", 1 Service has its old address".to_string(),
+        count => format!(", {count} Services have their old addresses"),
+    };
+    let mut lines =
+        vec![
+            format!("rollback of `{}`: {moves} back from {} to {from}{others}", ongoing.operation, work.to,),
+        ];
+    if phases.held > 0 && !linger.is_zero() {
+        let seconds = linger.as_secs();
+        lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));
+        if work.sweeps() > 0 && work.era != Era::Bitmap {
+            lines.push(
+                "those of swept Services, which move back first, for as long after the last of these"
+                    .to_string(),
+            );
+        }
+    }
+    let manual = manual_steps_back(work, journal);
+    lines.extend(manual.iter().map(|(name, what)| format!("it will ask for manual step `{name}`: {what}")));
+    if manual.is_empty() {
+        lines.push("it will ask for no manual step".to_string());
+    }
+    lines
+}
+
+/// The manual steps that a rollback asks for: those that were done, or asked for, and have an opposite.
+fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, String)> {
+    let steps = work.way_back().into_iter().flat_map(|stage| work.steps(&stage));
+    let is_begun =
+        |step: &Step| !matches!(journal.state(&step.id), None | Some(State::UndoDone | State::Failed));
+    let manual = steps.filter(is_begun).filter_map(|step| match step.action {
+        Action::Manual(Manual { name, undo: Some(undo), .. }) => Some((name, undo)),
+        _ => None,
+    });
+    manual.collect()
+}

@@ -1,0 +1,176 @@
+//! Where an operation is, as facts, and what the operator can do from there. Every sentence about that, and every
+//! command that a hint names, is composed here, from the journal alone: direction, point of no return, what is held.
+
+use super::tally::{Phases, next_stage};
+use super::{DELETED, Ongoing, Options};
+use crate::operation::{Journal, Stage, State, Status, StepId, Summary, Work as _};
+use crate::renumber::verify::Phase;
+use crate::renumber::{Action, Move, Renumbering, Step, is_past_no_return};
+use crate::session::counted;
+
+/// Where an operation is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Situation {
+    /// The operation's id.
+    pub operation: String,
+    /// How it stands now.
+    pub status: Status,
+    /// Whether it is being rolled back, as a whole.
+    pub back: bool,
+    /// Whether it is past the point of no return.
+    pub past_no_return: bool,
+    /// Whether what comes next is to give up the old addresses.
+    pub is_to_retire: bool,
+    /// The manual step that is open.
+    pub manual_step: Option<String>,
+    /// Services by phase.
+    pub phases: Phases,
+    /// Options that the next command needs again, as they were given.
+    pub options: String,
+}
+
+impl Situation {
+    /// Returns where an operation is; `is_leased`: whether a process holds the operation lease for it.
+    pub fn of(
+        operation: &str,
+        work: &Renumbering,
+        journal: &Journal,
+        summary: &Summary,
+        is_leased: bool,
+    ) -> Self {
+        let status = summary.status_now(journal.is_being_undone(), is_leased);
+        let waits = (status == Status::WaitingForManualStep).then(|| summary.manual_step.clone()).flatten();
+        let past_no_return = is_past_no_return(|step| journal.state(step));
+        let is_of_the_end = status == Status::Soaking
+            || waits.as_deref().is_some_and(|name| is_of_the_end(work, |step| is_manual(step, name)))
+            || is_of_the_end(work, |step| journal.state(&step.id).is_some())
+            || is_all_moved(work, journal);
+        let is_to_retire = past_no_return || (is_of_the_end && !leaves_some(work, journal));
+        Self {
+            operation: operation.to_string(),
+            status,
+            back: journal.is_being_undone() || (summary.back && journal.returning().is_none()),
+            past_no_return,
+            is_to_retire,
+            manual_step: waits,
+            phases: Phases::of(&work.moves, journal),
+            options: String::new(),
+        }
+    }
+
+    /// Returns where an operation is that was opened.
+    pub fn of_ongoing(ongoing: &Ongoing, is_leased: bool) -> Self {
+        let Ongoing { operation, plan, journal, summary, .. } = ongoing;
+        let situation = Self::of(operation, &plan.work, journal, summary, is_leased);
+        let Options { until_no_return, always } = &ongoing.options;
+        let until_no_return = if situation.past_no_return { "" } else { until_no_return.as_str() };
+        Self { options: format!("{until_no_return}{always}"), ..situation }
+    }
+
+    /// The status in words, as tables and sentences have it: `waiting for manual step "flags"`.
+    pub fn words(&self) -> String {
+        let status = match &self.manual_step {
+            Some(name) => format!("{} `{name}`", self.status),
+            None => self.status.to_string(),
+        };
+        let is_told = self.status.has_ended() || self.status == Status::RollingBack || !self.back;
+        if is_told { status } else { format!("{status} while rolling back") }
+    }
+
+    /// How far it is: `20 of 31 Services moved`.
+    pub fn progress(&self) -> String {
+        let Phases { waiting, held, retired } = self.phases;
+        let moved = held.saturating_add(retired);
+        let all = counted(waiting.saturating_add(moved), "Service", "Services");
+        match () {
+            () if self.past_no_return => format!("{retired} of {all} retired"),
+            () if self.back => format!("{waiting} of {all} moved back"),
+            () => format!("{moved} of {all} moved"),
+        }
+    }
+
+    /// What answers at the old addresses.
+    pub fn held(&self) -> String {
+        let held = self.phases.held;
+        match (held, self.past_no_return) {
+            (0, true) => "no old address is held any more".to_string(),
+            (0, false) => "every Service has its old address".to_string(),
+            (held, _) => format!("{} held", counted(held, "old address is", "old addresses are")),
+        }
+    }
+
+    /// The command that continues it; `None` while a process is at work on it, and when it has ended.
+    pub fn next(&self) -> Option<String> {
+        let id = &self.operation;
+        let command = match self.status {
+            Status::Running | Status::RollingBack | Status::Done | Status::RolledBack => return None,
+            Status::Removing => return Some(format!("netsurgeon operation resume {id}")),
+            _ if self.back => format!("netsurgeon operation rollback {id}{}", self.options),
+            _ if self.is_to_retire => self.retire(),
+            _ => format!("netsurgeon operation resume {id}"),
+        };
+        Some(match &self.manual_step {
+            Some(name) => format!("{command} --confirm {name}"),
+            None => command,
+        })
+    }
+
+    /// The command that gives up the old addresses.
+    pub fn retire(&self) -> String {
+        format!("netsurgeon renumber retire --operation {}{}", self.operation, self.options)
+    }
+
+    /// The command that takes it back; `None` past the point of no return, and where it is being rolled back.
+    pub fn rollback(&self) -> Option<String> {
+        let is_possible =
+            !self.back && !self.past_no_return && !self.status.has_ended() && !self.status.is_at_work();
+        is_possible.then(|| format!("netsurgeon operation rollback {}", self.operation))
+    }
+
+    /// What to say of the rollback, beside [`Self::next`].
+    pub fn rollback_hint(&self) -> Option<String> {
+        match self.rollback() {
+            Some(command) => Some(format!("to go back: `{command}`")),
+            None if self.past_no_return => {
+                Some("it is past the point of no return: it can only be completed".to_string())
+            }
+            None => None,
+        }
+    }
+}
+
+fn is_manual(step: &Step, name: &str) -> bool {
+    matches!(&step.action, Action::Manual(manual) if manual.name == name)
+}
+
+/// Whether a step from the soak on is one of these.
+fn is_of_the_end(work: &Renumbering, is_one: impl Fn(&Step) -> bool) -> bool {
+    steps_of_the_end(work).any(|step| is_one(&step))
+}
+
+/// The steps from the soak on, but for those of single Services.
+pub fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step> {
+    let of_services = |stage: &Stage| matches!(stage.name.as_str(), "retire" | "settle");
+    let stages = work.stages().into_iter().skip(work.soak_stage().unwrap_or(usize::MAX));
+    stages.filter(move |stage| !of_services(stage)).flat_map(move |stage| work.steps(&stage))
+}
+
+/// Whether a Service was skipped that is still to be moved: for another reason than that it was deleted.
+fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
+    let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
+    let failed: Vec<(&StepId, bool)> =
+        failed.map(|(step, record)| (step, record.error.as_deref() == Some(DELETED))).collect();
+    let is_left = |moved: &&Move| {
+        let mut own = failed.iter().filter(|(step, _)| moved.has_step(step)).peekable();
+        own.peek().is_some() && own.all(|(_, is_deleted)| !is_deleted)
+    };
+    let is_waiting = |moved: &&Move| Phase::of(moved, |step| journal.state(step)) == Phase::Waiting;
+    !failed.is_empty() && work.moves.iter().filter(is_waiting).any(|moved| is_left(&moved))
+}
+
+/// Whether every step before the soak is done.
+fn is_all_moved(work: &Renumbering, journal: &Journal) -> bool {
+    let soak = work.soak_stage().unwrap_or(usize::MAX);
+    !journal.is_being_undone()
+        && next_stage(work, journal).is_none_or(|(stage, back)| !back && stage.index >= soak)
+}

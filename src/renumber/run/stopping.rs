@@ -1,0 +1,144 @@
+//! Why an operation did not come to where it was going: a pause, which is no error, or a failure; and asking it to stop.
+
+use super::situation::Situation;
+use super::{Ongoing, Way};
+use crate::operation::{self, OperationError, Status};
+use crate::session::{Failure, Kind};
+
+/// Words that something failed after steps were carried out, none of which failed.
+pub(super) fn left_open(failure: Failure, ongoing: &Ongoing, way: Way) -> Failure {
+    let failure = failure.kind(Kind::Stuck);
+    with_hints(failure, &ahead(ongoing, way), "everything that was done is in the journal")
+}
+
+/// Words why an operation stopped before its end.
+pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Way) -> Failure {
+    let situation = ahead(ongoing, way);
+    if failure.source.is_pause() {
+        return paused(&failure, &situation);
+    }
+    let is_of_a_service = || ongoing.plan.work.moves.iter().any(|moved| moved.has_step(&failure.step));
+    let skips = way.is_forward() && failure.source.is_about_one_object() && is_of_a_service();
+    let is_batch = matches!(failure.source, OperationError::BatchStuck { .. });
+    let words = Failure::from(failure).kind(Kind::Stuck);
+    match situation.next().filter(|_| skips || is_batch) {
+        Some(next) if skips => {
+            let words = words.hint(format!("to skip what that step is about: `{next} --max-failures 1`"));
+            hinted(words, situation.rollback_hint())
+        }
+        Some(next) => hinted(words.hint(format!("then continue: `{next}`")), situation.rollback_hint()),
+        None => with_hints(words, &situation, "everything before that step is done and in the journal"),
+    }
+}
+
+/// Where it is, as it will be found by whoever continues: in this process the journal may not have been told.
+fn ahead(ongoing: &Ongoing, way: Way) -> Situation {
+    let situation = Situation::of_ongoing(ongoing, false);
+    let back = situation.back || !way.is_forward();
+    let is_to_retire = situation.is_to_retire || way == Way::Retire;
+    Situation { back, is_to_retire, ..situation }
+}
+
+/// The one sentence of a pause.
+fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
+    let progress = situation.progress();
+    let next = situation.next().unwrap_or_default();
+    let text = match &failure.source {
+        OperationError::Paused { name, .. } => {
+            format!("{progress}, waiting for manual step `{name}`; when it is complete: `{next}`")
+        }
+        OperationError::GateClosed { gate, reason, .. } => {
+            format!("{progress}, the gate `{gate}` is closed: {reason}; next: `{next}`")
+        }
+        OperationError::BatchRolledBack { batch, gate, reason } => format!(
+            "{progress}, the gate `{gate}` was closed: {reason}; batch {} was rolled back; to run it again, with the gates asked \
+             first: `{next}`",
+            batch.saturating_add(1)
+        ),
+        _ => format!("{progress}; next: `{next}`"),
+    };
+    let words = Failure::new(Kind::Paused, anyhow::Error::msg(text));
+    hinted(Failure { step: Some(failure.step.to_string()), ..words }, situation.rollback_hint())
+}
+
+fn with_hints(words: Failure, situation: &Situation, done: &str) -> Failure {
+    let (progress, held) = (situation.progress(), situation.held());
+    let words = words.hint(format!("{done}: {progress}, {held}"));
+    let next = situation.next().map(|next| format!("to continue: `{next}`"));
+    hinted(hinted(words, next), situation.rollback_hint())
+}
+
+fn hinted(words: Failure, hint: Option<String>) -> Failure {
+    match hint {
+        Some(hint) => words.hint(hint),
+        None => words,
+    }
+}
+
+/// What an outcome says about how the operation stands; `None` where it stands as it did.
+pub(super) fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
+    match &failure.source {
+        // Somebody else's by now, or refused before its first step.
+        OperationError::LockLost { .. }
+        | OperationError::Locked(_)
+        | OperationError::PointOfNoReturn { .. }
+        | OperationError::BeingUndone => None,
+        OperationError::Paused { name, .. } => Some((Status::WaitingForManualStep, Some(name.clone()))),
+        source if source.is_pause() => Some((Status::Paused, None)),
+        OperationError::BatchStuck { .. } => Some((Status::Stuck, None)),
+        _ => Some((Status::Stopped, None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::StepId;
+    use crate::renumber::run::tally::Phases;
+    use crate::session::Said;
+
+    fn situation(past_no_return: bool) -> Situation {
+        Situation {
+            operation: "op".into(),
+            status: Status::Paused,
+            back: false,
+            past_no_return,
+            is_to_retire: past_no_return,
+            manual_step: None,
+            phases: Phases { waiting: 11, held: 20, retired: 0 },
+            options: String::new(),
+        }
+    }
+
+    fn said(source: OperationError, situation: &Situation) -> Vec<(Said, String)> {
+        let failure = paused(&operation::Failure { step: StepId("flip/a".into()), source }, situation);
+        assert_eq!((failure.kind.code(), failure.step.as_deref()), (6, Some("flip/a")));
+        failure.lines()
+    }
+
+    #[test]
+    fn a_pause_is_one_sentence_with_the_next_command_and_no_error() {
+        let back = (Said::Hint, "to go back: `netsurgeon operation rollback op`".to_string());
+        let next = "20 of 31 Services moved; next: `netsurgeon operation resume op`";
+        let expected = vec![(Said::Paused, next.to_string()), back];
+        assert_eq!(said(OperationError::Stopped, &situation(false)), expected);
+        let closed = || OperationError::GateClosed { gate: "http".into(), reason: "503".into(), after: None };
+        let text =
+            "20 of 31 Services moved, the gate `http` is closed: 503; next: `netsurgeon operation resume op`";
+        assert_eq!(said(closed(), &situation(false))[0], (Said::Paused, text.to_string()));
+    }
+
+    #[test]
+    fn a_pause_past_the_point_of_no_return_offers_no_rollback() {
+        let waits = Situation { manual_step: Some("certificates-after".into()), ..situation(true) };
+        let open = OperationError::Paused {
+            name: "certificates-after".into(),
+            what: String::new(),
+            why: String::new(),
+        };
+        let lines = said(open, &waits);
+        let command = "`netsurgeon renumber retire --operation op --confirm certificates-after`";
+        assert!(lines[0].1.contains(command), "{lines:?}");
+        assert!(lines.iter().all(|(_, line)| !line.contains("rollback")), "{lines:?}");
+    }
+}

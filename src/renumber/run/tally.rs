@@ -1,0 +1,493 @@
+//! How far an operation on a live cluster has come, counted from what the executor tells: the figures that a
+//! progress bar, a line of the log and a metric have in common. Pure but for the clock that it is handed.
+
+mod figures;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::operation::{Event, Journal, OperationError, Stage, State, StepId, Told, Work};
+use crate::renumber::verify::Phase;
+use crate::renumber::{Action, Move, Renumbering, Step};
+use crate::session::metrics::Page;
+use crate::session::progress::Progress;
+use crate::session::{in_words, titled};
+
+/// What counts as progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Services get their new address.
+    Move,
+    /// Old addresses are given up.
+    Retire,
+    /// Services get their old address back.
+    Back,
+}
+
+impl Goal {
+    /// Its name, for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Move => "move",
+            Self::Retire => "retire",
+            Self::Back => "back",
+        }
+    }
+
+    /// What has become of a Service that counts.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Move => "moved",
+            Self::Retire => "retired",
+            Self::Back => "moved back",
+        }
+    }
+}
+
+/// Services by phase.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// That have their old address.
+    pub waiting: usize,
+    /// That have their new address, with the old one held.
+    pub held: usize,
+    /// Whose old address was given up.
+    pub retired: usize,
+}
+
+impl Phases {
+    /// Counts what the journal says.
+    pub fn of(moves: &[Move], journal: &Journal) -> Self {
+        let mut phases = Self::default();
+        for candidate in moves {
+            let count = phases.of_phase(Phase::of(candidate, |step| journal.state(step)));
+            *count = count.saturating_add(1);
+        }
+        phases
+    }
+
+    fn of_phase(&mut self, phase: Phase) -> &mut usize {
+        match phase {
+            Phase::Waiting => &mut self.waiting,
+            Phase::Held => &mut self.held,
+            Phase::Retired => &mut self.retired,
+        }
+    }
+
+    fn pass(&mut self, from: Phase, to: Phase) {
+        let from = self.of_phase(from);
+        *from = from.saturating_sub(1);
+        let to = self.of_phase(to);
+        *to = to.saturating_add(1);
+    }
+}
+
+/// Steps by what came of them, in this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Carried out.
+    pub done: u64,
+    /// Undone.
+    pub undone: u64,
+    /// Found done, or undone.
+    pub skipped: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Could not be undone.
+    pub left_alone: u64,
+}
+
+/// Waits for the data plane, in this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How many came to their end.
+    pub count: u64,
+    /// How long all of them took.
+    pub sum: Duration,
+    /// How long the last one took.
+    pub last: Duration,
+}
+
+/// The stage that is under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Current {
+    /// Its short name: `flip`.
+    pub name: String,
+    /// In words.
+    pub title: String,
+    /// Its batch, from 1; 0 outside of batches.
+    pub batch: usize,
+    /// Whether it is being undone.
+    pub back: bool,
+}
+
+/// The figures.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// The operation's id.
+    pub operation: String,
+    /// What counts as progress.
+    pub goal: Goal,
+    /// How many Services have a part in it.
+    pub services: usize,
+    /// How many batches there are.
+    pub batches: usize,
+    /// Services by phase.
+    pub phases: Phases,
+    /// Steps by outcome.
+    pub steps: Outcomes,
+    /// Waits for the data plane.
+    pub barriers: Waits,
+    /// The stage now.
+    pub stage: Current,
+    /// Whether it waits for something that others do.
+    pub paused: bool,
+    begun: Instant,
+    /// Services that were there already when this process began.
+    before: usize,
+    /// Barriers under way, of which there may be two.
+    waiting_since: HashMap<StepId, Instant>,
+    /// Until when it lingers.
+    lingers_until: Option<Instant>,
+    /// How long it was idle: at manual steps, at gates, lingering.
+    idle: Duration,
+    idle_since: Option<Instant>,
+}
+
+impl Tally {
+    /// Begins to count where the journal stands.
+    pub fn new(operation: &str, goal: Goal, (work, journal): (&Renumbering, &Journal), now: Instant) -> Self {
+        let mut tally = Self {
+            operation: operation.to_string(),
+            goal,
+            services: work.moves.len(),
+            batches: work.batches().len(),
+            phases: Phases::of(&work.moves, journal),
+            steps: Outcomes::default(),
+            barriers: Waits::default(),
+            stage: Current::default(),
+            paused: false,
+            begun: now,
+            before: 0,
+            waiting_since: HashMap::new(),
+            lingers_until: None,
+            idle: Duration::ZERO,
+            idle_since: None,
+        };
+        tally.before = tally.there();
+        tally
+    }
+
+    /// How many Services are where they are going.
+    pub fn there(&self) -> usize {
+        match self.goal {
+            Goal::Move => self.phases.held.saturating_add(self.phases.retired),
+            Goal::Retire => self.phases.retired,
+            Goal::Back => self.phases.waiting,
+        }
+    }
+
+    fn started(&mut self, step: Told<'_>, left: Option<Duration>, now: Instant) {
+        if step.manual.is_some() {
+            self.paused = true;
+            self.rest(now);
+        }
+        if let Some(left) = left {
+            self.lingers_until = now.checked_add(left);
+            self.rest(now);
+        } else if step.wait == Some("barrier") {
+            self.waiting_since.insert(step.id.clone(), now);
+        }
+    }
+
+    /// Takes note that it does nothing but wait for a person, a gate or a time.
+    fn rest(&mut self, now: Instant) {
+        self.idle_since.get_or_insert(now);
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.lingers_until = None;
+        if let Some(since) = self.idle_since.take() {
+            self.idle = self.idle.saturating_add(now.saturating_duration_since(since));
+        }
+    }
+
+    /// How long this process was at work.
+    fn active(&self, now: Instant) -> Duration {
+        let resting = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        now.saturating_duration_since(self.begun).saturating_sub(self.idle).saturating_sub(resting)
+    }
+
+    fn done(&mut self, step: Told<'_>, now: Instant) -> bool {
+        self.wake(now);
+        self.paused = false;
+        let count = if self.stage.back { &mut self.steps.undone } else { &mut self.steps.done };
+        *count = count.saturating_add(1);
+        if let Some(since) = self.waiting_since.remove(step.id) {
+            let took = now.saturating_duration_since(since);
+            let Waits { count, sum, .. } = self.barriers;
+            self.barriers =
+                Waits { count: count.saturating_add(1), sum: sum.saturating_add(took), last: took };
+        }
+        let before = self.there();
+        match (step.id.kind(), self.stage.back) {
+            ("flip", false) => self.phases.pass(Phase::Waiting, Phase::Held),
+            ("flip", true) => self.phases.pass(Phase::Held, Phase::Waiting),
+            ("retire", false) => self.phases.pass(Phase::Held, Phase::Retired),
+            _ => {}
+        }
+        self.there() > before
+    }
+
+    /// Services a second while this process was at work, and how long the rest takes at that pace; `None` before the
+    /// first one.
+    pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
+        let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
+        let per_second = f64::from(came) / self.active(now).as_secs_f64().max(0.001);
+        let rest = u32::try_from(self.services.saturating_sub(self.there())).unwrap_or(u32::MAX);
+        let left = Duration::try_from_secs_f64((f64::from(rest) / per_second).round()).ok()?;
+        Some((per_second, left))
+    }
+}
+
+impl Progress for Tally {
+    fn note(&mut self, event: &Event<'_>, now: Instant) -> bool {
+        match event {
+            Event::StageStarted { stage, back, .. } => {
+                self.stage = Current {
+                    name: stage.name.clone(),
+                    title: stage.title.clone(),
+                    batch: stage.batch.map_or(0, |batch| batch.saturating_add(1)),
+                    back: *back,
+                };
+            }
+            Event::StepStarted { step, left } => self.started(*step, *left, now),
+            Event::CheckpointAsked { .. } => self.rest(now),
+            Event::CheckpointAnswered => self.wake(now),
+            Event::StepDone { step } => return self.done(*step, now),
+            Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
+            Event::StepFailed { error, .. } => {
+                self.wake(now);
+                self.paused = matches!(error, OperationError::Paused { .. });
+                self.steps.failed = self.steps.failed.saturating_add(u64::from(!error.is_pause()));
+            }
+            Event::LeftAlone { .. } => self.steps.left_alone = self.steps.left_alone.saturating_add(1),
+        }
+        false
+    }
+
+    fn reached(&self) -> (usize, usize) {
+        (self.there(), self.services)
+    }
+
+    fn line_after(&self) -> Option<usize> {
+        let share = self.services.div_ceil(self.batches.max(1)).max(1);
+        (self.goal == Goal::Retire).then_some(share)
+    }
+
+    fn words(&self, now: Instant) -> String {
+        let (there, all) = (self.there(), self.services);
+        let percent = there.saturating_mul(100).checked_div(all).unwrap_or(100);
+        let mut words = format!("{there} of {all} Services {} ({percent} %)", self.goal.word());
+        if let Some((per_second, left)) = self.pace(now) {
+            let _ = write!(words, ", {per_second:.1} a second");
+            if there < all {
+                let _ = write!(words, ", {} left", in_words(left));
+            }
+        }
+        words
+    }
+
+    fn fields(&self, now: Instant) -> Vec<(&'static str, Value)> {
+        let pace = self.pace(now);
+        let rounded = |value: f64| Value::from((value * 10.0).round() / 10.0);
+        vec![
+            ("direction", Value::from(if self.stage.back { "back" } else { "forward" })),
+            ("stage", Value::from(self.stage.name.as_str())),
+            ("batch", if self.stage.batch == 0 { Value::Null } else { Value::from(self.stage.batch) }),
+            ("batches", Value::from(self.batches)),
+            ("services", Value::from(self.services)),
+            ("services_there", Value::from(self.there())),
+            ("services_per_second", pace.map_or(Value::Null, |(per_second, _)| rounded(per_second))),
+            ("seconds_left", pace.map_or(Value::Null, |(_, left)| Value::from(left.as_secs()))),
+            ("steps_done", Value::from(self.steps.done.saturating_add(self.steps.undone))),
+        ]
+    }
+
+    fn batch(&self) -> usize {
+        self.stage.batch
+    }
+
+    fn stage(&self) -> String {
+        match self.stage.batch {
+            0 => self.stage.name.clone(),
+            batch => format!("batch {batch} of {}, {}", self.batches, self.stage.name),
+        }
+    }
+
+    fn stage_title(&self) -> String {
+        titled(&self.stage.title, self.stage.back)
+    }
+
+    fn lingers(&self, now: Instant) -> Option<(String, Duration)> {
+        let left = self.lingers_until?.saturating_duration_since(now);
+        Some(("the new addresses answer".to_string(), left))
+    }
+
+    fn write(&self, page: &mut Page) {
+        figures::operation(page, self);
+        figures::counts(page, self);
+        figures::barriers(page, self);
+    }
+}
+
+/// Returns the stage that is under way, or comes next, and whether it is to be undone; `None` when there is none left.
+pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)> {
+    let has = |stage: &Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
+    let returning = journal.returning().map(|returning| returning.batch);
+    if returning.is_some() || journal.is_being_undone() {
+        let was_begun = |step: &StepId| !matches!(journal.state(step), None | Some(State::Failed));
+        let is_wait = |step: &Step| matches!(step.action, Action::Wait(_));
+        // One wait of the way back is for all of them: those that nobody waits for any more have no record.
+        let is_open = |step: &Step| {
+            let is_due = step.is_for_the_way_back() && !is_wait(step) && step.back_of.iter().any(was_begun);
+            (is_due || was_begun(&step.id)) && journal.state(&step.id) != Some(State::UndoDone)
+        };
+        let mut its =
+            work.way_back().into_iter().filter(|stage| returning.is_none() || stage.batch == returning);
+        return its.find(|stage| has(stage, &is_open)).map(|stage| (stage, true));
+    }
+    // What was left alone is not where the operation is.
+    let mut left = HashSet::new();
+    let mut is_open = |step: Step| {
+        let state = journal.state(&step.id).filter(|_| !left.contains(&step.about));
+        if state == Some(State::Failed) && !step.about.is_empty() {
+            left.insert(step.about.clone());
+        }
+        !step.is_for_the_way_back() && state != Some(State::Done) && !left.contains(&step.about)
+    };
+    let stages = work.stages().into_iter();
+    let mut open = stages.filter(|stage| work.steps(stage).into_iter().any(&mut is_open));
+    open.next().map(|stage| (stage, false))
+}
+
+/// Names that stage.
+pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
+    next_stage(work, journal).map(|(stage, back)| titled(&stage.title, back))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{Fault, Manual, Swap, Wait};
+    use crate::renumber::Awaited;
+
+    fn tally(now: Instant) -> Tally {
+        Tally {
+            operation: "op".into(),
+            goal: Goal::Move,
+            services: 100,
+            batches: 4,
+            phases: Phases { waiting: 80, held: 20, retired: 0 },
+            steps: Outcomes::default(),
+            barriers: Waits::default(),
+            stage: Current::default(),
+            paused: false,
+            begun: now,
+            before: 20,
+            waiting_since: HashMap::new(),
+            lingers_until: None,
+            idle: Duration::ZERO,
+            idle_since: None,
+        }
+    }
+
+    fn step(id: &str, action: Action) -> Step {
+        Step { id: StepId(id.into()), about: String::new(), action, apart: false, back_of: Vec::new() }
+    }
+
+    fn flip() -> Step {
+        step("flip/default/web", Action::Swap { forward: Swap::default(), backward: None })
+    }
+
+    #[test]
+    fn what_was_there_before_counts_for_the_share_but_not_for_the_pace() {
+        let begun = Instant::now();
+        let mut tally = tally(begun);
+        assert_eq!(tally.words(begun), "20 of 100 Services moved (20 %)");
+        assert_eq!(tally.pace(begun), None);
+        for _ in 0..10 {
+            assert!(tally.note(&Event::StepDone { step: (&flip()).into() }, begun));
+        }
+        let now = begun + Duration::from_secs(4);
+        assert_eq!(tally.words(now), "30 of 100 Services moved (30 %), 2.5 a second, 28 s left");
+        assert_eq!(tally.phases, Phases { waiting: 70, held: 30, retired: 0 });
+    }
+
+    #[test]
+    fn rates_leave_out_manual_steps_gates_and_lingering() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut tally = tally(begun);
+        let manual = Manual { name: "flags".into(), what: String::new(), why: String::new(), undo: None };
+        let manual = step("manual/flags", Action::Manual(manual));
+        let wait = Wait { kind: Awaited::Linger, batch: None, subject: None, until: String::new() };
+        let linger =
+            Step { back_of: vec![StepId("flip/web".into())], ..step("linger/00000", Action::Wait(wait)) };
+        let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
+        for _ in 0..10 {
+            tally.note(&Event::StepDone { step: (&flip()).into() }, at(4));
+        }
+        let words = "30 of 100 Services moved (30 %), 2.5 a second, 28 s left";
+        assert_eq!(tally.words(at(4)), words);
+        tally.note(&Event::StepStarted { step: (&manual).into(), left: None }, at(4));
+        assert_eq!(tally.words(at(3604)), words, "while it waits");
+        tally.note(&Event::StepDone { step: (&manual).into() }, at(3604));
+        tally.note(&Event::CheckpointAsked { stage: &stage }, at(3604));
+        tally.note(&Event::CheckpointAnswered, at(7204));
+        assert_eq!(tally.words(at(7204)), words, "after it has waited");
+        assert_eq!(tally.lingers(at(7204)), None);
+        tally.note(
+            &Event::StepStarted { step: (&linger).into(), left: Some(Duration::from_mins(1)) },
+            at(7204),
+        );
+        let lingers = tally.lingers(at(7222)).map(|(_, left)| left);
+        assert_eq!(lingers, Some(Duration::from_secs(42)));
+        tally.note(&Event::StepDone { step: (&linger).into() }, at(7264));
+        assert_eq!((tally.lingers(at(7264)), tally.words(at(7264)).as_str()), (None, words));
+    }
+
+    #[test]
+    fn on_the_way_back_it_counts_the_other_way_round() {
+        let now = Instant::now();
+        let mut tally = Tally { goal: Goal::Back, before: 80, ..tally(now) };
+        let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
+        tally.note(&Event::StageStarted { stage: &stage, steps: 1, back: true }, now);
+        assert!(tally.note(&Event::StepDone { step: (&flip()).into() }, now));
+        assert_eq!((tally.there(), tally.steps.undone, tally.steps.done), (81, 1, 0));
+        assert_eq!(tally.stage.batch, 1);
+    }
+
+    #[test]
+    fn barriers_are_timed_and_pauses_seen() {
+        let begun = Instant::now();
+        let mut tally = tally(begun);
+        let wait = Wait { kind: Awaited::Barrier, batch: Some(0), subject: None, until: String::new() };
+        let barrier = step("barrier/00000", Action::Wait(wait));
+        for seconds in [3, 1] {
+            tally.note(&Event::StepStarted { step: (&barrier).into(), left: None }, begun);
+            tally.note(&Event::StepDone { step: (&barrier).into() }, begun + Duration::from_secs(seconds));
+        }
+        let Waits { count, sum, last } = tally.barriers;
+        assert_eq!((count, sum.as_secs(), last.as_secs()), (2, 4, 1));
+        let paused = OperationError::Paused { name: "flags".into(), what: String::new(), why: String::new() };
+        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &paused }, begun);
+        assert!(tally.paused && tally.steps.failed == 0, "a pause is no failure");
+        let failed = OperationError::Environment(Fault::Halt("no".into()));
+        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &failed }, begun);
+        assert!(!tally.paused && tally.steps.failed == 1);
+    }
+}

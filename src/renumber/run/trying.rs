@@ -1,0 +1,104 @@
+//! Before the first Service moves: whether the nodes route external IPs, where the plan holds addresses by them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::RenumberSession;
+use crate::cluster::{ExternalIpTrial, ExternalIpsTried, Reach, SilentNode};
+use crate::renumber::Renumbering;
+use crate::renumber::hold::Hold;
+use crate::session::Failure;
+use crate::session::counted;
+
+/// How long a kube-proxy may take to apply the test Services; by default it does so within a second.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How many nodes are named.
+const FEW: usize = 3;
+
+impl RenumberSession {
+    /// Tries an address of the new range, and those of the nodes, as external IPs. Refuses if a node does not route them;
+    /// reports the nodes that cannot be asked.
+    pub async fn try_external_ips(&self, operation: &str, work: &Renumbering) -> Result<(), Failure> {
+        let by_external_ip = work.moves.iter().find(|candidate| candidate.hold == Hold::ExternalIp);
+        let (Some(cluster), Some(first)) = (self.cluster(), by_external_ip) else { return Ok(()) };
+        if matches!(self.choices.barrier, Reach::Wait(_)) {
+            self.voice
+                .note("whether the nodes route external IPs is not tried: `--barrier SECONDS` asks no node");
+            return Ok(());
+        }
+        let trial = ExternalIpTrial {
+            namespace: "kube-system".to_string(),
+            operation: operation.to_string(),
+            family: work.family,
+            reach: self.choices.barrier,
+            address: first.new_address,
+            deadline: DEADLINE,
+        };
+        match cluster.try_external_ips(&trial).await {
+            Ok(tried) if tried.not_routing.is_empty() => self.voice.progress(&words(&tried)),
+            Ok(tried) => return Err(refused(&tried, work)),
+            Err(error) => {
+                self.voice.warn(&format!("whether the nodes route external IPs could not be tried: {error}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(tried: &ExternalIpsTried, work: &Renumbering) -> Failure {
+    let count = tried.not_routing.len();
+    let text = format!(
+        "kube-proxy on {} does not route external IPs: {}; with this plan the old addresses would not answer there; no Service \
+         has moved",
+        counted(count, "node", "nodes"),
+        few(tried.not_routing.iter().map(|node| format!("`{node}`")).collect()),
+    );
+    Failure::refused(text)
+        .hint(format!(
+            "hold old addresses by shadow Services: `netsurgeon renumber plan --to {} --hold shadow --save plan.json`, then apply \
+             that plan",
+            work.to
+        ))
+        .hint("or switch kube-proxy's feature gate `AllowServiceExternalIPs` on there, and apply again")
+}
+
+fn words(tried: &ExternalIpsTried) -> String {
+    let routing = counted(tried.routing.len(), "node routes", "nodes route");
+    let mut text = format!("{routing} external IPs, as tried with a test Service");
+    if tried.routing.is_empty() && tried.answers_here {
+        text = "the node that this runs on routes external IPs, as tried with a test Service".to_string();
+    }
+    if !tried.unknown.is_empty() {
+        let few = few(tried.unknown.iter().map(SilentNode::to_string).collect());
+        let count = counted(tried.unknown.len(), "node", "nodes");
+        let _ = write!(text, "; {count} cannot be asked from here: {few}");
+    }
+    text
+}
+
+fn few(all: Vec<String>) -> String {
+    let more = all.len().saturating_sub(FEW);
+    let named = all.into_iter().take(FEW).collect::<Vec<_>>().join(", ");
+    if more == 0 { named } else { format!("{named}, and {more} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_cannot_be_asked_are_reported_once_and_shortened() {
+        let silent = |number: usize| SilentNode { node: format!("n{number}"), seen: "no answer".into() };
+        let tried = ExternalIpsTried {
+            routing: vec!["n0".into()],
+            unknown: (1..6).map(silent).collect(),
+            ..ExternalIpsTried::default()
+        };
+        assert_eq!(
+            words(&tried),
+            "1 node routes external IPs, as tried with a test Service; 5 nodes cannot be asked from here: `n1` (no answer), \
+             `n2` (no answer), `n3` (no answer), and 2 more"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! The allocation before and after, as pictures side by side: as many blocks as fit, darker where more of them is
+//! in use.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::html::{Html, esc, thousands};
+use super::picture::{COLUMNS, Picture, Subject};
+use crate::ip::ServiceCidr;
+
+/// Sizes in units of the drawing, which is as wide as half of a page.
+const BLOCK: f64 = 6.6;
+const STEP: f64 = 7.6;
+/// A character of a label.
+const LETTER: f64 = 5.3;
+
+/// A range with the addresses that are in use in it.
+pub struct Allocation {
+    /// The range.
+    pub range: ServiceCidr,
+    /// In words: `the new addresses`.
+    pub what: String,
+    /// The addresses; those outside of the range are left out.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Allocation {
+    fn picture(&self) -> Picture {
+        let mut offsets: Vec<u128> =
+            self.addresses.iter().filter_map(|address| self.range.offset(*address)).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        let subject = Subject {
+            title: self.range.to_string(),
+            unit: "addresses",
+            size: self.range.size(),
+            capacity: self.range.capacity(),
+            // The network address comes before the band.
+            band: (1, self.range.static_band()),
+            offsets: &offsets,
+        };
+        Picture::new(subject, |offset| {
+            self.range.nth(offset).map(|address| address.to_string()).unwrap_or_default()
+        })
+    }
+}
+
+/// Draws ranges one below the other under a heading.
+pub fn column(html: &mut Html, heading: &str, allocations: &[Allocation]) {
+    html.add(format_args!("<div>\n<h3>{}</h3>", esc(heading)));
+    for allocation in allocations {
+        let picture = allocation.picture();
+        let used = usize::try_from(picture.used).unwrap_or(usize::MAX);
+        html.add(format_args!(
+            "<p><code>{}</code> {} in use: {}</p>",
+            esc(&picture.title),
+            thousands(used),
+            esc(&allocation.what)
+        ));
+        html.add(format_args!("{}", draw(&picture)));
+    }
+    html.add(format_args!("</div>"));
+}
+
+fn float(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn draw(picture: &Picture) -> String {
+    let longest = picture.rows().map(|(label, _)| label.len()).max().unwrap_or(0);
+    let left = (float(longest) * LETTER + 8.0).max(84.0);
+    let width = left + float(COLUMNS) * STEP;
+    let height = float(picture.rows().count()) * STEP + 3.0;
+    let mut svg = format!(
+        "<svg class=\"range\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}: {} of {} addresses \
+         in use\">\n",
+        esc(&picture.title),
+        picture.used,
+        picture.capacity
+    );
+    // One path for each shade, not a rectangle for each block.
+    let mut paths: Vec<String> = vec![String::new(); 6];
+    for (index, (label, blocks)) in picture.rows().enumerate() {
+        let y = float(index) * STEP + 1.0;
+        // Every other row: as much as fits in a size that can be read.
+        if index % 2 == 0 {
+            let (x, y) = (left - 6.0, y + BLOCK - 0.2);
+            let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", esc(label));
+        }
+        for (column, block) in blocks.iter().enumerate() {
+            let shade = match picture.shade(*block) {
+                0 if block.is_in_band() => 5,
+                shade => shade,
+            };
+            if let Some(path) = paths.get_mut(shade) {
+                let x = left + float(column) * STEP;
+                let _ = write!(path, "M{x:.1} {y:.1}h{BLOCK}v{BLOCK}h-{BLOCK}z");
+            }
+        }
+    }
+    for (shade, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+        let _ = writeln!(svg, "<path class=\"s{shade}\" d=\"{path}\"/>");
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// The legend: class and words.
+pub const LEGEND: [(&str, &str); 6] = [
+    ("s0", "free"),
+    ("s5", "free, static band"),
+    ("s1", "up to 1/4 in use"),
+    ("s2", "1/2"),
+    ("s3", "3/4"),
+    ("s4", "more"),
+];

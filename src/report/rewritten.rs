@@ -1,0 +1,100 @@
+//! The page about a rewrite of a RangeAllocation.
+
+use super::html::{Html, code, esc, moment, prose};
+use super::{begin, end};
+use crate::operation::Status;
+use crate::renumber::ranges::Content;
+use crate::renumber::run::rewrite::{OpenedRewrite, difference};
+
+/// As many addresses as one reads.
+const MOST_ROWS: usize = 500;
+
+/// Returns the page.
+pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
+    let mut html = Html::default();
+    begin(&mut html, operation);
+    head(&mut html, operation, opened);
+    changes(&mut html, opened);
+    steps(&mut html, opened);
+    end(&mut html, "the journal of the operation");
+    html.0
+}
+
+/// What a status means, and how it looks.
+fn verdict(status: Status) -> (&'static str, &'static str) {
+    match status {
+        Status::Running | Status::RollingBack | Status::Interrupted => {
+            ("info", "It is under way, or its process was killed: it can be resumed or rolled back.")
+        }
+        Status::Stopped => ("bad", "Its transaction failed: it can be resumed or rolled back."),
+        Status::Done => ("good", "The RangeAllocation was rewritten."),
+        Status::RolledBack => {
+            ("info", "The RangeAllocation has its old value, as far as this operation goes.")
+        }
+        Status::Stuck => (
+            "bad",
+            "The old value could not be put back, because addresses were allocated since: the rewrite is in force.",
+        ),
+        _ => ("info", ""),
+    }
+}
+
+fn head(html: &mut Html, operation: &str, opened: &OpenedRewrite) {
+    let (summary, plan) = (&opened.summary, &opened.plan);
+    let (class, words) = verdict(summary.status);
+    let status = esc(summary.status.name());
+    html.add(format_args!(
+        "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
+         {class}\">{status}</span> {}</p>",
+        esc(&summary.kind),
+        esc(operation),
+        prose(words),
+    ));
+    let range = |content: &Content| code(&content.range);
+    let rows = [
+        ("RangeAllocation", code(&plan.work.name)),
+        ("Range before", plan.work.before.as_ref().map_or_else(|| "–".to_string(), range)),
+        ("Range after", range(&plan.work.after)),
+        ("Services with an address outside", plan.work.outside.to_string()),
+        ("Begun by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
+        ("Begun", moment(summary.started)),
+        ("Ended", summary.ended.map_or_else(|| "not yet".to_string(), moment)),
+        ("Cluster", code(&plan.header.cluster)),
+        ("Plan digest", code(&plan.digest)),
+        ("Plan", format!("revision {}, {}", plan.header.base_revision, esc(&plan.header.tool))),
+    ];
+    html.add(format_args!("<dl class=\"identity\">"));
+    for (label, value) in rows {
+        html.add(format_args!("<dt>{label}</dt><dd>{value}</dd>"));
+    }
+    html.add(format_args!("</dl>\n</header>"));
+}
+
+fn changes(html: &mut Html, opened: &OpenedRewrite) {
+    let (allocated, freed) = difference(&opened.plan.work);
+    for (id, heading, items) in
+        [("allocated", "Become allocated", &allocated), ("freed", "Become free", &freed)]
+    {
+        html.section(id, heading);
+        let rows = items.iter().take(MOST_ROWS).map(|item| [code(item)]);
+        html.table(id, ["Address or port"], rows);
+        let more = items.len().saturating_sub(MOST_ROWS);
+        if more > 0 {
+            html.add(format_args!("<p class=\"faint\">and {more} more, which are not on this page</p>"));
+        }
+        html.end_section();
+    }
+}
+
+fn steps(html: &mut Html, opened: &OpenedRewrite) {
+    html.section("steps", "Steps");
+    let rows = opened.journal.records().into_iter().flat_map(|(step, record)| {
+        let error = record.error.as_deref().unwrap_or("–");
+        record.history.iter().map(move |(state, time)| {
+            [code(&step.to_string()), state.to_string(), moment(*time), prose(error)]
+        })
+    });
+    html.table("steps", ["Step", "State", "Since", "Why"], rows);
+    html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
+    html.end_section();
+}

@@ -1,0 +1,368 @@
+//! Why a command failed, and what to do about it. The rooms below say what was found and expected; here is added what to do
+//! next. What a kind of operation adds is beside that kind.
+
+use super::voice::Said;
+use crate::cluster::ClusterError;
+use crate::ip::CidrError;
+use crate::ip::remap::RemapError;
+use crate::operation::{self, OperationError, PlanFileError};
+use crate::store::{Access, CommitError, StoreError};
+use crate::survey::SurveyError;
+use crate::wire::{EditError, WireError};
+
+/// What kind of failure it is; decides the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The reader of stdout has gone: nothing to say, and nothing wrong.
+    BrokenPipe,
+    /// Refused, or failed before anything was changed.
+    Refused,
+    /// What was typed cannot be meant.
+    Usage,
+    /// Failed, and everything was rolled back.
+    RolledBack,
+    /// Stuck, or partly undone.
+    Stuck,
+    /// Stopped at a gate, to be resumed.
+    Paused,
+    /// A bug of ours.
+    Bug,
+}
+
+impl Kind {
+    /// Returns the exit status (`Cli`'s help lists them).
+    pub fn code(self) -> u8 {
+        match self {
+            Self::BrokenPipe => 0,
+            Self::Refused => 1,
+            Self::Usage => 2,
+            Self::RolledBack => 4,
+            Self::Stuck => 5,
+            Self::Paused => 6,
+            // sysexits.h EX_SOFTWARE.
+            Self::Bug => 70,
+        }
+    }
+}
+
+/// Why a command failed, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// Decides the exit status.
+    pub kind: Kind,
+    /// What happened, with its causes.
+    pub error: anyhow::Error,
+    /// What to do next, one sentence each.
+    pub hints: Vec<String>,
+    /// The step of an operation at which it happened.
+    pub step: Option<String>,
+}
+
+impl Failure {
+    /// Returns a failure without hints.
+    pub fn new(kind: Kind, error: impl Into<anyhow::Error>) -> Self {
+        Self { kind, error: error.into(), hints: Vec::new(), step: None }
+    }
+
+    /// Refused, or failed before anything was changed.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, anyhow::Error::msg(message.into()))
+    }
+
+    /// What was typed cannot be meant.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, anyhow::Error::msg(message.into()))
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Changes the kind, for a caller who knows how far things went.
+    #[must_use]
+    pub fn kind(mut self, kind: Kind) -> Self {
+        if self.kind != Kind::BrokenPipe {
+            self.kind = kind;
+        }
+        self
+    }
+
+    /// Puts what was being done before the error; the error becomes its cause.
+    #[must_use]
+    pub fn context(mut self, doing: impl Into<String>) -> Self {
+        self.error = self.error.context(doing.into());
+        self
+    }
+
+    /// Returns the lines to print. A cause that its effect spells out already is left out. A pause is no error.
+    pub fn lines(&self) -> Vec<(Said, String)> {
+        let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
+        let mut lines: Vec<(Said, String)> = Vec::new();
+        for cause in self.error.chain() {
+            let text = cause.to_string();
+            match lines.last() {
+                None => lines.push((first, text)),
+                Some((_, said)) if !said.contains(&text) => lines.push((Said::Cause, text)),
+                Some(_) => {}
+            }
+        }
+        lines.extend(self.hints.iter().map(|hint| (Said::Hint, hint.clone())));
+        lines
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        let broken = error.kind() == std::io::ErrorKind::BrokenPipe;
+        Self::new(if broken { Kind::BrokenPipe } else { Kind::Refused }, error)
+    }
+}
+
+impl From<CidrError> for Failure {
+    fn from(error: CidrError) -> Self {
+        Self::new(Kind::Usage, error)
+    }
+}
+
+impl From<RemapError> for Failure {
+    fn from(error: RemapError) -> Self {
+        let hint = match &error {
+            RemapError::TooSmall { .. } => "choose a larger range: a shorter prefix, such as /16",
+            RemapError::PinOutside { .. } => {
+                "pin it to an address of the range, without its first and last one, or leave the pin out"
+            }
+            RemapError::Taken { .. } => "free that address first, or pin another one",
+        };
+        Self::new(Kind::Refused, error).hint(hint)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let hint = store_hint(&error);
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// The command that grants what is missing. A long transaction is not listed: the documented roles have its keys.
+pub fn permission_hint(access: &Access) -> String {
+    match access.grants().as_deref() {
+        Some([grant]) => format!(
+            "grant it to a role of the etcd user: `etcdctl role grant-permission ROLE {grant}`; docs/etcd-rights.md has a \
+             role for each group of commands"
+        ),
+        Some(_) => "docs/etcd-rights.md has a role for each group of commands".to_string(),
+        None => "only etcd users with the role `root` may do this: `etcdctl user grant-role USER root`"
+            .to_string(),
+    }
+}
+
+fn store_hint(error: &StoreError) -> Option<String> {
+    let text = match error {
+        StoreError::Unreachable { .. } => {
+            "is etcd up, and is `--etcd-endpoints` its client URL? On a control-plane host of kubeadm's it \
+             is `https://127.0.0.1:2379`"
+        }
+        StoreError::Unauthenticated { .. } => {
+            "give a client certificate that etcd trusts with `--etcd-cert` and `--etcd-key`, or a name and \
+             password in ETCDCTL_USER"
+        }
+        StoreError::PermissionDenied { access, .. } => return Some(permission_hint(access)),
+        StoreError::Configuration { .. } => {
+            "see `--etcd-endpoints`, `--etcd-cacert`, `--etcd-cert`, `--etcd-key`, and the ETCDCTL_* variables"
+        }
+        StoreError::Compacted { oldest, .. } => {
+            return Some(format!("ask for revision {oldest} or later, or read a snapshot taken earlier"));
+        }
+        StoreError::FutureRevision { .. } => "leave `--at-revision` out to read the newest revision",
+        StoreError::Server { .. } => "the log of that etcd member says more",
+        StoreError::Sealed { .. } => {
+            "give the file that the API servers have in `--encryption-provider-config` now, the same on each of them; \
+             nothing was written"
+        }
+        StoreError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => "check the path",
+            std::io::ErrorKind::PermissionDenied => "etcd's files belong to root: run this as root",
+            _ => return None,
+        },
+        StoreError::Write { source, .. } => match source.kind() {
+            std::io::ErrorKind::AlreadyExists => "no file is overwritten: give another name",
+            std::io::ErrorKind::StorageFull => "the file system is full: give a path on another one",
+            std::io::ErrorKind::NotFound => "make the directory first",
+            _ => return None,
+        },
+        StoreError::NotASnapshot { .. } => {
+            "`etcdctl snapshot save FILE` makes one; the file `member/snap/db` of a stopped member will do, too"
+        }
+        StoreError::Truncated { .. } => "copy the file again, and compare its size with the original's",
+        StoreError::Checksum { .. } | StoreError::Damaged { .. } => {
+            "do not restore from this file: copy it again from where it was made, or take a new snapshot"
+        }
+    };
+    Some(text.to_string())
+}
+
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        let hint = error.hint();
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Store(error) => error.into(),
+            CommitError::Conflict { .. } => Self::new(Kind::Refused, error)
+                .hint("nothing was written; run the command again to work on what is there now"),
+            CommitError::Refused { .. } => Self::new(Kind::Refused, error).hint("nothing was written"),
+            CommitError::OutcomeUnknown { .. } => {
+                Self::new(Kind::Stuck, error).hint("run the command again: it reads first what has happened")
+            }
+        }
+    }
+}
+
+/// Nobody but the plug-in has the key, so the objects are stored under another one for the time of the work.
+const WITHOUT_KMS: &str = "only the KMS plug-in opens it. For the time of a move, have these resources stored under a key in \
+     the file, or in the clear: docs/encryption.md, \"A KMS\"";
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        let hint = match &error {
+            WireError::Encrypted { provider, .. } if provider == "kms" => Some(WITHOUT_KMS),
+            WireError::Encrypted { .. } => Some(
+                "the cluster encrypts this resource at rest: commands that read etcd or a snapshot open it with the API \
+                 server's own file (`--encryption-provider-config` there): `--encryption-config FILE`",
+            ),
+            WireError::CborUnchanged => Some("change it through the API server"),
+            WireError::Unrecognised { .. } => {
+                Some("is the value complete, and is its input form right (`--input raw|base64|hex`)?")
+            }
+            WireError::Protobuf { .. } | WireError::Json { .. } | WireError::Cbor { .. } => {
+                Some("the value is damaged: compare it with the same key in an older snapshot")
+            }
+            WireError::Yaml { .. } | WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,
+        };
+        let failure = Self::new(Kind::Refused, error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<EditError> for Failure {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Wire(error) => error.into(),
+            EditError::Differs { .. } | EditError::Yaml { .. } => Self::new(Kind::Refused, error),
+        }
+    }
+}
+
+impl From<SurveyError> for Failure {
+    fn from(error: SurveyError) -> Self {
+        match error {
+            SurveyError::Store(error) => error.into(),
+            SurveyError::Object { key, source } => Self::from(source).context(format!("cannot read `{key}`")),
+            SurveyError::NoServices { ref hint, .. } => {
+                let known = !hint.is_empty();
+                let failure = Self::new(Kind::Refused, error);
+                if known {
+                    return failure;
+                }
+                failure.hint(
+                    "is this the etcd of a Kubernetes cluster, and does its API server use another \
+                     `--etcd-prefix`?",
+                )
+            }
+        }
+    }
+}
+
+impl From<OperationError> for Failure {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Store(error) => error.into(),
+            OperationError::Cluster(error) => (*error).into(),
+            OperationError::Commit(error) => error.into(),
+            OperationError::Contended { .. } => {
+                Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
+            }
+            OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
+                "what was done until then is in the journal; the process that holds the operation lease now may continue it",
+            ),
+            // What is next is said where the operation is known.
+            OperationError::Stopped
+            | OperationError::Paused { .. }
+            | OperationError::GateClosed { .. }
+            | OperationError::BatchRolledBack { .. } => Self::new(Kind::Paused, error),
+            OperationError::BatchStuck { .. } => {
+                Self::new(Kind::Stuck, error).hint("repair that object")
+            }
+            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end: `netsurgeon renumber rollback`"),
+            OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
+                .hint("to go back, renumber to the old range: that is an operation of its own"),
+            OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
+            // What to do is said where the operation is known.
+            OperationError::Changed { .. }
+            | OperationError::Gone { .. }
+            | OperationError::Exists { .. }
+            | OperationError::Environment(_)
+            | OperationError::Journal { .. }
+            | OperationError::Locked(_) => Self::new(Kind::Refused, error),
+        }
+    }
+}
+
+impl From<operation::Failure> for Failure {
+    fn from(failure: operation::Failure) -> Self {
+        if matches!(failure.source, OperationError::BatchRolledBack { .. }) {
+            return failure.source.into();
+        }
+        let how = match &failure.source {
+            OperationError::Paused { .. } => "is open",
+            OperationError::Stopped | OperationError::GateClosed { .. } => "was not begun",
+            _ => "failed",
+        };
+        let context = format!("step `{}` {how}", failure.step);
+        let step = Some(failure.step.to_string());
+        Self { step, ..Self::from(failure.source).context(context) }
+    }
+}
+
+impl From<PlanFileError> for Failure {
+    fn from(error: PlanFileError) -> Self {
+        let hint = match &error {
+            PlanFileError::Begun { operation, tool, .. } => format!(
+                "end it with {tool}: `netsurgeon operation resume {operation}`, or `netsurgeon operation rollback {operation}`"
+            ),
+            _ => "make the plan anew and review it again".to_string(),
+        };
+        Self::new(Kind::Refused, error).hint(hint)
+    }
+}

@@ -1,0 +1,229 @@
+//! What is asked between two batches: the time, a program, a URL, a Prometheus. Each can close the way; then the
+//! operation pauses, or the batch that was done last is rolled back, or everything is.
+
+mod command;
+mod prometheus;
+mod recorded;
+pub mod until;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::time::sleep;
+
+use self::command::Program;
+use self::prometheus::{Limits, Query};
+use self::until::Until;
+use super::failure::Failure;
+use super::voice::{Said, Voice};
+use crate::cluster::Probe;
+use crate::operation::{Checkpoint, Closed, Stage};
+
+/// The gate that the clock closes. It pauses, whatever is to be done about the others.
+const UNTIL: &str = "until";
+
+/// How long a gate may take where nothing else is said.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What is asked between two batches, as it was given and as the journal records it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GateSettings {
+    /// How long to wait between two batches, in seconds.
+    pub pause: Option<u64>,
+    /// From when on no batch begins.
+    pub until: Option<Until>,
+    /// A program: anything but exit status 0 closes the gate.
+    pub gate_command: Option<PathBuf>,
+    /// Its arguments.
+    pub gate_arg: Vec<String>,
+    /// A URL: anything but 2xx closes the gate.
+    pub gate_http: Option<String>,
+    /// A Prometheus, to which the query is put.
+    pub gate_prometheus: Option<String>,
+    /// An instant query.
+    pub gate_query: Option<String>,
+    /// What each sample may be at most.
+    pub gate_max: Option<f64>,
+    /// What each sample must be at least.
+    pub gate_min: Option<f64>,
+    /// How long each gate may take, in seconds.
+    pub gate_timeout: Option<u64>,
+    /// What to do at a closed gate.
+    pub on_gate_failure: Option<OnFailure>,
+}
+
+/// What to do at a closed gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// Pause before the next batch.
+    #[default]
+    Pause,
+    /// Roll the batch before the gate back, and pause before it.
+    Rollback,
+    /// Roll everything back.
+    RollbackAll,
+}
+
+impl GateSettings {
+    /// Makes sure that what was typed can be asked at all, and fixes the time: now, not hours later at a gate.
+    pub fn resolve(&self) -> Result<Gates, Failure> {
+        let now = OffsetDateTime::now_utc();
+        let url = |flag: &str, url: &str| {
+            Probe::new(url).map_err(|error| Failure::usage(format!("`{flag}`: {error}")))
+        };
+        let until = self.until.map(|until| until.resolve(now)).transpose();
+        let mut probes = Vec::new();
+        if let Some(program) = &self.gate_command {
+            let program = Program::find(program, &self.gate_arg);
+            probes.push(Asked::Command(program.map_err(Failure::usage)?));
+        }
+        if let Some(text) = &self.gate_http {
+            probes.push(Asked::Http(url("--gate-http", text)?));
+        }
+        if let (Some(base), Some(query)) = (&self.gate_prometheus, &self.gate_query) {
+            let text = Query::url(base, query).map_err(Failure::usage)?;
+            let limits = Limits { min: self.gate_min, max: self.gate_max };
+            probes.push(Asked::Prometheus(Query { probe: url("--gate-prometheus", &text)?, limits }));
+        }
+        Ok(Gates {
+            pause: Duration::from_secs(self.pause.unwrap_or_default()),
+            until: until.map_err(Failure::usage)?,
+            probes,
+            limit: self.gate_timeout.map_or(LIMIT, Duration::from_secs),
+            on_failure: self.on_gate_failure.unwrap_or_default(),
+        })
+    }
+}
+
+/// A gate.
+enum Asked {
+    Command(Program),
+    Http(Probe),
+    Prometheus(Query),
+}
+
+impl Asked {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Command(_) => "command",
+            Self::Http(_) => "http",
+            Self::Prometheus(_) => "prometheus",
+        }
+    }
+
+    /// Asks; returns what speaks for going on, or what against it.
+    async fn ask(&self, operation: &str, stage: &Stage, limit: Duration) -> Result<String, String> {
+        match self {
+            Self::Command(program) => program.run(operation, stage.batch, limit).await,
+            Self::Http(probe) => {
+                let code = probe.get(limit).await?.code;
+                let text = format!("HTTP status {code}");
+                if (200..300).contains(&code) { Ok(text) } else { Err(text) }
+            }
+            Self::Prometheus(query) => query.ask(limit).await,
+        }
+    }
+}
+
+/// Gates that can be asked.
+#[derive(Default)]
+pub struct Gates {
+    pause: Duration,
+    /// From when on no batch begins.
+    pub until: Option<OffsetDateTime>,
+    probes: Vec<Asked>,
+    limit: Duration,
+    on_failure: OnFailure,
+}
+
+impl Gates {
+    /// Whether there is anything to ask, or to wait for.
+    pub fn are_there(&self) -> bool {
+        !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
+    }
+
+    /// Says why nothing may begin at this time, if so.
+    fn over(&self, ahead: Duration) -> Result<(), String> {
+        let Some(until) = self.until else { return Ok(()) };
+        let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
+        if now >= until {
+            return Err(format!("no batch begins after {words}"));
+        }
+        let then = time::Duration::try_from(ahead).ok().and_then(|ahead| now.checked_add(ahead));
+        if then.is_none_or(|then| then >= until) {
+            return Err(format!("no batch begins after {words}, and the pause before it would end later"));
+        }
+        Ok(())
+    }
+}
+
+/// Gates of one operation, whose answers are said.
+pub struct Gatekeeper<'a> {
+    gates: &'a Gates,
+    voice: &'a Voice,
+    operation: &'a str,
+}
+
+impl<'a> Gatekeeper<'a> {
+    /// Puts somebody at the gates.
+    pub fn new(gates: &'a Gates, voice: &'a Voice, operation: &'a str) -> Self {
+        Self { gates, voice, operation }
+    }
+
+    /// What is to be done about a gate that is closed.
+    pub fn on_failure(&self, gate: &str) -> OnFailure {
+        if gate == UNTIL { OnFailure::Pause } else { self.gates.on_failure }
+    }
+
+    /// Says what is done about it.
+    pub fn warn(&self, text: &str) {
+        self.voice.warn(text);
+    }
+
+    fn say(&self, text: &str, gate: &str, open: bool, stage: &Stage) {
+        let batch = stage.batch.map(|batch| batch.saturating_add(1));
+        let fields = [("gate", Value::from(gate)), ("open", open.into()), ("batch", batch.into())];
+        self.voice.say(if open { Said::Progress } else { Said::Warning }, text, &fields);
+    }
+
+    fn is_in_time(&self, ahead: Duration, stage: &Stage) -> Result<(), Closed> {
+        self.gates.over(ahead).map_err(|reason| self.closed(UNTIL, reason, stage))
+    }
+
+    fn closed(&self, gate: &str, reason: String, stage: &Stage) -> Closed {
+        self.say(&format!("gate `{gate}` is closed {}: {reason}", before(stage)), gate, false, stage);
+        Closed { gate: gate.to_string(), reason }
+    }
+}
+
+fn before(stage: &Stage) -> String {
+    stage.batch.map_or_else(
+        || "after the last batch".to_string(),
+        |batch| format!("before batch {}", batch.saturating_add(1)),
+    )
+}
+
+#[async_trait]
+impl Checkpoint for Gatekeeper<'_> {
+    async fn pass(&self, stage: &Stage) -> Result<(), Closed> {
+        let Gates { pause, probes, limit, .. } = self.gates;
+        self.is_in_time(*pause, stage)?;
+        if !pause.is_zero() {
+            let text = format!("waiting {} s {}", pause.as_secs(), before(stage));
+            self.say(&text, "pause", true, stage);
+            sleep(*pause).await;
+        }
+        for asked in probes {
+            let (name, answer) = (asked.name(), asked.ask(self.operation, stage, *limit).await);
+            let found = answer.map_err(|reason| self.closed(name, reason, stage))?;
+            self.say(&format!("gate `{name}` is open {}: {found}", before(stage)), name, true, stage);
+        }
+        self.is_in_time(Duration::ZERO, stage)
+    }
+}

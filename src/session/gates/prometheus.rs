@@ -1,0 +1,184 @@
+//! A Prometheus query with a threshold as a gate (`GET /api/v1/query`, prometheus.io/docs/prometheus/latest/querying/api).
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Probe, Response, escaped};
+use crate::session::counted;
+
+/// A query, and what its samples may be.
+pub struct Query {
+    /// Asks.
+    pub probe: Probe,
+    /// The thresholds.
+    pub limits: Limits,
+}
+
+/// What every sample must lie between; both are good themselves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// At least.
+    pub min: Option<f64>,
+    /// At most.
+    pub max: Option<f64>,
+}
+
+impl Limits {
+    fn allow(self, number: f64) -> bool {
+        !number.is_nan()
+            && self.min.is_none_or(|min| number >= min)
+            && self.max.is_none_or(|max| number <= max)
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.min, self.max) {
+            (Some(min), Some(max)) => write!(f, "{min} to {max}"),
+            (Some(min), None) => write!(f, "at least {min}"),
+            (None, Some(max)) => write!(f, "at most {max}"),
+            (None, None) => f.write_str("any number"),
+        }
+    }
+}
+
+impl Query {
+    /// Returns where to put a query to the Prometheus at a URL, which may have a path.
+    pub fn url(base: &str, query: &str) -> Result<String, String> {
+        if base.contains(['?', '#']) {
+            return Err(
+                "`--gate-prometheus`: give the URL without a query, as in `http://prometheus:9090`".into()
+            );
+        }
+        Ok(format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), escaped(query)))
+    }
+
+    /// Asks; returns what speaks for going on, or what against it.
+    pub async fn ask(&self, limit: Duration) -> Result<String, String> {
+        judge(&self.probe.get(limit).await?, self.limits)
+    }
+}
+
+/// Judges an answer. Whatever is not surely within the limits is outside: no sample, one that is no number, and an
+/// answer with a warning, which may lack samples.
+fn judge(response: &Response, limits: Limits) -> Result<String, String> {
+    let code = response.code;
+    let answer: Value = serde_json::from_slice(&response.body)
+        .map_err(|_| format!("HTTP status {code} with something else than a Prometheus' answer"))?;
+    let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
+    if text("status") != "success" || !(200..300).contains(&code) {
+        return Err(format!("HTTP status {code}: {} {}", text("errorType"), text("error"))
+            .trim_end()
+            .to_string());
+    }
+    if let Some(warning) = answer.pointer("/warnings/0").and_then(Value::as_str) {
+        return Err(format!("the answer may not be whole: {warning}"));
+    }
+    let result = answer.pointer("/data/result").unwrap_or(&Value::Null);
+    let samples = match answer.pointer("/data/resultType").and_then(Value::as_str) {
+        Some("scalar") => vec![("the value".to_string(), result.get(1))],
+        Some("vector") => {
+            let series = result.as_array().map(Vec::as_slice).unwrap_or_default();
+            series.iter().map(|one| (name_of(one), one.pointer("/value/1"))).collect()
+        }
+        other => {
+            return Err(format!(
+                "expected numbers, the query has a {}",
+                other.unwrap_or("result of no type")
+            ));
+        }
+    };
+    let mut extremes: Option<(f64, f64)> = None;
+    for (name, sample) in &samples {
+        let Some(number) = sample.and_then(Value::as_str).and_then(|text| text.parse::<f64>().ok()) else {
+            return Err(format!("{name} is not a number"));
+        };
+        if !limits.allow(number) {
+            return Err(format!("{name} is {number}, good is {limits}"));
+        }
+        let (least, greatest) = extremes.unwrap_or((number, number));
+        extremes = Some((least.min(number), greatest.max(number)));
+    }
+    let (least, greatest) = extremes.ok_or("the query has no sample")?;
+    let found = if samples.len() < 2 { greatest.to_string() } else { format!("{least} to {greatest}") };
+    Ok(format!("{} of {found}, good is {limits}", counted(samples.len(), "sample", "samples")))
+}
+
+/// Returns the labels of a series.
+fn name_of(series: &Value) -> String {
+    match series.get("metric").and_then(Value::as_object) {
+        Some(labels) if !labels.is_empty() => {
+            let labels = labels.iter().map(|(name, value)| format!("{name}={value}"));
+            format!("{{{}}}", labels.collect::<Vec<_>>().join(","))
+        }
+        _ => "the value".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ANY: Limits = Limits { min: None, max: None };
+
+    fn judged(answer: &Value) -> Result<String, String> {
+        let limits = Limits { min: None, max: Some(0.5) };
+        judge(&Response { code: 200, body: answer.to_string().into_bytes() }, limits)
+    }
+
+    fn vector(values: &[&str]) -> Value {
+        let series = values.iter().map(|value| json!({"metric": {"job": "web"}, "value": [1.8e9, value]}));
+        let result: Vec<Value> = series.collect();
+        json!({"status": "success", "data": {"resultType": "vector", "result": result}})
+    }
+
+    #[test]
+    fn every_sample_must_be_at_most_the_threshold() {
+        assert_eq!(judged(&vector(&["0.5", "0"])).unwrap(), "2 samples of 0 to 0.5, good is at most 0.5");
+        assert!(judged(&vector(&["-Inf"])).is_ok());
+        let scalar = json!({"status": "success", "data": {"resultType": "scalar", "result": [1.8e9, "0.1"]}});
+        assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, good is at most 0.5");
+        let over = judged(&vector(&["0", "0.51"])).unwrap_err();
+        assert_eq!(over, "{job=\"web\"} is 0.51, good is at most 0.5");
+    }
+
+    #[test]
+    fn there_can_be_a_least_and_a_most() {
+        for (min, max, good, bad) in [
+            (Some(0.99), None, vec!["0.99", "1", "+Inf"], vec!["0.98", "NaN", "-Inf"]),
+            (Some(1.0), Some(3.0), vec!["1", "3"], vec!["0", "4", "NaN"]),
+        ] {
+            let limits = Limits { min, max };
+            let of = |value: &str| {
+                judge(&Response { code: 200, body: vector(&[value]).to_string().into_bytes() }, limits)
+            };
+            assert!(good.iter().all(|value| of(value).is_ok()), "{good:?}");
+            assert!(bad.iter().all(|value| of(value).is_err()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_good() {
+        for value in ["NaN", "+Inf", "much"] {
+            assert!(judged(&vector(&[value])).is_err(), "{value}");
+        }
+        assert_eq!(judged(&vector(&[])).unwrap_err(), "the query has no sample");
+        let mut warned = vector(&["0"]);
+        warned["warnings"] = json!(["one store did not answer"]);
+        assert!(judged(&warned).unwrap_err().contains("one store did not answer"));
+        let histogram = json!({"metric": {}, "histogram": [1.8e9, {"count": "1"}]});
+        let histogram = json!({"status": "success", "data": {"resultType": "vector", "result": [histogram]}});
+        assert!(judged(&histogram).is_err());
+        let matrix = json!({"status": "success", "data": {"resultType": "matrix", "result": []}});
+        assert!(judged(&matrix).unwrap_err().contains("matrix"));
+        let body = br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#.to_vec();
+        let refused = judge(&Response { code: 400, body }, ANY).unwrap_err();
+        assert_eq!(refused, "HTTP status 400: bad_data parse error");
+        let page = Response { code: 200, body: b"<html>".to_vec() };
+        assert!(judge(&page, ANY).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! Where operations are recorded: in an etcd, or in a cluster through its API.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Failure, LiveEtcd, is_leased};
+use crate::cluster::Cluster;
+use crate::operation::{
+    ClusterLock, ClusterRecord, EtcdRecord, Journal, Listed, Lock, OperationError, Progress, ReadLedger,
+    Status, Summary,
+};
+
+/// Where an operation is recorded.
+#[derive(Clone)]
+pub enum Home {
+    /// In the etcd that it changes.
+    Etcd(Arc<LiveEtcd>),
+    /// In a cluster, through its API.
+    Cluster(Box<Cluster>),
+}
+
+/// An operation, and where it is recorded.
+pub struct Found {
+    /// Where.
+    pub home: Home,
+    /// What is said of it.
+    pub listed: Listed,
+}
+
+/// The name of a home, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ledger {
+    /// In etcd.
+    Etcd,
+    /// In the cluster.
+    Cluster,
+}
+
+impl Home {
+    /// Returns its operations, in the order of their ids.
+    pub async fn all(self) -> Result<Vec<Found>, Failure> {
+        let listed = match &self {
+            Self::Etcd(store) => Journal::list(store.as_ref(), None).await?,
+            Self::Cluster(api) => ClusterRecord::list(api).await?,
+        };
+        Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
+    }
+
+    /// Returns its name.
+    pub fn ledger(&self) -> Ledger {
+        match self {
+            Self::Etcd(_) => Ledger::Etcd,
+            Self::Cluster(_) => Ledger::Cluster,
+        }
+    }
+}
+
+impl Found {
+    /// Returns how it stands now, and how many of its steps are in which state.
+    pub async fn status(&self) -> Result<(Status, Progress), Failure> {
+        let progress = Journal::progress(self.record().await?.as_ref()).await?;
+        let is_leased = self.is_leased().await?;
+        Ok((self.listed.summary.status_now(progress.has_undone(), is_leased), progress))
+    }
+
+    /// Reads its journal.
+    pub async fn journal(&self) -> Result<(Journal, Summary), Failure> {
+        let (journal, summary, _) = Journal::open_in(self.record().await?.as_ref()).await?;
+        Ok((journal, summary))
+    }
+
+    async fn record(&self) -> Result<Box<dyn ReadLedger + '_>, Failure> {
+        let Listed { cluster, operation, .. } = &self.listed;
+        Ok(match &self.home {
+            Home::Etcd(store) => Box::new(EtcdRecord::new(store.as_ref(), cluster, operation)),
+            Home::Cluster(api) => {
+                let found = ClusterRecord::find(api, operation).await?;
+                Box::new(found.ok_or_else(|| OperationError::Journal {
+                    what: format!("`{operation}`"),
+                    reason: "it is gone".to_string(),
+                })?)
+            }
+        })
+    }
+
+    /// Whether a process runs it.
+    pub async fn is_leased(&self) -> Result<bool, Failure> {
+        let held = match &self.home {
+            Home::Etcd(store) => Lock::holder(store.as_ref(), &self.listed.cluster).await?,
+            Home::Cluster(api) => ClusterLock::holder(api).await?,
+        };
+        Ok(is_leased(held.as_ref(), &self.listed.operation))
+    }
+}

@@ -1,0 +1,84 @@
+//! The figures in Prometheus' text format, version 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>); names by its conventions: a unit at the
+//! end, `_total` for what only grows, `_info` for texts.
+
+use std::fmt::{Display, Write as _};
+use std::sync::PoisonError;
+
+use crate::session::progress::SharedProgress;
+
+/// What can be shown.
+pub trait Figures: Send + Sync {
+    /// Writes the families of metrics, each once.
+    fn write(&self, page: &mut Page);
+
+    /// Whether what they are the figures of still gets on, as a liveness probe asks.
+    fn is_well(&self) -> bool {
+        true
+    }
+}
+
+impl Figures for SharedProgress {
+    fn write(&self, page: &mut Page) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).write(page);
+    }
+}
+
+/// Returns the page.
+pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
+    let mut page = Page(String::new());
+    page.info("netsurgeon_build_info", "The program.", &[("version", env!("CARGO_PKG_VERSION"))]);
+    page.family("netsurgeon_writes_total", "counter", "Transactions that etcd has carried out.");
+    page.sample("netsurgeon_writes_total", &[], writes);
+    if let Some(figures) = figures {
+        figures.write(&mut page);
+    }
+    page.0
+}
+
+/// A page that is being written.
+pub struct Page(String);
+
+impl Page {
+    /// Begins a family of metrics: `counter`, `gauge` or `summary`.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// Adds a sample to the family that was begun last.
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+
+    /// Writes a family of one gauge.
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    /// Writes a family of one text.
+    pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
+        self.family(name, "gauge", help);
+        self.sample(name, labels, 1);
+    }
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_cannot_end_its_quotes() {
+        let mut page = Page(String::new());
+        page.sample("name", &[("label", "a\"b\\c\nd")], 1);
+        assert_eq!(page.0, "name{label=\"a\\\"b\\\\c\\nd\"} 1\n");
+    }
+}

@@ -1,0 +1,30 @@
+//! One operation from start to end, for any kind and without a terminal: connect, take the lease, ask, run, stop at gates,
+//! report progress, count metrics.
+//!
+//! [`Session::open`] makes sure that an etcd and an API are the same cluster's. [`Session::lock`] takes the operation lease.
+//! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. What it reports goes to a
+//! [`Voice`], which the caller implements; nothing here prints, and nothing ends the process.
+
+mod confirming;
+mod connection;
+pub mod execute;
+pub mod failure;
+pub mod gates;
+pub mod homes;
+mod lease;
+pub mod metrics;
+pub mod progress;
+mod refusals;
+mod sealing;
+mod vigil;
+pub mod voice;
+mod words;
+
+pub use confirming::confirm_only;
+pub use connection::{Connect, LiveEtcd, Session, Settings, is_leased};
+pub use execute::{Arrival, Heading, Subject, rolled_back};
+pub use failure::{Failure, Kind};
+pub use lease::{LeaseTerms, Taking, lock_cluster, release};
+pub use refusals::{refuse_done, refuse_ended, refuse_removing};
+pub use voice::{Countdown, Said, Talk, Voice};
+pub use words::{counted, in_words, titled};

@@ -1,0 +1,34 @@
+//! Operations that cannot be continued, or rolled back, as they stand.
+
+use super::Failure;
+use crate::operation::{Status, Summary};
+
+/// Refuses to resume or retire an operation that has ended; its journal stays as it is.
+pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {
+    let ended = match summary.status {
+        Status::RolledBack => "is rolled back",
+        Status::Done => "is done",
+        _ => return Ok(()),
+    };
+    Err(Failure::refused(format!("operation `{operation}` {ended}: there is nothing to resume"))
+        .hint(format!("to see what it did: `netsurgeon operation show {operation}`"))
+        .hint(format!("to remove its journal: `netsurgeon operation forget {operation}`")))
+}
+
+/// Refuses an operation whose journal is being removed.
+pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure> {
+    if summary.status != Status::Removing {
+        return Ok(());
+    }
+    Err(Failure::refused(format!("the journal of operation `{operation}` is being removed"))
+        .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
+}
+
+/// Refuses to roll back what is past its point of no return.
+pub fn refuse_done(operation: &str, summary: &Summary) -> Result<(), Failure> {
+    if summary.status == Status::RolledBack || !summary.has_ended() {
+        return Ok(());
+    }
+    Err(Failure::refused(format!("operation `{operation}` is done: it has passed its point of no return"))
+        .hint("to go back, renumber to the old range: that is an operation of its own"))
+}

@@ -1,0 +1,112 @@
+//! How a session speaks with the person who runs it: what it reports, and what it asks. A terminal, a log and a library
+//! caller implement [`Talk`] in their own way.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::failure::Failure;
+use super::progress::SharedProgress;
+use crate::operation::{Observer, Silent, StopSwitch};
+
+/// What kind of line it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// Why the command failed.
+    Error,
+    /// Where the command paused, which is no error.
+    Paused,
+    /// What caused that.
+    Cause,
+    /// What to do about it.
+    Hint,
+    /// What the user should know before continuing.
+    Warning,
+    /// What the user may want to know.
+    Note,
+    /// What is being done, or was.
+    Progress,
+}
+
+/// Prints, or records, what a session reports.
+pub trait Talk: Send + Sync {
+    /// Reports a text; a log for programs has the fields beside it.
+    fn say(&self, said: Said, text: &str, fields: &[(&str, Value)]);
+
+    /// Asks whether to continue. Fails if the answer is no, and if there is nobody to ask.
+    fn ask(&self, question: &str) -> Result<(), Failure> {
+        Err(Failure::refused(format!("there is nobody to ask: {question}")))
+    }
+
+    /// Adds a field to each line from here on.
+    fn about(&self, _name: &'static str, _value: &str) {}
+
+    /// Shows a wait that ends at a known time.
+    fn countdown(&self) -> Box<dyn Countdown + '_> {
+        Box::new(Unseen)
+    }
+
+    /// Shows the progress of an operation, until what is returned is dropped.
+    fn watch(&self, _progress: SharedProgress) -> Box<dyn Observer + '_> {
+        Box::new(Silent)
+    }
+
+    /// Asks the operation to stop if a person or the system wants it, until what is returned is dropped.
+    fn listen(&self, _switch: StopSwitch) -> Box<dyn Any + Send> {
+        Box::new(())
+    }
+}
+
+/// A wait that ends at a known time.
+pub trait Countdown: Send {
+    /// Shows what is waited for, and how long at most.
+    fn show(&mut self, left: Duration, text: &str);
+}
+
+/// A countdown that is not shown.
+struct Unseen;
+
+impl Countdown for Unseen {
+    fn show(&mut self, _left: Duration, _text: &str) {}
+}
+
+/// The voice of a session.
+#[derive(Clone)]
+pub struct Voice(Arc<dyn Talk>);
+
+impl Voice {
+    /// Returns one that speaks through this.
+    pub fn new(talk: impl Talk + 'static) -> Self {
+        Self(Arc::new(talk))
+    }
+
+    /// Reports what is neither data nor a failure.
+    pub fn note(&self, text: &str) {
+        self.say(Said::Note, text, &[]);
+    }
+
+    /// Reports what the user should know before continuing.
+    pub fn warn(&self, text: &str) {
+        self.say(Said::Warning, text, &[]);
+    }
+
+    /// Reports what is being done.
+    pub fn progress(&self, text: &str) {
+        self.say(Said::Progress, text, &[]);
+    }
+}
+
+impl std::ops::Deref for Voice {
+    type Target = dyn Talk;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
+    }
+}
+
+/// A voice that nobody hears; whatever it asks is refused.
+impl Talk for Silent {
+    fn say(&self, _said: Said, _text: &str, _fields: &[(&str, Value)]) {}
+}

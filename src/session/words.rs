@@ -1,0 +1,25 @@
+//! Numbers and times in words, the same everywhere.
+
+use std::time::Duration;
+
+/// Returns a number with its noun: `1 batch`, `2 batches`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// A time for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
+pub fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, 0) => format!("{minutes} min"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, 0, _) => format!("{hours} h"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Returns the title of a stage with its direction.
+pub fn titled(title: &str, back: bool) -> String {
+    if back { format!("back: {title}") } else { title.to_string() }
+}
