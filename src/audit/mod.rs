@@ -6,13 +6,13 @@
 //! [`judgement`] whether that of all nodes shows that nobody does. All but [`published`], which reads and writes what nodes publish, is pure.
 
 pub mod evidence;
+mod expected;
 pub mod judgement;
 mod object;
 pub mod objects;
 pub mod places;
 pub mod pods;
 pub mod published;
-mod reverse;
 pub mod scan;
 
 use std::borrow::Cow;
@@ -21,8 +21,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use expected::Expected;
 pub use object::{KEPT, LONGEST_WAY, shortened};
-pub use objects::{Audit, Counted, Expected};
+pub use objects::{Audit, Counted};
 pub use places::Place;
 pub use scan::{Form, Hit, Old};
 
@@ -152,4 +153,24 @@ fn near(text: &[u8], at: usize) -> &[u8] {
     let back = before.iter().rev().take_while(|byte| **byte != b'\n').count();
     let on = after.iter().take(AFTER).take_while(|byte| **byte != b'\n').count();
     text.get(at.saturating_sub(back)..at.saturating_add(on)).unwrap_or_default()
+}
+
+/// Puts a finding together.
+pub fn finding(
+    place: &'static Place,
+    subject: Arc<Subject>,
+    (path, line): (String, Option<usize>),
+    (form, found): (Form, Option<String>),
+) -> Finding {
+    Finding {
+        severity: place.severity,
+        place: place.code,
+        subject,
+        path,
+        line,
+        form,
+        found,
+        meaning: Cow::Borrowed(place.meaning),
+        todo: place.todo,
+    }
 }

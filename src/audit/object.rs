@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::objects::{Expected, finding};
+use super::expected::Expected;
+use super::finding;
 use super::places::{self, Site};
 use super::scan::Old;
 use super::{Finding, Located, Subject, lines};

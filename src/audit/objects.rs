@@ -1,66 +1,20 @@
 //! Looks through stored objects one by one, of whatever kind, and keeps what it found.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::pods::{self, Given};
-use super::scan::{Form, Hit, Old};
-use super::{Finding, Place, Subject, object};
+use super::expected::Expected;
+use super::pods;
+use super::scan::Old;
+use super::{Finding, object};
 use crate::store::Record;
-use crate::survey::{Layout, Ours};
+use crate::survey::Layout;
 use crate::wire::envelope::PROTOBUF_MAGIC;
-use crate::wire::texts::Head;
-use crate::wire::{Envelope, Text, WireError};
+use crate::wire::{Envelope, WireError};
 
 /// So many keys are told of what is counted.
 const KEYS_TOLD: usize = 5;
-
-/// What a renumbering that is under way makes of old addresses, so that it is nothing to find.
-#[derive(Debug, Clone, Default)]
-pub struct Expected {
-    /// Old addresses that Services hold as external IPs, with `namespace/name`.
-    pub held: BTreeSet<(IpAddr, String)>,
-    /// What Services gave up when, for Pods that are older.
-    pub given_up: Option<Vec<Given>>,
-    /// What operations keep that have not ended: known from their journals, never by a label.
-    pub ours: Ours,
-}
-
-impl Expected {
-    /// Whether an operation has created the object, keeps it, or changes it at its end.
-    pub(super) fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
-        let keeps = |kind: &str| match kind {
-            "Service" => {
-                self.ours.services.contains(&(namespace.into(), name.into())) || is_sentinel(head, namespace)
-            }
-            "IPAddress" => name.parse().is_ok_and(|address| self.ours.addresses.contains_key(&address)),
-            "ServiceCIDR" => self.ours.closed.contains(name),
-            "RangeAllocation" => name != "servicenodeports",
-            _ => false,
-        };
-        !self.ours.addresses.is_empty() && keeps(&head.kind)
-    }
-
-    /// Whether a Service has the address that an operation moves it from, or holds it.
-    pub(super) fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
-        let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
-        if path.starts_with("spec.externalIPs") {
-            return self.held.contains(&(address, format!("{namespace}/{name}")));
-        }
-        let is_its = |kept: &(Text, Text)| kept.0 == namespace && kept.1 == name;
-        path.starts_with("spec.clusterIP") && self.ours.addresses.get(&address).is_some_and(is_its)
-    }
-}
-
-/// Whether a Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.
-fn is_sentinel(head: &Head, namespace: &str) -> bool {
-    let labels = &head.metadata.labels;
-    namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
-}
 
 /// How many there are of something, and the first few that have it: keys, or what else they are called by.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -176,26 +130,6 @@ impl<'a> Audit<'a> {
 fn is_closed(value: &[u8]) -> bool {
     let first = value.iter().find(|byte| !byte.is_ascii_whitespace());
     !value.starts_with(PROTOBUF_MAGIC) && first != Some(&b'{') || Envelope::of(value).is_err()
-}
-
-/// Puts a finding together.
-pub fn finding(
-    place: &'static Place,
-    subject: Arc<Subject>,
-    (path, line): (String, Option<usize>),
-    (form, found): (Form, Option<String>),
-) -> Finding {
-    Finding {
-        severity: place.severity,
-        place: place.code,
-        subject,
-        path,
-        line,
-        form,
-        found,
-        meaning: Cow::Borrowed(place.meaning),
-        todo: place.todo,
-    }
 }
 
 #[cfg(test)]

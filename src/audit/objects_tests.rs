@@ -1,7 +1,10 @@
 //! What is made of single objects.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::store::Revision;
+use crate::survey::Ours;
 
 fn audited(key: &str, value: &[u8]) -> (usize, Vec<Finding>, BTreeMap<&'static str, Counted>) {
     let old = Old::new(vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()]);

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::objects::finding;
+use super::finding;
 use super::places;
 use super::scan::{Form, Old};
 use super::{Finding, Subject};

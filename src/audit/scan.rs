@@ -4,11 +4,12 @@
 //! behind a letter (`v10.96.0.1`). A range counts when it is the old one or a part of it; one that merely covers it
 //! (`10.0.0.0/8`, `0.0.0.0/0`) says nothing about it.
 
+mod reverse;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
-use super::reverse;
 use crate::ip::{Family, ServiceCidr};
 
 /// How it is said.

@@ -6,9 +6,9 @@ use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 use super::body::Body;
+use super::error::ReissueError;
 use super::key::PrivateKey;
 use super::read::Certificate;
-use super::reissue::ReissueError;
 
 /// `subjectKeyIdentifier` (RFC 5280, section 4.2.1.2).
 pub(super) const SUBJECT_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.14");

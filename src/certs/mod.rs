@@ -3,6 +3,7 @@
 
 mod authority;
 mod body;
+mod error;
 mod key;
 mod names;
 mod pem;
@@ -11,7 +12,8 @@ mod reissue;
 mod trust;
 
 pub use authority::Authority;
+pub use error::ReissueError;
 pub use key::{KeyError, PrivateKey};
 pub use read::{CertError, Certificate, PublicKey, certificates, request_to_pem, to_pem, with_first};
-pub use reissue::{Changes, Name, ReissueError, belongs, reissue, request};
+pub use reissue::{Changes, Name, belongs, reissue, request};
 pub use trust::{Distrust, is_trusted, is_valid_for};

@@ -14,8 +14,9 @@ use x509_cert::time::{Time, Validity};
 
 use super::authority::{Authority, SUBJECT_KEY};
 use super::body::{Body, constructed, context};
-use super::key::{KeyError, PrivateKey};
-use super::read::{CertError, Certificate};
+use super::error::ReissueError;
+use super::key::PrivateKey;
+use super::read::Certificate;
 
 /// RFC 5280, section 4.2.1.6.
 const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
@@ -25,64 +26,6 @@ const AUTHORITY_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35"
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
 /// Bytes of a key identifier: RFC 7093, section 2, method 1.
 const IDENTIFIER: usize = 20;
-
-/// Why there is no new certificate.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReissueError {
-    /// The certificate is not one that may sign others.
-    #[error("`{0}` is no certificate authority")]
-    NoAuthority(String),
-    /// The authority is not valid now.
-    #[error("the authority `{subject}` is not valid: from {from} until {until}")]
-    NotValid {
-        /// Its name.
-        subject: String,
-        /// From when on it is.
-        from: OffsetDateTime,
-        /// Until when.
-        until: OffsetDateTime,
-    },
-    /// The key does not belong to the certificate.
-    #[error("the key does not belong to the certificate of `{0}`")]
-    OtherKey(String),
-    /// The certificate was signed by another authority than this one.
-    #[error("it was signed by `{issuer}`, and this authority is `{authority}`: clients trust the former")]
-    OtherAuthority {
-        /// Who signed the certificate.
-        issuer: String,
-        /// Who would.
-        authority: String,
-    },
-    /// The new certificate would not be valid, or for longer than its authority.
-    #[error("the new certificate would be valid until {until}, {reason}")]
-    Validity {
-        /// Until when.
-        until: OffsetDateTime,
-        /// What is wrong with that.
-        reason: String,
-    },
-    /// It would be valid for no name and no address.
-    #[error("the new certificate would be valid for no name and no address")]
-    Nameless,
-    /// A name that cannot be written.
-    #[error("`{0}` is no DNS name")]
-    BadName(String),
-    /// A key is of no use.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// Something cannot be read, or written.
-    #[error(transparent)]
-    Cert(#[from] CertError),
-    /// Something cannot be read, or written, in its own encoding.
-    #[error("the certificate cannot be taken apart: {0}")]
-    Encoding(String),
-}
-
-impl From<x509_cert::der::Error> for ReissueError {
-    fn from(error: x509_cert::der::Error) -> Self {
-        Self::Encoding(error.to_string())
-    }
-}
 
 /// A name that a certificate is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -50,6 +50,12 @@ pub fn create_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), 
     file.sync_all()
 }
 
+/// Reads a text that the user names.
+pub fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};

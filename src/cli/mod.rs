@@ -11,6 +11,7 @@ pub mod report;
 pub mod source;
 
 mod api;
+mod aside;
 mod audit;
 mod certs;
 mod completions;

@@ -2,6 +2,7 @@
 
 mod homes;
 mod kinds;
+mod of_kind;
 mod renumbering;
 mod rewriting;
 

@@ -12,9 +12,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
+use super::aside::aside;
 use super::log::{self, Kind};
 use super::neutral::{Neutral, neutral, neutral_line};
-use super::progress;
 pub use crate::session::counted;
 use crate::session::failure::{Failure, Kind as FailureKind};
 
@@ -232,7 +232,7 @@ impl Output {
                 .hint("read the plan above, then give `--yes`"));
         }
         let question = neutral_line(question, false);
-        let answer = progress::aside(|| {
+        let answer = aside(|| {
             let mut stderr = std::io::stderr().lock();
             write!(stderr, "{} {question} [y/N] ", paint(colours_talk(), Tone::Strong, "?"))?;
             stderr.flush()?;
@@ -401,7 +401,7 @@ impl Write for Aside {
 impl Drop for Aside {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.0);
-        let _ = progress::aside(|| std::io::stderr().lock().write_all(neutral(&text, false).as_bytes()));
+        let _ = aside(|| std::io::stderr().lock().write_all(neutral(&text, false).as_bytes()));
     }
 }
 
@@ -419,7 +419,7 @@ pub(super) fn plain(kind: Kind, text: &str) {
 /// Writes a line to stderr. Where that fails there is nobody left to tell.
 pub(super) fn talk(text: &str) {
     let text = neutral(text, colours_talk());
-    let _ = progress::aside(|| writeln!(std::io::stderr().lock(), "{text}"));
+    let _ = aside(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 /// Prints to stdout, and ends the last line.

@@ -1,13 +1,14 @@
 //! How far an operation has come, on stderr: a bar that renews itself on a terminal; elsewhere a line per batch,
 //! with the same figures.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::aside;
 use super::log::{self, Kind};
 use super::neutral::neutral_line;
 use super::output::{self, Output};
@@ -19,18 +20,6 @@ use crate::session::{in_words, titled};
 const TICK: Duration = Duration::from_millis(250);
 /// How often a countdown says something where there is no terminal.
 const COUNT: Duration = Duration::from_secs(10);
-
-/// The bar on the screen, which everything else that is printed must go around.
-static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
-
-/// Prints something while no bar is on the screen.
-pub(super) fn aside<T>(print: impl FnOnce() -> T) -> T {
-    let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    match bar {
-        Some(bar) => bar.suspend(print),
-        None => print(),
-    }
-}
 
 /// A bar on the screen until it is dropped.
 struct Shown(ProgressBar);
@@ -46,14 +35,14 @@ impl Shown {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(TICK);
-        *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+        aside::show(Some(bar.clone()));
         Some(Self(bar))
     }
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        SHOWN.lock().unwrap_or_else(PoisonError::into_inner).take();
+        aside::show(None);
         self.0.finish_and_clear();
     }
 }

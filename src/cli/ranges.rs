@@ -3,6 +3,7 @@
 mod node_ports;
 mod rewrite;
 mod rewriting;
+mod rewritten;
 mod show;
 
 use clap::{Args, Subcommand};

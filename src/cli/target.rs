@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::file::read;
 use super::tiers::TierArgs;
 use crate::ip::ServiceCidr;
 use crate::renumber::PlanOptions;
@@ -64,11 +65,6 @@ impl TargetArgs {
             accept_gap: self.accept_gap,
         })
     }
-}
-
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))
 }
 
 fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {

@@ -15,9 +15,10 @@ use clap::Args;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::Context;
+use super::file::read;
 use super::output::counted;
-use super::target::read;
-use crate::renumber::tier::{API_BACKENDS, open_to_tiers};
+use crate::renumber::plan::open_to_tiers;
+use crate::renumber::tier::API_BACKENDS;
 use crate::renumber::{PlanOptions, TierSource, Tiers};
 use crate::session::Failure;
 use crate::survey::{ServiceRecord, Survey};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kube::client::{AuthError, Body};
+use kube::client::Body;
 use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,6 +17,8 @@ use time::format_description::well_known::Rfc2822;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ClusterError;
+use super::answer::Answer;
+use super::chain::chain;
 use super::error::{About, excerpt, refusal};
 
 /// How long it may take until a connection stands: twice a SYN's retransmissions (1 s, then 2 s).
@@ -98,18 +100,6 @@ impl Verb {
             Self::Delete => "delete",
         }
     }
-}
-
-/// What came back.
-#[derive(Debug, Clone)]
-pub(super) struct Answer {
-    /// HTTP status.
-    pub(super) code: u16,
-    pub(super) body: Vec<u8>,
-    /// When the server asks to be asked again.
-    pub(super) retry_after: Option<Duration>,
-    /// The server's time (`Date`, RFC 9110, section 6.6.1), in whole seconds.
-    pub(super) date: Option<OffsetDateTime>,
 }
 
 /// Why nothing came back.
@@ -319,42 +309,4 @@ impl Fault {
         };
         Self { kind, reason }
     }
-}
-
-/// An error with its causes, each told once; or without them, where they would repeat a secret.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    if let Some(text) = causes.find_map(without_secrets) {
-        return text;
-    }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
-}
-
-/// Words errors of the client that repeat what an exec plugin printed (a token), what its environment is, or the password in a
-/// proxy's URL.
-fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {
-        (Some(AuthError::AuthExecRun { out, .. }), _) => {
-            return Some(format!("auth error: the exec plugin of the kubeconfig failed: {}", out.status));
-        }
-        (Some(AuthError::AuthExecParse(_)), _) => {
-            "auth error: what the exec plugin of the kubeconfig printed is no ExecCredential"
-        }
-        (
-            _,
-            Some(kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. }),
-        ) => "its `proxy-url` is neither `http://` nor `socks5://`",
-        _ => return None,
-    };
-    Some(text.to_string())
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::connection::Answer;
+use super::answer::Answer;
 
 /// Why a request to the Kubernetes API failed.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,9 @@
 
 mod access;
 mod allocator;
+mod answer;
 mod barrier;
+mod chain;
 mod connection;
 mod dial;
 mod discovery;

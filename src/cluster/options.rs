@@ -9,7 +9,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::ClusterError;
-use super::connection::chain;
+use super::chain::chain;
 
 /// How long a request may take, everything included. A request that the API server itself takes longer for
 /// fails there (`--request-timeout`, 60 s); usual ones take milliseconds.

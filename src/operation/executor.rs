@@ -15,7 +15,7 @@ mod pace;
 mod schedule;
 
 use std::num::NonZeroU32;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::ahead::Ahead;
 use self::carry::Carrier;
@@ -235,4 +235,9 @@ impl<'a, E: Effect> Executor<'a, E> {
         }
         Ok(())
     }
+}
+
+/// Nothing panics while it is locked, so a poisoned lock is as good as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

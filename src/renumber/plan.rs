@@ -1,5 +1,6 @@
 //! From a survey and a target range to what is to be done with every Service: a pure function.
 
+mod arranged;
 mod error;
 mod overlaps;
 mod records;
@@ -16,11 +17,12 @@ pub(super) use shadow::{give_temporaries, make_shadow, shadow_spec, spare_addres
 use self::overlaps::overlaps;
 use self::records::{record_changes, unread};
 
+pub use self::arranged::open_to_tiers;
 use super::data_plane::{DataPlane, Obstacle, judge};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, OtherRange, Renumbering, Skipped, Turn};
 use super::target;
-use super::tier::{self, Tiers};
+use super::tier::Tiers;
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
@@ -64,7 +66,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     target::check(survey, &options.to)?;
     let family = options.to.family();
     let (leaving, skipped) = split(survey, family, &options.to);
-    let arranged = tier::arrange(survey, options.tiers.as_ref(), leaving)?;
+    let arranged = arranged::arrange(survey, options.tiers.as_ref(), leaving)?;
     let overlaps = overlaps(survey, &options.to);
     let (data_plane, gap, no_external_ip) = routing(survey, options, !overlaps.is_empty())?;
     let taken = in_use(survey, &options.to);

@@ -7,7 +7,6 @@ mod applying;
 mod approving;
 mod carrying;
 mod confirming;
-mod endings;
 pub mod evidence;
 mod exclusive;
 pub mod flows;

@@ -1,7 +1,7 @@
 //! Why a command failed, and what to do about it. The rooms below say what was found and expected; here is added what to do
 //! next. What a kind of operation adds is beside that kind.
 
-use super::voice::Said;
+use super::said::Said;
 use crate::cluster::ClusterError;
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;

@@ -19,7 +19,8 @@ use self::command::Program;
 use self::prometheus::{Limits, Query};
 use self::until::Until;
 use super::failure::Failure;
-use super::voice::{Said, Voice};
+use super::said::Said;
+use super::voice::Voice;
 use crate::cluster::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 

@@ -1,12 +1,12 @@
 //! How far an operation has come: the figures that a progress bar, a line of the log and a metric have in common. Each kind of
 //! operation counts its own subjects.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::metrics::Page;
+use super::metrics::{Figures, Page};
 use crate::operation::Event;
 
 /// What is under way, counted from the events of the executor.
@@ -44,3 +44,9 @@ pub trait Progress: Send {
 
 /// The figures, shared by all who show them.
 pub type SharedProgress = Arc<Mutex<dyn Progress>>;
+
+impl Figures for SharedProgress {
+    fn write(&self, page: &mut Page) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).write(page);
+    }
+}

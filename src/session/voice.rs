@@ -9,26 +9,8 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::progress::SharedProgress;
+use super::said::Said;
 use crate::operation::{Observer, Silent, StopSwitch};
-
-/// What kind of line it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
-    /// Why the command failed.
-    Error,
-    /// Where the command paused, which is no error.
-    Paused,
-    /// What caused that.
-    Cause,
-    /// What to do about it.
-    Hint,
-    /// What the user should know before continuing.
-    Warning,
-    /// What the user may want to know.
-    Note,
-    /// What is being done, or was.
-    Progress,
-}
 
 /// Prints, or records, what a session reports.
 pub trait Talk: Send + Sync {

@@ -110,11 +110,11 @@ const OWNED: &[(&str, &str)] = &[
 const LONGEST_FUNCTION: usize = 60;
 const LONGEST_FILE: usize = 500;
 
-struct Source {
+pub struct Source {
     /// Below `src/`.
-    path: String,
+    pub path: String,
     /// The lines before the unit tests, comments left empty.
-    code: Vec<String>,
+    pub code: Vec<String>,
 }
 
 impl Source {
@@ -123,7 +123,7 @@ impl Source {
     }
 }
 
-fn sources() -> Vec<Source> {
+pub fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     collect(&root, &mut files);

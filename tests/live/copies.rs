@@ -70,7 +70,9 @@ async fn of_a_data_plane_that_holds_by_shadows_alone() {
     assert_eq!(web.len(), 2, "{web:?}");
     create(&serving, "outside", json!({"clusterIP": "10.96.0.7"}), &web).await;
     create(&serving, "doors", json!({"clusterIP": "10.96.0.8", "type": "NodePort"}), &web).await;
-    let old = [Target::tcp("10.96.0.7", 80), Target::udp("10.96.0.7", 80), Target::tcp("10.96.0.8", 80)];
+    // No UDP to a Service that loses an endpoint: kube-proxy 1.32 deletes the flows of thousands of questions one by one, in minutes, and
+    // applies nothing meanwhile (kubernetes/kubernetes#135323).
+    let old = [Target::tcp("10.96.0.7", 80), Target::udp("10.96.0.8", 80), Target::tcp("10.96.0.8", 80)];
     let new = [Target::tcp("10.200.0.7", 80), Target::tcp("10.200.0.8", 80)];
     let probe = serving.probe(&old).await;
     let operation = serving.apply("").await;

@@ -23,7 +23,7 @@ const OPERATION: &str = "renumber-20261121T155810Z-490a";
 const DIGEST: &str = "14266d7f";
 
 /// What goes wrong, as the table begins its lines, and the tests that play its way out.
-const TROUBLE: [(&str, &[&str]); 19] = [
+const TROUBLE: [(&str, &[&str]); 20] = [
     ("The process was killed", &["killed::resume_waits_for_the_lease_of_a_killed_process"]),
     ("Stop it now", &["renumber::every_pause_names_the_command_that_continues"]),
     ("`a node does not answer`", &["runbook::a_node_that_does_not_answer_stops_the_batch"]),
@@ -69,6 +69,7 @@ const TROUBLE: [(&str, &[&str]); 19] = [
         "`ServiceCIDR ..., which has it, is being deleted`",
         &["corners::the_old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
     ),
+    ("`the Lease ... is lost`", &["lease::a_renumbering_that_loses_the_lease_to_another_operation_stops"]),
     (
         "An API server is down",
         &[

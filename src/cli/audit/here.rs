@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{AuditArgs, counts, say_not_listed, text};
-use crate::audit::objects::finding;
+use crate::audit::finding;
 use crate::audit::{
     Counted, Finding, KEPT, LONGEST_WAY, Located, Old, Place, Subject, lines, places, shortened,
 };

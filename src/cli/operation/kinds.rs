@@ -1,30 +1,13 @@
 //! The kinds of operation: each is resumed, rolled back and reported in its own way. This is the only place that tells them
 //! apart; an operation of a new kind is one more entry here.
 
-use async_trait::async_trait;
-
+use super::of_kind::OfKind;
 use super::renumbering::Renumberings;
 use super::rewriting::RangeRewrites;
-use super::{ResumeArgs, UndoArgs};
-use crate::cli::report::ReportArgs;
-use crate::cli::{Context, Outcome};
 use crate::operation::Listed;
 use crate::renumber::{plan, ranges};
 use crate::session::Failure;
 use crate::session::refuse_ended;
-
-/// What is done in another way for each kind.
-#[async_trait(?Send)]
-pub(super) trait OfKind {
-    /// Continues an operation where its journal says.
-    async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure>;
-
-    /// Undoes an operation.
-    async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure>;
-
-    /// Writes a page about an operation.
-    async fn report(&self, context: &Context, args: &ReportArgs) -> Result<Outcome, Failure>;
-}
 
 /// Returns what carries out operations of a kind.
 fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::kinds::OfKind;
+use super::of_kind::OfKind;
 use super::{ResumeArgs, UndoArgs};
 use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;

@@ -3,26 +3,21 @@
 use std::sync::Arc;
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::rewriting::Rewrites;
+use super::rewritten::{describe, show};
 use crate::cli::live::LockArgs;
-use crate::cli::output::{Output, Tone, counted};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Claim, Journal, Plan, SystemAmbient};
 use crate::renumber::ranges::{RangeRewrite, RewriteError, plan_rewrite};
 use crate::renumber::rewriting::Rewriting;
-use crate::renumber::run::rewrite::difference;
 use crate::session::Failure;
 use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
-
-/// As many addresses of a difference as fit on a screen.
-const SHOWN: usize = 20;
 
 /// Rewrite a RangeAllocation: its bits from the Services, for its own range or for another one
 ///
@@ -68,24 +63,6 @@ pub struct RewriteArgs {
     etcd: EtcdArgs,
 }
 
-/// What `ranges rewrite -o json` prints.
-#[derive(Serialize)]
-struct Rewritten<'a> {
-    version: u8,
-    /// `planned`, `rewritten` or `undone`.
-    status: &'static str,
-    operation: Option<&'a str>,
-    name: &'a str,
-    range_before: Option<&'a str>,
-    range_after: &'a str,
-    /// Addresses or ports that become allocated.
-    allocated: Vec<String>,
-    /// Addresses or ports that become free.
-    freed: Vec<String>,
-    /// Services with an address outside the range.
-    outside: usize,
-}
-
 /// Runs the command.
 pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failure> {
     let rewrites = Rewrites::connect(context, &args.etcd, &args.lock).await?;
@@ -124,55 +101,4 @@ async fn dry_run(store: Arc<dyn ReadStore>, plan: &Plan<RangeRewrite>) -> Result
     let rewriting = Rewriting { store: &overlay, ambient: &SystemAmbient, guards: Vec::new() };
     rewriting.run(&plan.work, &mut journal).await?;
     Ok(())
-}
-
-pub(super) fn show(
-    context: &Context,
-    work: &RangeRewrite,
-    status: &'static str,
-    operation: Option<&str>,
-) -> Result<(), Failure> {
-    let (allocated, freed) = difference(work);
-    let value = Rewritten {
-        version: 1,
-        status,
-        operation,
-        name: &work.name,
-        range_before: work.before.as_ref().map(|content| content.range.as_str()),
-        range_after: &work.after.range,
-        allocated,
-        freed,
-        outside: work.outside,
-    };
-    context.output.data(&value, |output| Ok(describe(output, work)))
-}
-
-pub(super) fn describe(output: &Output, work: &RangeRewrite) -> String {
-    let (allocated, freed) = difference(work);
-    let before = work.before.as_ref().map_or("(none)", |content| content.range.as_str());
-    let mut lines = vec![format!("RangeAllocation {}", work.name)];
-    if before == work.after.range {
-        lines.push(format!("  range  {before}, kept"));
-    } else {
-        lines.push(format!("  range  {before} -> {}", work.after.range));
-    }
-    lines.push(format!(
-        "  bits   {} become allocated, {} become free",
-        counted(allocated.len(), "item", "items"),
-        counted(freed.len(), "item", "items")
-    ));
-    if work.outside > 0 {
-        let services = counted(work.outside, "Service has", "Services have");
-        lines.push(output.paint(Tone::Careful, &format!("  {services} an address outside that range")));
-    }
-    for (sign, tone, items) in [("+", Tone::Good, &allocated), ("-", Tone::Bad, &freed)] {
-        for item in items.iter().take(SHOWN) {
-            lines.push(output.paint(tone, &format!("  {sign} {item}")));
-        }
-        if items.len() > SHOWN {
-            lines
-                .push(format!("  {sign} and {} more (`-o json` has all)", items.len().saturating_sub(SHOWN)));
-        }
-    }
-    lines.join("\n")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::rewrite::{describe, show};
+use super::rewritten::{describe, show};
 use crate::cli::live::LockArgs;
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};

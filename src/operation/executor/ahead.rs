@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 
-use super::crew::lock;
+use super::lock;
 use crate::operation::step::{KeyChange, Swap};
 use crate::store::{Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::ahead::Ahead;
-use super::crew::lock;
+use super::lock;
 use super::pace::Pace;
 use crate::operation::OperationError;
 use crate::operation::environment::{Ambient, Answer, Environment, Fault};

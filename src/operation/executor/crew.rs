@@ -4,13 +4,14 @@
 //! time everything happens in the same order on every run.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::ahead;
 use super::carry::Carrier;
+use super::lock;
 use super::schedule::{Schedule, groups};
 use super::{Failure, Report, Stuck};
 use crate::operation::OperationError;
@@ -356,9 +357,4 @@ impl<E: Effect> Crew<'_, E> {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Nothing panics while it is locked, so a poisoned lock is as good as any.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::carry::{Carrier, MOST_ATTEMPTS, in_direction};
-use super::crew::lock;
+use super::lock;
 use crate::operation::OperationError;
 use crate::operation::environment::{Applied, Doing, Fault, Observed};
 use crate::operation::journal::{Journal, Noted, Record, State};

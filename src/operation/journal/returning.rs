@@ -9,16 +9,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::summary::change_summary;
+use super::summary::{MOST_ATTEMPTS, change_summary, is_to_be_read_again};
 use super::{Journal, Noted, Record, State};
 use crate::operation::{Ledger, OperationError, PartChange, StepId};
-use crate::store::{CommitError, Transaction};
+use crate::store::Transaction;
 
 /// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for guards.
 const RESET_AT_ONCE: usize = 100;
-/// How often is tried again what others, or lost answers, have come in between.
-pub(super) const MOST_ATTEMPTS: u32 = 5;
-
 /// A batch that is being rolled back, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Returning {
@@ -101,9 +98,4 @@ impl Journal {
             }
         }
     }
-}
-
-/// Whether what is there now says what came of a commit.
-pub(super) fn is_to_be_read_again(error: &OperationError) -> bool {
-    matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }

@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::returning::{MOST_ATTEMPTS, is_to_be_read_again};
 use super::{Journal, Returning, Status, to_json};
 use crate::operation::{Claim, Ledger, OperationError, Part, PartChange};
+use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
+
+/// How often is tried again what others, or lost answers, have come in between.
+pub(super) const MOST_ATTEMPTS: u32 = 5;
 
 /// The record of an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,4 +142,9 @@ pub(super) async fn change_summary(
         what: "the summary of the operation".to_string(),
         attempts: MOST_ATTEMPTS,
     })
+}
+
+/// Whether what is there now says what came of a commit.
+pub(super) fn is_to_be_read_again(error: &OperationError) -> bool {
+    matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::selectors::{Labels, labels, selects};
 use super::super::{list, text};
-use super::emptied::Place;
+use super::place::Place;
 
 const ANTI_AFFINITY: &str = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 

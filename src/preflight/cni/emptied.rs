@@ -11,16 +11,10 @@ use super::super::room::{Room, requested};
 use super::super::{Judged, first_few, is_alive, list, subject, text};
 use super::apart::Rules;
 use super::host_ports::ports;
+use super::place::Place;
 
 /// Nodes that leave Pods behind, of which no more are looked for.
 const MANY: usize = 20;
-
-/// A node, and the Pods that are alive on it.
-pub(super) struct Place<'a> {
-    pub(super) node: &'a Value,
-    left: Room,
-    pub(super) pods: Vec<&'a Value>,
-}
 
 /// All nodes, and who may go where.
 struct Places<'a> {

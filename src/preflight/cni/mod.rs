@@ -4,6 +4,7 @@
 mod apart;
 pub mod emptied;
 pub mod host_ports;
+mod place;
 pub mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,15 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use super::approving::Confirmations;
 use super::renewing::renew;
 use super::stopping::{left_open, status_after, stopped};
 use super::watchers::Watchers;
 use super::{Ongoing, RenumberSession, Way};
 use crate::operation::{
-    self, Ambient as _, Journal, Lock, OperationError, Report, Status, StepId, Stop, SystemAmbient,
+    self, Ambient as _, Environment, Journal, Lock, OperationError, Report, Status, StepId, Stop,
+    SystemAmbient,
 };
-use crate::renumber::Renumbering;
-use crate::renumber::without_api::MovesBack;
+use crate::renumber::live::{Approver, LiveEnvironment, LiveOptions};
+use crate::renumber::without_api::{MovesBack, WithoutApi};
+use crate::renumber::{Effect, Renumbering};
 use crate::session::{Arrival, Failure, Heading, Subject};
 
 /// How often a step is tried that others make fail.
@@ -124,6 +127,34 @@ impl RenumberSession {
         watchers.finish().await;
         drop(boxed);
         Ok(outcome)
+    }
+
+    /// Returns who says that others have done what they have to; `moved`: when the last Service moved.
+    fn approver<'a>(&'a self, work: &'a Renumbering, moved: Option<i64>) -> Confirmations<'a> {
+        let given = self.settings.confirm.iter().cloned().collect();
+        Confirmations { voice: &self.voice, given, cluster: self.cluster(), work, moved }
+    }
+
+    /// Returns what steps and waits act on.
+    fn environment<'a>(
+        &'a self,
+        operation: &str,
+        work: &'a Renumbering,
+        approver: &'a dyn Approver,
+        lock: &Lock,
+    ) -> Box<dyn Environment<Effect> + 'a> {
+        let store = self.store.as_ref();
+        match (self.cluster(), self.pause_without_api()) {
+            (Some(cluster), _) => {
+                let mut options = LiveOptions::new(operation);
+                options.reach = self.choices.barrier;
+                options.linger = self.linger_of(work);
+                options.guards = vec![lock.guard()];
+                options.without_api_servers.clone_from(&self.choices.without_api_servers);
+                Box::new(LiveEnvironment { cluster, store, work, approver, options })
+            }
+            (None, pause) => Box::new(WithoutApi { pause: pause.unwrap_or_default() }),
+        }
     }
 
     /// Records in which direction a process is at work, so that the journal of one that is killed does not say what was

@@ -1,13 +1,15 @@
 //! Rolling a renumbering back on a live cluster.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use super::approving::carried_by_all;
 use super::tally::Phases;
-use super::{Ongoing, RenumberSession};
+use super::{Ongoing, RenumberSession, kubelets};
 use crate::operation::{Journal, Manual, Report, State, Work as _};
 use crate::renumber::{Action, Renumbering, Step};
 use crate::session::{Failure, Taking, counted, release};
-use crate::survey::Era;
+use crate::survey::{Era, Layout, Survey};
 
 impl RenumberSession {
     /// Says what the rollback will do, asks, and gives every Service its old address back.
@@ -26,6 +28,75 @@ impl RenumberSession {
             Err(failure) => Err(failure),
         };
         release(lock, undone).await
+    }
+
+    /// Says, before a rollback, which kubelets tell Pods an address of the DNS that goes with it.
+    async fn warn_of_kubelets(&self, work: &Renumbering) {
+        let new: Vec<IpAddr> = work.dns().map(|candidate| candidate.new_address).collect();
+        let Some(cluster) = self.cluster() else { return };
+        if new.is_empty() {
+            return;
+        }
+        let told = match kubelets::told(cluster, &new).await {
+            Ok(told) => told,
+            Err(error) => {
+                self.voice.warn(&format!("the kubelets' `clusterDNS` is not checked: {error}"));
+                return;
+            }
+        };
+        if let Some(unseen) = told.unseen() {
+            self.voice.warn(&format!(
+                "the kubelets' `clusterDNS` is not checked on {} of {} nodes; {unseen}. Check it there: \
+                 `grep -A2 clusterDNS /var/lib/kubelet/config.yaml`",
+                told.unseen_count(),
+                told.count,
+            ));
+        }
+        if let Some(words) = told.words(&new) {
+            let set = work.dns().map(|dns| {
+                let (old, new) = (dns.old_address, dns.new_address);
+                format!("`netsurgeon controlplane set-dns --from {new} --to {old}`")
+            });
+            self.voice.warn(&format!(
+                "{words}; there {}, and restart the kubelet, within {} s of the last move back (`--linger`)",
+                set.collect::<Vec<_>>().join(" and "),
+                self.linger_of(work).as_secs()
+            ));
+        }
+    }
+
+    /// Reports, after a rollback, Services that were created in the new range, and certificates that carry an address that
+    /// is gone.
+    pub async fn say_what_is_left(&self, work: &Renumbering) {
+        self.report_new_range(work).await;
+        let Some(cluster) = self.cluster() else { return };
+        if let Some(address) = work.kubernetes().map(|candidate| candidate.new_address)
+            && carried_by_all(cluster, address).await
+        {
+            self.voice.note(&format!(
+                "the API servers' certificates carry `{address}` beside the old address, which harms nobody; to take it away: \
+                 `netsurgeon certs reissue --drop-ip {address}`"
+            ));
+        }
+    }
+
+    async fn report_new_range(&self, work: &Renumbering) {
+        let Ok(survey) = Survey::read(self.store.as_ref(), &Layout::new(&work.prefix), None).await else {
+            return;
+        };
+        let mut there = survey
+            .services
+            .iter()
+            .filter(|service| service.addresses.iter().any(|address| work.to.contains(*address)));
+        let Some(first) = there.next() else { return };
+        let count = there.count().saturating_add(1);
+        self.voice.warn(&format!(
+            "{} an address of `{}`, allocated before the rollback; the first is `{}`. They keep it, and its ServiceCIDR stays as \
+             long: delete and create each of them again for an address of the old range",
+            counted(count, "Service has", "Services have"),
+            work.to,
+            first.subject()
+        ));
     }
 }
 

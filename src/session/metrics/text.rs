@@ -3,9 +3,6 @@
 //! end, `_total` for what only grows, `_info` for texts.
 
 use std::fmt::{Display, Write as _};
-use std::sync::PoisonError;
-
-use crate::session::progress::SharedProgress;
 
 /// What can be shown.
 pub trait Figures: Send + Sync {
@@ -15,12 +12,6 @@ pub trait Figures: Send + Sync {
     /// Whether what they are the figures of still gets on, as a liveness probe asks.
     fn is_well(&self) -> bool {
         true
-    }
-}
-
-impl Figures for SharedProgress {
-    fn write(&self, page: &mut Page) {
-        self.lock().unwrap_or_else(PoisonError::into_inner).write(page);
     }
 }
 

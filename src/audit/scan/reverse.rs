@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::scan::{Form, Hit, Old, before, byte, octet};
+use super::{Form, Hit, Old, before, byte, octet};
 
 const V4: &[u8] = b"in-addr.arpa";
 const V6: &[u8] = b"ip6.arpa";

@@ -1,0 +1,53 @@
+//! What a renumbering that is under way makes of old addresses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::pods::Given;
+use super::scan::Hit;
+use crate::survey::Ours;
+use crate::wire::Text;
+use crate::wire::texts::Head;
+
+/// What a renumbering that is under way makes of old addresses, so that it is nothing to find.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// Old addresses that Services hold as external IPs, with `namespace/name`.
+    pub held: BTreeSet<(IpAddr, String)>,
+    /// What Services gave up when, for Pods that are older.
+    pub given_up: Option<Vec<Given>>,
+    /// What operations keep that have not ended: known from their journals, never by a label.
+    pub ours: Ours,
+}
+
+impl Expected {
+    /// Whether an operation has created the object, keeps it, or changes it at its end.
+    pub(super) fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
+        let keeps = |kind: &str| match kind {
+            "Service" => {
+                self.ours.services.contains(&(namespace.into(), name.into())) || is_sentinel(head, namespace)
+            }
+            "IPAddress" => name.parse().is_ok_and(|address| self.ours.addresses.contains_key(&address)),
+            "ServiceCIDR" => self.ours.closed.contains(name),
+            "RangeAllocation" => name != "servicenodeports",
+            _ => false,
+        };
+        !self.ours.addresses.is_empty() && keeps(&head.kind)
+    }
+
+    /// Whether a Service has the address that an operation moves it from, or holds it.
+    pub(super) fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
+        let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
+        if path.starts_with("spec.externalIPs") {
+            return self.held.contains(&(address, format!("{namespace}/{name}")));
+        }
+        let is_its = |kept: &(Text, Text)| kept.0 == namespace && kept.1 == name;
+        path.starts_with("spec.clusterIP") && self.ours.addresses.get(&address).is_some_and(is_its)
+    }
+}
+
+/// Whether a Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.
+fn is_sentinel(head: &Head, namespace: &str) -> bool {
+    let labels = &head.metadata.labels;
+    namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
+}

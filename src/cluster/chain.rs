@@ -1,0 +1,41 @@
+//! Errors of the client in words, without the secrets that they repeat.
+
+use kube::client::AuthError;
+
+/// An error with its causes, each told once; or without them, where they would repeat a secret.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    if let Some(text) = causes.find_map(without_secrets) {
+        return text;
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Words errors of the client that repeat what an exec plugin printed (a token), what its environment is, or the password in a
+/// proxy's URL.
+fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {
+        (Some(AuthError::AuthExecRun { out, .. }), _) => {
+            return Some(format!("auth error: the exec plugin of the kubeconfig failed: {}", out.status));
+        }
+        (Some(AuthError::AuthExecParse(_)), _) => {
+            "auth error: what the exec plugin of the kubeconfig printed is no ExecCredential"
+        }
+        (
+            _,
+            Some(kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. }),
+        ) => "its `proxy-url` is neither `http://` nor `socks5://`",
+        _ => return None,
+    };
+    Some(text.to_string())
+}
