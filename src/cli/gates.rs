@@ -70,20 +70,19 @@ fn on_failure() -> impl TypedValueParser<Value = OnFailure> {
 impl GateArgs {
     /// Returns what was given.
     pub fn settings(&self) -> GateSettings {
-        let Self { pause, until, gate_command, gate_arg, gate_http, gate_prometheus, .. } = self.clone();
-        let Self { gate_query, gate_max, gate_min, gate_timeout, on_gate_failure, .. } = self.clone();
+        let given = self.clone();
         GateSettings {
-            pause,
-            until,
-            gate_command,
-            gate_arg,
-            gate_http,
-            gate_prometheus,
-            gate_query,
-            gate_max,
-            gate_min,
-            gate_timeout,
-            on_gate_failure,
+            pause: given.pause,
+            until: given.until,
+            gate_command: given.gate_command,
+            gate_arg: given.gate_arg,
+            gate_http: given.gate_http,
+            gate_prometheus: given.gate_prometheus,
+            gate_query: given.gate_query,
+            gate_max: given.gate_max,
+            gate_min: given.gate_min,
+            gate_timeout: given.gate_timeout,
+            on_gate_failure: given.on_gate_failure,
         }
     }
 }

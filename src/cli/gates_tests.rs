@@ -117,7 +117,7 @@ async fn what_belongs_together_must_be_given_together() {
     for limits in [&["--gate-min", "1"][..], &["--gate-max", "-0.5"], &["--gate-min", "1", "--gate-max", "2"]]
     {
         let words: Vec<&str> = prometheus.iter().chain(limits).copied().collect();
-        assert!(resolve(&words).unwrap().are_there(), "{words:?}");
+        assert_eq!(resolve(&words).unwrap().asked(), 1, "{words:?}");
     }
     assert!(!resolve(&[]).unwrap().are_there());
     assert!(resolve(&["--pause", "5"]).unwrap().are_there());

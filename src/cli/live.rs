@@ -109,10 +109,16 @@ impl LiveArgs {
         pause: Duration,
     ) -> Result<RenumberSession, Failure> {
         let etcd = (self.etcd.connect().await?, self.etcd.layout());
-        let cluster = timeout(PATIENCE, self.kube.connect()).await.ok().and_then(Result::ok);
+        let answers = timeout(PATIENCE, self.answering()).await.ok().flatten();
         let (voice, settings) = (context.voice(), self.settings());
-        let session = Session::open_without_api(voice, etcd, cluster, pause, settings).await?;
+        let session = Session::open_without_api(voice, etcd, answers, pause, settings).await?;
         Ok(RenumberSession::new(session, self.choices()))
+    }
+
+    /// Returns where an API server answers.
+    async fn answering(&self) -> Option<String> {
+        let cluster = self.kube.connect().await.ok()?;
+        cluster.identity().await.ok().map(|_| cluster.server().to_string())
     }
 
     fn settings(&self) -> Settings {

@@ -49,6 +49,7 @@ pub use output::Output;
 use log::LogFormat;
 use output::{Format, When};
 
+use crate::operation::moment;
 use crate::session::Voice;
 
 /// Change the network of a Kubernetes cluster that is serving traffic.
@@ -276,11 +277,6 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
 /// What is put behind the names of files that keep old content: `.YYYYMMDDTHHMMSSZ.old`.
 fn file_suffix() -> String {
     format!(".{}.old", moment())
-}
-
-fn moment() -> String {
-    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
-    time::OffsetDateTime::now_utc().format(&format).unwrap_or_default()
 }
 
 #[cfg(test)]

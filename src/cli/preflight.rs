@@ -245,13 +245,13 @@ async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
         tsig_key_file: args.tsig_key_file.clone(),
         resolver: args.resolver.clone(),
     };
-    names.check()?;
+    let key = names.check()?;
     let of_mirror = async || match args.mirror.named(&args.kube) {
         Some(kube) => Some(kube.connect().await),
         None => None,
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror());
-    dns::look(cluster, mirror, &names, &args.asked.asking()).await
+    Ok(dns::look(cluster, mirror, (&names, key), &args.asked.asking()).await)
 }
 
 impl AskedArgs {

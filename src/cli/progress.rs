@@ -14,7 +14,7 @@ use super::neutral::neutral_line;
 use super::output::{self, Output};
 use crate::operation::{Event, Observer};
 use crate::session::progress::{Progress as Figures, SharedProgress};
-use crate::session::{in_words, titled};
+use crate::session::{self, in_words, titled};
 
 /// How often a bar is drawn, whether or not something has happened.
 const TICK: Duration = Duration::from_millis(250);
@@ -85,9 +85,10 @@ impl<'a> Countdown<'a> {
     pub fn new(output: &'a Output) -> Self {
         Self { output, bar: None, said: None }
     }
+}
 
-    /// Says what is waited for, and how long at most.
-    pub fn show(&mut self, left: Duration, text: &str) {
+impl session::Countdown for Countdown<'_> {
+    fn show(&mut self, left: Duration, text: &str) {
         let line = format!("{text}: {} left", in_words(left));
         let is_first = self.said.is_none();
         if is_first {

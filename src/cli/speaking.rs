@@ -1,7 +1,6 @@
 //! How a session speaks on this terminal, or in this log.
 
 use std::any::Any;
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -37,12 +36,6 @@ impl Talk for Output {
 
     fn listen(&self, switch: StopSwitch) -> Box<dyn Any + Send> {
         Box::new(Listening(tokio::spawn(listen(self.clone(), switch))))
-    }
-}
-
-impl session::Countdown for Countdown<'_> {
-    fn show(&mut self, left: Duration, text: &str) {
-        Self::show(self, left, text);
     }
 }
 

@@ -54,14 +54,14 @@ struct Looking<'a> {
     exposed: OnceCell<Read<Vec<Exposed>>>,
 }
 
-/// Carries the checks out. The names must be checked.
+/// Carries the checks out; the names and the key are those that [`Names::check`] has found good.
 pub async fn look(
     cluster: Result<Cluster, Failure>,
     mirror: Option<Result<Cluster, Failure>>,
-    names: &Names,
+    (names, key): (&Names, Option<Key>),
     asked: &Selection,
-) -> Result<Vec<Check>, Failure> {
-    let (key, zone) = (names.key()?, canonical(&names.zone));
+) -> Vec<Check> {
+    let zone = canonical(&names.zone);
     let read = Reading::of_api(cluster, "the API");
     let mirror = mirror.map(|mirror| Reading::of_api(mirror, "the API of the mirror"));
     let mirror = another(&read, mirror).await;
@@ -78,7 +78,7 @@ pub async fn look(
         controllers: OnceCell::new(),
         exposed: OnceCell::new(),
     };
-    Ok(carry_out(DNS, asked, async |name| looking.judge(name).await).await)
+    carry_out(DNS, asked, async |name| looking.judge(name).await).await
 }
 
 /// The mirror, unless it is the cluster itself.

@@ -59,11 +59,15 @@ impl fmt::Display for Claim {
     }
 }
 
+/// Returns the time now as names have it: `YYYYMMDDTHHMMSSZ`.
+pub fn moment() -> String {
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    OffsetDateTime::now_utc().format(&format).unwrap_or_default()
+}
+
 /// Returns an id for an operation, without its kind, `YYYYMMDDTHHMMSSZ-xxxx`: it sorts by time, and tells two operations of the
 /// same second apart.
 pub fn new_id() -> String {
-    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
-    let moment = time::OffsetDateTime::now_utc().format(&format).unwrap_or_default();
     let unique: String = SystemAmbient.uid().chars().take(4).collect();
-    format!("{moment}-{unique}")
+    format!("{}-{unique}", moment())
 }

@@ -36,7 +36,7 @@ mod step;
 mod stop;
 mod swap;
 
-pub use claim::{Claim, new_id};
+pub use claim::{Claim, moment, new_id};
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
     Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::time::timeout;
 
 use super::counted;
 use super::failure::Failure;
@@ -24,9 +23,6 @@ use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Layout, Survey};
-
-/// How long an API server may take to answer that is said not to.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the operation lease outlives a process that was killed, where nothing else is said.
 const LEASE: Duration = Duration::from_mins(1);
@@ -93,7 +89,8 @@ pub struct Session {
 }
 
 /// The Kubernetes API.
-enum Api {
+pub enum Api {
+    /// It answers.
     Answers(Box<Cluster>),
     /// It does not, and nobody asks: each wait takes as long as this.
     Silent(Duration),
@@ -124,11 +121,11 @@ impl Session {
     }
 
     /// Begins a session with etcd alone; `pause` is how long each wait takes in place of what an API server would be asked.
-    /// Refuses when this cluster answers, if there is one.
+    /// Refuses where an API server answers: `answers` is its address.
     pub async fn open_without_api(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),
-        cluster: Option<Cluster>,
+        answers: Option<String>,
         pause: Duration,
         settings: Settings,
     ) -> Result<Self, Failure> {
@@ -136,10 +133,8 @@ impl Session {
             Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
         })?;
         let alive = alive(&store, &layout).await?;
-        if let Some(cluster) = cluster
-            && let Ok(Ok(_)) = timeout(PATIENCE, cluster.identity()).await
-        {
-            let text = format!("the API server at {} answers", cluster.server());
+        if let Some(server) = answers {
+            let text = format!("the API server at {server} answers");
             return Err(Failure::refused(text).hint("roll back without `--without-api`"));
         }
         if !alive.is_empty() {
@@ -161,10 +156,7 @@ impl Session {
         id: String,
         settings: Settings,
     ) -> Result<Self, Failure> {
-        let metrics = match &settings.metrics {
-            Some(address) => Some(Metrics::listen(address).await?),
-            None => None,
-        };
+        let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
         Ok(Self { voice, store, layout, id, settings, api, metrics, gates: Gates::default() })
     }
 
@@ -174,12 +166,9 @@ impl Session {
         Self { gates, ..self }
     }
 
-    /// How long each wait takes in place of what an API server would be asked; `None` where one is asked.
-    pub fn pause_without_api(&self) -> Option<Duration> {
-        match self.api {
-            Api::Silent(pause) => Some(pause),
-            Api::Answers(_) => None,
-        }
+    /// The API, or what takes its place.
+    pub fn api(&self) -> &Api {
+        &self.api
     }
 
     /// The API; `None` while no API server is asked.
@@ -213,11 +202,17 @@ impl Session {
 
     /// Shows these figures as metrics from here on, where they are listened for.
     pub fn show(&self, figures: impl Figures + 'static) {
-        let Some(metrics) = &self.metrics else { return };
-        metrics.show(Arc::new(figures));
-        let url = metrics.url();
-        self.voice.say(Said::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
+        if let Some(metrics) = &self.metrics {
+            show(metrics, &self.voice, figures);
+        }
     }
+}
+
+/// Shows figures as metrics from here on, and reports where.
+pub fn show(metrics: &Metrics, voice: &Voice, figures: impl Figures + 'static) {
+    metrics.show(Arc::new(figures));
+    let url = metrics.url();
+    voice.say(Said::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
 }
 
 /// Whether the operation lease of a cluster is held for an operation.

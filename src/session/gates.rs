@@ -149,6 +149,12 @@ impl Gates {
         !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
     }
 
+    /// How many are asked, besides the clock.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> usize {
+        self.probes.len()
+    }
+
     /// Says why nothing may begin at this time, if so.
     fn over(&self, ahead: Duration) -> Result<(), String> {
         let Some(until) = self.until else { return Ok(()) };

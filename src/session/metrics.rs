@@ -42,6 +42,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Begins to listen, if there is an address to listen at.
+    pub async fn listen_if(address: Option<&str>) -> Result<Option<Self>, Failure> {
+        match address {
+            Some(address) => Self::listen(address).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Begins to listen at an address and a port; port 0 is any that is free.
     pub async fn listen(address: &str) -> Result<Self, Failure> {
         // What is before an `@` may be a password.

@@ -22,11 +22,11 @@ pub mod voice;
 mod words;
 
 pub use confirming::confirm_only;
-pub use connection::{Connect, LiveEtcd, Session, Settings, is_leased};
+pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
 pub use execute::{Arrival, Heading, Subject, rolled_back};
 pub use failure::{Failure, Kind};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
 pub use refusals::{refuse_done, refuse_ended, refuse_removing};
 pub use said::Said;
 pub use voice::{Countdown, Talk, Voice};
-pub use words::{counted, in_words, titled};
+pub use words::{and_more, counted, in_words, titled};

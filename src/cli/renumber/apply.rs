@@ -15,7 +15,7 @@ use crate::cli::{Context, Outcome};
 use crate::operation::{Plan, Report, Status};
 use crate::renumber::run::{Ongoing, RenumberSession};
 use crate::renumber::{PlanOptions, Renumbering, current, plan};
-use crate::session::Failure;
+use crate::session::{Failure, and_more};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
@@ -151,10 +151,6 @@ async fn decide(
     Ok(plan)
 }
 
-fn more(count: usize) -> String {
-    if count == 0 { String::new() } else { format!(", and {count} more") }
-}
-
 async fn conclude(
     context: &Context,
     session: &RenumberSession,
@@ -198,7 +194,7 @@ async fn conclude(
             "{} in the old range meanwhile and not moved, the first is `{first}`{}: `netsurgeon operation resume {}` \
              tries again",
             counted(applied.newcomers.len(), "Service was born", "Services were born"),
-            more(applied.newcomers.len().saturating_sub(1)),
+            and_more(applied.newcomers.len().saturating_sub(1)),
             ongoing.operation,
         ));
     }

@@ -52,34 +52,20 @@ pub struct VerifyArgs {
     standing: StandingArgs,
 }
 
-/// What to connect to.
-#[derive(Debug, Clone, Default, Args)]
-struct ProbeArgs {
-    /// Connect from here, by TCP, to the old and the new address of this Service, at this port or its first one; on a
-    /// node or in a pod, where Services are routed. May be given several times
-    #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
-    probes: Vec<Asked>,
-}
-
-/// Whether to look.
-#[derive(Debug, Clone, Default, Args)]
-struct FlowArgs {
-    /// Say who still uses an old address, by the connections that this host tracks: on a node, as root. Each node knows
-    /// its own pods only
-    #[arg(long)]
-    flows: bool,
-}
-
 /// Which renumbering, and where.
 #[derive(Debug, Args)]
 struct StandingArgs {
     /// Which renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    #[command(flatten)]
-    probe: ProbeArgs,
-    #[command(flatten)]
-    flows: FlowArgs,
+    /// Connect from here, by TCP, to the old and the new address of this Service, at this port or its first one; on a
+    /// node or in a pod, where Services are routed. May be given several times
+    #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
+    probes: Vec<Asked>,
+    /// Say who still uses an old address, by the connections that this host tracks: on a node, as root. Each node knows
+    /// its own pods only
+    #[arg(long)]
+    flows: bool,
     #[command(flatten)]
     etcd: EtcdArgs,
 }
@@ -88,7 +74,7 @@ impl StandingArgs {
     /// Looks at that renumbering, or at the one of this id.
     async fn look(&self, store: &Arc<LiveEtcd>, operation: Option<&str>) -> Result<Look, Failure> {
         let operation = operation.or(self.operation.as_deref());
-        Look::take(store, &self.etcd.layout(), operation, (&self.probe.probes, self.flows.flows)).await
+        Look::take(store, &self.etcd.layout(), operation, (&self.probes, self.flows)).await
     }
 }
 

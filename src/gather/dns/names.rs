@@ -22,18 +22,15 @@ pub struct Names {
 }
 
 impl Names {
-    /// Makes sure of what can be without asking anybody.
-    pub fn check(&self) -> Result<(), Failure> {
-        self.key()?;
+    /// Makes sure of what can be without asking anybody, and returns the key that signs updates, if there is one.
+    pub fn check(&self) -> Result<Option<Key>, Failure> {
+        let key = self.tsig_key_file.as_deref().map(read_key).transpose()?;
         let zone = canonical(&self.zone);
-        let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else { return Ok(()) };
+        let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else {
+            return Ok(key);
+        };
         Err(Failure::usage(format!("`{name}` is not in the zone `{zone}`"))
             .hint("give the zone that it is in: `--zone`"))
-    }
-
-    /// Reads the key that signs updates, if there is one.
-    pub(super) fn key(&self) -> Result<Option<Key>, Failure> {
-        self.tsig_key_file.as_deref().map(read_key).transpose()
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Ongoing, Options, RenumberSession, refuse_beside_another};
 use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
 use crate::renumber::{Renumbering, current};
 use crate::session::gates::GateSettings;
-use crate::session::{Failure, Taking, is_leased, release};
+use crate::session::{Failure, Taking, and_more, is_leased, release};
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
 
@@ -117,11 +117,7 @@ fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failu
     let Some(first) = fit.drifts.first() else { return Ok(()) };
     let text = format!(
         "the cluster has changed since the plan was made: {first}{}",
-        more(fit.drifts.len().saturating_sub(1))
+        and_more(fit.drifts.len().saturating_sub(1))
     );
     Err(Failure::refused(text).hint("make the plan anew and review it again"))
-}
-
-fn more(count: usize) -> String {
-    if count == 0 { String::new() } else { format!(", and {count} more") }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use super::approving::Confirmations;
-use super::renewing::renew;
 use super::stopping::{left_open, status_after, stopped};
 use super::watchers::Watchers;
 use super::{Ongoing, RenumberSession, Way};
@@ -15,7 +14,7 @@ use crate::operation::{
 use crate::renumber::live::{Approver, LiveEnvironment, LiveOptions};
 use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
-use crate::session::{Arrival, Failure, Heading, Subject};
+use crate::session::{Api, Arrival, Failure, Heading, Subject};
 
 /// How often a step is tried that others make fail.
 const MOST_ATTEMPTS: u32 = 3;
@@ -110,7 +109,7 @@ impl RenumberSession {
         let approver = self.approver(work, last_move(work, journal));
         let boxed = self.environment(&ongoing.operation, work, &approver, lock);
         let environment = boxed.as_ref();
-        if let Err(failure) = renew(&self.voice, &self.store, environment, work, journal, lock).await {
+        if let Err(failure) = self.renew(environment, work, journal, lock).await {
             drop(boxed);
             return Err(left_open(failure, ongoing, way));
         }
@@ -144,8 +143,8 @@ impl RenumberSession {
         lock: &Lock,
     ) -> Box<dyn Environment<Effect> + 'a> {
         let store = self.store.as_ref();
-        match (self.cluster(), self.pause_without_api()) {
-            (Some(cluster), _) => {
+        match self.api() {
+            Api::Answers(cluster) => {
                 let mut options = LiveOptions::new(operation);
                 options.reach = self.choices.barrier;
                 options.linger = self.linger_of(work);
@@ -153,7 +152,7 @@ impl RenumberSession {
                 options.without_api_servers.clone_from(&self.choices.without_api_servers);
                 Box::new(LiveEnvironment { cluster, store, work, approver, options })
             }
-            (None, pause) => Box::new(WithoutApi { pause: pause.unwrap_or_default() }),
+            Api::Silent(pause) => Box::new(WithoutApi { pause: *pause }),
         }
     }
 

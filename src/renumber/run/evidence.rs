@@ -34,12 +34,6 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// None is asked for: of a retirement that has begun it was.
-    pub fn waived() -> Self {
-        let (files, without_nodes) = (Vec::new(), Vec::new());
-        Self { waived: true, files, without_nodes, namespace: NAMESPACE.to_string(), age: 0, quiet: 0 }
-    }
-
     /// Returns the options by which this was asked for, each after a space: a command that continues needs them again.
     pub fn options(&self) -> String {
         let mut options = String::new();
@@ -59,11 +53,6 @@ impl Evidence {
             }
         }
         options
-    }
-
-    /// Whether nothing has to show that nobody uses an old address.
-    pub fn is_waived(&self) -> bool {
-        self.waived
     }
 
     /// Refuses when what the nodes have seen does not show that nobody uses an old address.

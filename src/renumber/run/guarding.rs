@@ -19,7 +19,7 @@ use crate::operation::{Ambient as _, Lock, Mend, Mended, SystemAmbient, mend};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::session::metrics::{Counted, Metrics};
-use crate::session::{self, Connect, Failure, LiveEtcd, Said, is_leased};
+use crate::session::{self, Connect, Failure, LiveEtcd, is_leased};
 use crate::store::WriteStore;
 use crate::survey::{Layout, Severity, Survey};
 
@@ -78,18 +78,13 @@ impl Guard {
     ) -> Result<T, Failure> {
         let store = self.store.as_ref();
         let cluster = Survey::identity(store, &self.layout).await?.unwrap_or_default();
-        let metrics = match &self.metrics {
-            Some(address) => Some(Metrics::listen(address).await?),
-            None => None,
-        };
+        let metrics = Metrics::listen_if(self.metrics.as_deref()).await?;
         let writes = metrics.as_ref().map(Metrics::writes).unwrap_or_default();
         let counted = Counted { store, writes };
         let keeper = self.lease.map(|duration| Keeper::start(self.kube.clone(), &cluster, duration));
         let ledger = Ledger::new(keeper.as_ref().map(Keeper::standing), self.interval);
         if let Some(metrics) = &metrics {
-            metrics.show(Arc::new(ledger.clone()));
-            let url = metrics.url();
-            voice.say(Said::Note, &format!("metrics are at {url}"), &[("url", url.as_str().into())]);
+            session::show(metrics, voice, ledger.clone());
         }
         let mut guarding = Guarding {
             terms: self,

@@ -8,7 +8,7 @@ use crate::ip::as_flag;
 use crate::operation::{Ambient as _, Journal, Lock, Report, Stuck, SystemAmbient};
 use crate::renumber::guard::watch;
 use crate::renumber::{Renumbering, current, verify};
-use crate::session::{Failure, Kind, Taking, counted, release};
+use crate::session::{Failure, Kind, Taking, and_more, counted, release};
 use crate::survey::{Finding, Severity, Survey};
 
 impl RenumberSession {
@@ -54,7 +54,7 @@ async fn end(
         // What owners have changed since the last look.
         session.replan(ongoing, lock, false).await?;
         check(session, ongoing).await?;
-        if !evidence.is_waived() {
+        if !evidence.waived {
             is_unused(ongoing).await?;
             evidence.check(session, &ongoing.plan.work).await?;
         }
@@ -102,8 +102,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
         session.voice.warn(&format!("{} {}", finding.subject, finding.message));
     }
     if let Some(wrong) = errors.first().filter(|_| errors.len() > session.settings.max_failures) {
-        let more = errors.len().saturating_sub(1);
-        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        let more = and_more(errors.len().saturating_sub(1));
         return Err(Failure::refused(format!("{} {}{more}", wrong.subject, wrong.message))
             .hint("`netsurgeon renumber guard --once` puts lost holds and reservations back")
             .hint("`netsurgeon renumber verify` lists everything, and docs/findings.md says what to do")

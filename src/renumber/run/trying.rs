@@ -7,8 +7,7 @@ use super::RenumberSession;
 use crate::cluster::{ExternalIpTrial, ExternalIpsTried, Reach, SilentNode};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
-use crate::session::Failure;
-use crate::session::counted;
+use crate::session::{Failure, and_more, counted};
 
 /// How long a kube-proxy may take to apply the test Services; by default it does so within a second.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -80,7 +79,7 @@ fn words(tried: &ExternalIpsTried) -> String {
 fn few(all: Vec<String>) -> String {
     let more = all.len().saturating_sub(FEW);
     let named = all.into_iter().take(FEW).collect::<Vec<_>>().join(", ");
-    if more == 0 { named } else { format!("{named}, and {more} more") }
+    named + &and_more(more)
 }
 
 #[cfg(test)]
