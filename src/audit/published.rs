@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::evidence::{Evidence, documents};
-use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY};
 use crate::session::{Failure, Kind, Voice};
 
 /// Where `deploy/evidence.yaml` has the ConfigMaps.
@@ -24,10 +24,7 @@ pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Re
         "metadata": {"name": found.node, "namespace": namespace, "labels": labels},
         "data": {KEY: text},
     });
-    match cluster.merge(&ObjectRef::of(&map)?, &map).await {
-        Err(ClusterError::NotFound { .. }) => cluster.create(&map).await.map(drop),
-        outcome => outcome.map(drop),
-    }
+    cluster.apply(&map).await.map(drop)
 }
 
 /// Returns the documents that the nodes have published. One that cannot be read is told, and is none: a node that writes anything else

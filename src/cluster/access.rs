@@ -1,11 +1,17 @@
-//! What the API would do, and for whom: changes tried without being made, who we are, what is served.
+//! What the API would do, and for whom: changes tried without being made, who we are, what may be done.
 
-use std::collections::BTreeSet;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use serde::Serialize;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use super::connection::{Call, Connection, Verb};
-use super::{ApiServerClient, Cluster, ClusterError, Collection, ObjectRef};
+use super::connection::{Call, Verb};
+use super::objects::{Place, Typed};
+use super::{ApiServerClient, Cluster, ClusterError};
 
 /// Who the API server takes us for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,32 +23,15 @@ pub struct User {
 }
 
 impl Cluster {
-    /// Asks what would come of making an object (`dryRun=All`): everything is looked at, admission included,
-    /// and nothing is stored.
-    pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        try_create(&self.connection, manifest).await
-    }
-
     /// Asks who we are (`SelfSubjectReview`, 1.28 and later); `None` where the API server cannot say.
     pub async fn user(&self) -> Result<Option<User>, ClusterError> {
-        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let call = Call {
-            verb: Verb::Create,
-            path: "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_string(),
-            body: Some(&review),
-            subject: "SelfSubjectReview".to_string(),
-        };
-        let answer = match self.connection.json(&call).await {
+        let answer = match self.ask(&SelfSubjectReview::default()).await {
             Err(ClusterError::NotFound { .. }) => return Ok(None),
             outcome => outcome?,
         };
-        let info = answer.pointer("/status/userInfo");
-        let name = info.and_then(|info| info.get("username")).and_then(Value::as_str);
-        let groups = info.and_then(|info| info.get("groups")).and_then(Value::as_array).into_iter().flatten();
-        Ok(name.map(|name| User {
-            name: name.to_string(),
-            groups: groups.filter_map(Value::as_str).map(str::to_string).collect(),
-        }))
+        let info = answer.status.and_then(|status| status.user_info).unwrap_or_default();
+        let groups = info.groups.unwrap_or_default();
+        Ok(info.username.map(|name| User { name, groups }))
     }
 
     /// Asks whether we may do something (`SelfSubjectAccessReview`): `verb` with `resource` of `group`, which may have a
@@ -53,8 +42,10 @@ impl Cluster {
         (group, resource): (&str, &str),
         namespace: Option<&str>,
     ) -> Result<bool, ClusterError> {
-        let spec = json!({"resourceAttributes": attributes(verb, (group, resource), namespace)});
-        self.review("SelfSubjectAccessReview", spec).await
+        let resource_attributes = Some(attributes(verb, (group, resource), namespace));
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..Default::default() };
+        let answer = self.ask(&SelfSubjectAccessReview { spec, ..Default::default() }).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
     /// Asks whether somebody else may do something everywhere (`SubjectAccessReview`): a user, by name and groups. Nothing is stored.
@@ -64,69 +55,41 @@ impl Cluster {
         verb: &str,
         (group, resource): (&str, &str),
     ) -> Result<bool, ClusterError> {
-        let attributes = attributes(verb, (group, resource), None);
-        let spec = json!({"user": user, "groups": groups, "resourceAttributes": attributes});
-        self.review("SubjectAccessReview", spec).await
-    }
-
-    async fn review(&self, kind: &str, spec: Value) -> Result<bool, ClusterError> {
-        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
-        let call = Call {
-            verb: Verb::Create,
-            path: format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase()),
-            body: Some(&review),
-            subject: kind.to_string(),
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.to_string()),
+            groups: Some(groups.iter().map(ToString::to_string).collect()),
+            resource_attributes: Some(attributes(verb, (group, resource), None)),
+            ..Default::default()
         };
-        let answer = self.connection.json(&call).await?;
-        Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
+        let answer = self.ask(&SubjectAccessReview { spec, ..Default::default() }).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Returns the API groups that are served; the core group has no name and is not among them.
-    pub async fn groups(&self) -> Result<BTreeSet<String>, ClusterError> {
-        let call =
-            Call { verb: Verb::Get, path: "/apis".to_string(), body: None, subject: "`/apis`".to_string() };
-        let found = self.connection.json(&call).await?;
-        let groups = found.get("groups").and_then(Value::as_array).into_iter().flatten();
-        Ok(groups.filter_map(|group| group.get("name")?.as_str()).map(str::to_string).collect())
-    }
-
-    /// Tells whether the API serves a kind, by its discovery document.
-    pub async fn serves(&self, collection: &Collection<'_>) -> Result<bool, ClusterError> {
-        let path = collection.group_path()?;
-        let call = Call { verb: Verb::Get, subject: format!("`{path}`"), path, body: None };
-        let found = match self.connection.json(&call).await {
-            Err(ClusterError::NotFound { .. }) => return Ok(false),
-            outcome => outcome?,
-        };
-        let kinds = found.get("resources").and_then(Value::as_array).into_iter().flatten();
-        Ok(kinds.filter_map(|resource| resource.get("kind")).any(|kind| kind == collection.kind))
+    /// Sends what is a question, and stored nowhere, and returns it with its answer.
+    async fn ask<K: Typed + Serialize>(&self, question: &K) -> Result<K, ClusterError> {
+        let body = serde_json::to_vec(question).unwrap_or_default();
+        let request = Place::of::<K>(None)?.requests.create(&PostParams::default(), body);
+        self.connection.json(&Call::new(Verb::Create, request, K::kind(&()))?).await
     }
 }
 
 impl ApiServerClient {
     /// Asks this API server what would come of making an object; see [`Cluster::try_create`].
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        try_create(self.connection(), manifest).await
+        self.connection().create(manifest, true).await
     }
 }
 
 /// What is asked about in a review of access; the resource may have a subresource.
-fn attributes(verb: &str, (group, resource): (&str, &str), namespace: Option<&str>) -> Value {
+fn attributes(verb: &str, (group, resource): (&str, &str), namespace: Option<&str>) -> ResourceAttributes {
     let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
-    json!({
-        "verb": verb, "group": group, "resource": resource, "subresource": part,
-        "namespace": namespace.unwrap_or_default(),
-    })
-}
-
-async fn try_create(connection: &Connection, manifest: &Value) -> Result<Value, ClusterError> {
-    let object = ObjectRef::of(manifest)?;
-    object.path()?;
-    let call = Call {
-        verb: Verb::Create,
-        path: format!("{}?dryRun=All", object.collection.path()?),
-        body: Some(manifest),
-        subject: object.to_string(),
-    };
-    connection.json(&call).await
+    let some = |text: &str| Some(text.to_string());
+    ResourceAttributes {
+        verb: some(verb),
+        group: some(group),
+        resource: some(resource),
+        subresource: some(part),
+        namespace: namespace.map(str::to_string),
+        ..Default::default()
+    }
 }

@@ -22,11 +22,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::connection::{Call, Verb};
 use super::endpoints::name_of;
-use super::error::{excerpt, is_forbidden, node_proxy_refusal};
+use super::error::{excerpt, is_forbidden};
 use super::health::{NoAnswer, ask};
-use super::resource::segment;
+use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
 use crate::ip::Family;
 
@@ -454,15 +453,8 @@ impl Asking {
     async fn through_api_server(&self) -> Result<(), NoAnswer> {
         let _permit = self.questions.acquire().await;
         let failed = |reason| NoAnswer { silent: false, reason };
-        let node = segment(&self.node.name).map_err(|error| failed(error.to_string()))?;
-        let call = Call {
-            verb: Verb::Get,
-            path: format!("/api/v1/nodes/{node}:{}/proxy/healthz", self.sentinel.port),
-            body: None,
-            subject: format!("Node `{node}`"),
-        };
-        let answer = self.cluster.connection.once(&call, QUESTION).await;
-        let answer = answer.map_err(|fault| failed(fault.to_string()))?;
+        let asked = (self.node.name.as_str(), Some(self.sentinel.port));
+        let answer = self.cluster.ask_node(asked, "healthz", QUESTION).await.map_err(failed)?;
         if self.sentinel.is_named_in(&String::from_utf8_lossy(&answer.body)) {
             return Ok(());
         }

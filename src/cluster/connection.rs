@@ -1,17 +1,20 @@
 //! Requests to one address of the API, each of which ends in time.
 //!
-//! It promises that a read is tried again while that can help, and that a change is sent a second time only
-//! when it is certain that the first one was not carried out.
+//! `kube` builds them and sends them. Not its `Api`, which promises less: here a read is tried again while that can
+//! help, a change is sent a second time only when it is certain that the first one was not carried out, an answer
+//! without end is not read to its end, and no answer is written to the log (`Client::request` of kube 5 logs all of
+//! one that it cannot read: it may be a Secret).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::{HeaderValue, Request, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::{Client, Config};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 use tokio::time::{Instant, sleep, timeout};
@@ -20,6 +23,7 @@ use super::ClusterError;
 use super::answer::Answer;
 use super::chain::chain;
 use super::error::{About, excerpt, refusal};
+use super::kinds::Kinds;
 
 /// How long it may take until a connection stands: twice a SYN's retransmissions (1 s, then 2 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
@@ -34,15 +38,35 @@ const LARGEST_PAGE: usize = 8 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// Kubelets and what is between us and them answer in plain text.
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/plain;q=0.9");
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("netsurgeon/", env!("CARGO_PKG_VERSION")));
+
 /// One request.
 #[derive(Debug, Clone)]
-pub(super) struct Call<'a> {
-    pub(super) verb: Verb,
-    /// With its query.
-    pub(super) path: String,
-    pub(super) body: Option<&'a Value>,
+pub(super) struct Call {
+    verb: Verb,
+    request: Request<Vec<u8>>,
     /// In words, for errors.
-    pub(super) subject: String,
+    subject: String,
+}
+
+impl Call {
+    /// `request` is what `kube` has built; `subject` names what it is about, in words.
+    pub(super) fn new(
+        verb: Verb,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        subject: impl Into<String>,
+    ) -> Result<Self, ClusterError> {
+        let unusable = |error| ClusterError::Manifest { reason: chain(&error) };
+        Ok(Self { verb, request: request.map_err(unusable)?, subject: subject.into() })
+    }
+
+    /// Reads what is at a path that is no object's, as in `/version`.
+    pub(super) fn read(path: &str) -> Result<Self, ClusterError> {
+        let request = Request::get(path).body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
+        Self::new(Verb::Get, request, format!("`{path}`"))
+    }
 }
 
 /// What a request does.
@@ -50,53 +74,24 @@ pub(super) struct Call<'a> {
 pub(super) enum Verb {
     Get,
     List,
-    /// A list of metadata alone (`PartialObjectMetadataList`, 1.15 and later): what objects hold is not sent.
-    ListMetadata,
     Create,
     Replace,
-    /// A JSON merge patch (RFC 7386).
-    Merge,
+    Patch,
     Delete,
 }
 
 impl Verb {
-    fn method(self) -> Method {
-        match self {
-            Self::Get | Self::List | Self::ListMetadata => Method::GET,
-            Self::Create => Method::POST,
-            Self::Replace => Method::PUT,
-            Self::Merge => Method::PATCH,
-            Self::Delete => Method::DELETE,
-        }
-    }
-
-    fn content_type(self) -> &'static str {
-        if self == Self::Merge { "application/merge-patch+json" } else { "application/json" }
-    }
-
-    fn accepted(self) -> &'static str {
-        if self == Self::ListMetadata {
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-        } else {
-            "application/json, text/plain;q=0.9"
-        }
-    }
-
     fn is_read(self) -> bool {
-        self == Self::Get || self.is_list()
+        matches!(self, Self::Get | Self::List)
     }
 
-    fn is_list(self) -> bool {
-        matches!(self, Self::List | Self::ListMetadata)
-    }
-
-    pub(super) fn word(self) -> &'static str {
+    fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
-            Self::List | Self::ListMetadata => "list",
+            Self::List => "list",
             Self::Create => "create",
             Self::Replace => "update",
-            Self::Merge => "patch",
+            Self::Patch => "patch",
             Self::Delete => "delete",
         }
     }
@@ -135,11 +130,21 @@ pub(super) struct Connection {
     config: Config,
     timeout: Duration,
     server: String,
+    kinds: Arc<Kinds>,
 }
 
 impl Connection {
     /// Makes a client. Nothing is dialled yet.
-    pub(super) fn new(mut config: Config, timeout: Duration) -> Result<Self, ClusterError> {
+    pub(super) fn new(config: Config, timeout: Duration) -> Result<Self, ClusterError> {
+        Self::knowing(config, timeout, Arc::default())
+    }
+
+    /// Makes a client of another API server of the cluster, which serves the same kinds.
+    pub(super) fn beside(&self, config: Config) -> Result<Self, ClusterError> {
+        Self::knowing(config, self.timeout, self.kinds.clone())
+    }
+
+    fn knowing(mut config: Config, timeout: Duration, kinds: Arc<Kinds>) -> Result<Self, ClusterError> {
         config.connect_timeout = Some(CONNECT_TIMEOUT.min(timeout));
         // It would repeat what is 503, which is an answer here, and for minutes.
         config.default_retry = false;
@@ -148,7 +153,7 @@ impl Connection {
             what: format!("what the kubeconfig says about `{server}`"),
             reason: chain(&error),
         })?;
-        Ok(Self { client, config, timeout, server })
+        Ok(Self { client, config, timeout, server, kinds })
     }
 
     /// Returns the URL.
@@ -164,12 +169,17 @@ impl Connection {
         self.timeout
     }
 
-    fn about<'a>(&'a self, call: &'a Call<'_>) -> About<'a> {
+    /// Returns which kinds are known to be served.
+    pub(super) fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    fn about<'a>(&'a self, call: &'a Call) -> About<'a> {
         About { server: &self.server, verb: call.verb.word(), subject: &call.subject }
     }
 
     /// Sends a request and reads the object that comes back.
-    pub(super) async fn json(&self, call: &Call<'_>) -> Result<Value, ClusterError> {
+    pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClusterError> {
         let answer = self.request(call).await?;
         self.read(call, &answer.body)
     }
@@ -177,7 +187,7 @@ impl Connection {
     /// Reads what was answered, or the part of it that is wanted.
     pub(super) fn read<'a, T: Deserialize<'a>>(
         &self,
-        call: &Call<'_>,
+        call: &Call,
         body: &'a [u8],
     ) -> Result<T, ClusterError> {
         serde_json::from_slice(body).map_err(|error| ClusterError::Answer {
@@ -188,13 +198,13 @@ impl Connection {
     }
 
     /// Sends a request, again while that is safe and can help, and returns the answer if it is a success.
-    pub(super) async fn request(&self, call: &Call<'_>) -> Result<Answer, ClusterError> {
+    pub(super) async fn request(&self, call: &Call) -> Result<Answer, ClusterError> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
             let left = self.timeout.saturating_sub(begun.elapsed());
             let limit = if call.verb.is_read() { left.min(READ_ATTEMPT) } else { left };
-            let most = if call.verb.is_list() { LARGEST_PAGE } else { LARGEST };
+            let most = if call.verb == Verb::List { LARGEST_PAGE } else { LARGEST };
             let (again, asked, error) = match self.within(call, limit, most).await {
                 Ok(answer) if (200..300).contains(&answer.code) => return Ok(answer),
                 Ok(answer) => {
@@ -226,11 +236,11 @@ impl Connection {
     }
 
     /// Sends a request once, and returns whatever answer comes within the time. It has at most 1 MiB.
-    pub(super) async fn once(&self, call: &Call<'_>, limit: Duration) -> Result<Answer, Fault> {
+    pub(super) async fn once(&self, call: &Call, limit: Duration) -> Result<Answer, Fault> {
         self.within(call, limit, LARGEST_ONCE).await
     }
 
-    async fn within(&self, call: &Call<'_>, limit: Duration, most: usize) -> Result<Answer, Fault> {
+    async fn within(&self, call: &Call, limit: Duration, most: usize) -> Result<Answer, Fault> {
         match timeout(limit, self.exchange(call, most)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(Fault {
@@ -241,17 +251,11 @@ impl Connection {
     }
 
     /// `most`: the longest answer that is taken, in bytes.
-    async fn exchange(&self, call: &Call<'_>, most: usize) -> Result<Answer, Fault> {
-        let body = call.body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let request = Request::builder()
-            .method(call.verb.method())
-            .uri(&call.path)
-            .header("Content-Type", call.verb.content_type())
-            .header("Accept", call.verb.accepted())
-            .header("User-Agent", concat!("netsurgeon/", env!("CARGO_PKG_VERSION")))
-            .body(Body::from(body))
-            .map_err(|error| Fault { kind: FaultKind::Credentials, reason: error.to_string() })?;
-        tracing::debug!(server = self.server, method = %call.verb.method(), path = call.path, "request to the API");
+    async fn exchange(&self, call: &Call, most: usize) -> Result<Answer, Fault> {
+        let mut request = call.request.clone().map(Body::from);
+        request.headers_mut().entry(header::ACCEPT).or_insert(ACCEPTED);
+        request.headers_mut().insert(header::USER_AGENT, USER_AGENT);
+        tracing::debug!(server = self.server, method = %request.method(), path = %request.uri(), "request to the API");
         let response = self.client.send(request).await.map_err(|error| Fault::of(&error))?;
         let code = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
@@ -271,7 +275,7 @@ impl Connection {
     }
 
     /// Words a request that got no answer.
-    pub(super) fn error(&self, call: &Call<'_>, fault: &Fault) -> ClusterError {
+    pub(super) fn error(&self, call: &Call, fault: &Fault) -> ClusterError {
         let (server, reason) = (self.server.clone(), fault.reason.clone());
         let seconds = self.timeout.as_secs();
         match fault.kind {

@@ -153,14 +153,6 @@ pub enum ClusterError {
         /// How much came.
         reason: String,
     },
-    /// A kind that this program does not know.
-    #[error("the kind `{kind}` of `{api_version}` is none that netsurgeon works with")]
-    UnknownKind {
-        /// As in `apps/v1`.
-        api_version: String,
-        /// As in `Deployment`.
-        kind: String,
-    },
     /// A manifest, or a name, that cannot be meant.
     #[error("the object cannot be named to the API: {reason}")]
     Manifest {
@@ -208,7 +200,6 @@ impl ClusterError {
             Self::Invalid { .. }
             | Self::NotFound { .. }
             | Self::AlreadyExists { .. }
-            | Self::UnknownKind { .. }
             | Self::Manifest { .. } => return None,
         })
     }
@@ -294,20 +285,6 @@ pub(super) fn is_forbidden(answer: &Answer) -> bool {
     answer.code == 403 && message(&answer.body).contains(" cannot ")
 }
 
-/// Words an answer of the API server's node proxy that is no success.
-///
-/// The API server checks `get` of `nodes/proxy` for every path below it (`pkg/endpoints/request/requestinfo.go`, apiserver
-/// v0.36.3: the subresource is the segment after the name). The finer `nodes/configz` and `nodes/healthz` of KEP-2862 are checked
-/// by kubelets alone, of a request that reaches them directly (`pkg/kubelet/server/auth.go`, v1.36.3): here they change nothing.
-pub(super) fn node_proxy_refusal(answer: &Answer) -> String {
-    if is_forbidden(answer) {
-        return "the user is not allowed to `get nodes/proxy`, which the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml \
-                permits"
-            .to_string();
-    }
-    format!("status {}: {}", answer.code, message(&answer.body))
-}
-
 /// The beginning of a text that may be a whole page.
 pub(super) fn excerpt(body: &[u8]) -> String {
     const LONGEST: usize = 300;
@@ -361,24 +338,6 @@ mod tests {
                 && unanswered.is_of_one_object()
                 && !refused(500, "", "x").is_of_one_object()
         );
-    }
-
-    #[test]
-    fn a_node_proxy_that_rbac_refuses_names_the_role() {
-        let of =
-            |code, body: &str| Answer { code, body: body.as_bytes().to_vec(), retry_after: None, date: None };
-        let message = r#"nodes "a" is forbidden: User "eve" cannot get resource "nodes/proxy" in API group "" at the cluster scope"#;
-        let refused = of(403, &json!({"kind": "Status", "message": message}).to_string());
-        assert!(is_forbidden(&refused));
-        assert!(node_proxy_refusal(&refused).contains("`netsurgeon-nodes`"));
-        // The API server may, and its own client certificate may not, as the kubelet says.
-        let by_kubelet = of(
-            403,
-            "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[configz proxy])",
-        );
-        assert!(!is_forbidden(&by_kubelet));
-        assert!(node_proxy_refusal(&by_kubelet).starts_with("status 403: Forbidden"));
-        assert_eq!(node_proxy_refusal(&of(503, "no")), "status 503: no");
     }
 
     #[test]

@@ -20,11 +20,10 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
 
 use super::barrier::{Barrier, BarrierError, Reach, Sentinel, SilentNode, sentinel};
-use super::connection::{Call, Verb};
 use super::endpoints::slice_of_nodes;
-use super::error::{is_forbidden, node_proxy_refusal};
+use super::error::is_forbidden;
 use super::health::ask;
-use super::resource::segment;
+use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, Node};
 use crate::ip::Family;
 
@@ -204,16 +203,11 @@ impl Cluster {
     }
 
     async fn hear_through_api_server(&self, pair: &Pair, node: &Node) -> Heard {
-        let name = match segment(&node.name) {
-            Ok(name) => name,
-            Err(error) => return Heard::Nothing(error.to_string()),
-        };
-        let path = format!("/api/v1/nodes/{name}:{}/proxy/healthz", pair.tried.port);
-        let call = Call { verb: Verb::Get, path, body: None, subject: format!("Node `{name}`") };
-        match self.connection.once(&call, QUESTION).await {
+        let asked = (node.name.as_str(), Some(pair.tried.port));
+        match self.ask_node(asked, "healthz", QUESTION).await {
             Ok(answer) if is_forbidden(&answer) => Heard::Nothing(node_proxy_refusal(&answer)),
             Ok(answer) => pair.judge(&String::from_utf8_lossy(&answer.body)),
-            Err(fault) => Heard::Nothing(fault.to_string()),
+            Err(reason) => Heard::Nothing(reason),
         }
     }
 }

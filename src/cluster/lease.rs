@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease as Record;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::event::micro_time;
@@ -45,7 +45,7 @@ pub struct Lease {
     duration: Duration,
     seen: Option<Seen>,
     /// The `leaseTransitions` with which we have it.
-    ours: Option<i64>,
+    ours: Option<i32>,
 }
 
 /// The Lease of another, as it was seen first.
@@ -100,7 +100,7 @@ impl Lease {
 
     async fn attempts(
         &mut self,
-        judge: impl Fn(&mut Self, &Value, Instant) -> Verdict,
+        judge: impl Fn(&mut Self, &Record, Instant) -> Verdict,
     ) -> Result<LeaseHolder, ClusterError> {
         let mut reads = 1;
         loop {
@@ -117,9 +117,9 @@ impl Lease {
 
     async fn attempt(
         &mut self,
-        judge: &impl Fn(&mut Self, &Value, Instant) -> Verdict,
+        judge: &impl Fn(&mut Self, &Record, Instant) -> Verdict,
     ) -> Result<LeaseHolder, ClusterError> {
-        let Some(found) = self.cluster.get(&self.object()).await? else {
+        let Some(found) = self.read().await? else {
             self.cluster.create(&self.manifest()).await?;
             self.ours = Some(0);
             return Ok(LeaseHolder::Ours);
@@ -144,22 +144,26 @@ impl Lease {
     }
 
     /// When it runs out, by its holder's clock.
-    fn until(&self, found: &Value) -> OffsetDateTime {
-        let renewed = found.pointer("/spec/renewTime").and_then(Value::as_str);
-        let renewed = renewed.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
-        renewed
+    fn until(&self, found: &Record) -> OffsetDateTime {
+        let renewed = found.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+        let renewed = renewed.map(|time| time.0.as_nanosecond()).unwrap_or_default();
+        OffsetDateTime::from_unix_timestamp_nanos(renewed)
             .unwrap_or(OffsetDateTime::UNIX_EPOCH)
             .saturating_add(time::Duration::try_from(self.given(found)).unwrap_or_default())
     }
 
-    fn given(&self, found: &Value) -> Duration {
-        let given = found.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64);
-        given.map_or(self.duration, Duration::from_secs)
+    fn given(&self, found: &Record) -> Duration {
+        let given = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        given.and_then(|seconds| seconds.try_into().ok()).map_or(self.duration, Duration::from_secs)
+    }
+
+    async fn read(&self) -> Result<Option<Record>, ClusterError> {
+        self.cluster.object(Some(&self.namespace), &self.name).await
     }
 
     /// Returns who has it by what it says, and for how long by this machine's clock; `None` if nobody has.
     pub async fn holder(&self) -> Result<Option<(String, Duration)>, ClusterError> {
-        let Some(found) = self.cluster.get(&self.object()).await? else { return Ok(None) };
+        let Some(found) = self.read().await? else { return Ok(None) };
         let name = holder_of(&found).to_string();
         let (until, now) = (self.until(&found).unix_timestamp(), OffsetDateTime::now_utc().unix_timestamp());
         let left = u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0 && !name.is_empty());
@@ -168,7 +172,7 @@ impl Lease {
 
     /// Gives it back, if it is ours, so that nobody has to wait until it runs out.
     pub async fn release(&mut self) -> Result<(), ClusterError> {
-        match self.cluster.get(&self.object()).await? {
+        match self.read().await? {
             Some(found) if holder_of(&found) == self.holder => {
                 self.change(&found, json!({"holderIdentity": "", "renewTime": now()})).await
             }
@@ -176,13 +180,13 @@ impl Lease {
         }
     }
 
-    async fn change(&self, found: &Value, spec: Value) -> Result<(), ClusterError> {
+    async fn change(&self, found: &Record, spec: Value) -> Result<(), ClusterError> {
         let version = version_of(found);
         let change = json!({"metadata": {"resourceVersion": version}, "spec": spec});
         self.cluster.merge(&self.object(), &change).await.map(drop)
     }
 
-    fn judge(&mut self, found: &Value, now: Instant) -> Verdict {
+    fn judge(&mut self, found: &Record, now: Instant) -> Verdict {
         let holder = holder_of(found);
         if holder == self.holder {
             return Verdict::Renew;
@@ -204,7 +208,7 @@ impl Lease {
         }
     }
 
-    fn spec(&self, transitions: i64) -> Value {
+    fn spec(&self, transitions: i32) -> Value {
         let now = now();
         json!({
             "holderIdentity": self.holder, "leaseDurationSeconds": self.duration.as_secs(),
@@ -223,16 +227,16 @@ impl Lease {
     }
 }
 
-fn holder_of(found: &Value) -> &str {
-    found.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default()
+fn holder_of(found: &Record) -> &str {
+    found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-fn transitions_of(found: &Value) -> i64 {
-    found.pointer("/spec/leaseTransitions").and_then(Value::as_i64).unwrap_or_default()
+fn transitions_of(found: &Record) -> i32 {
+    found.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default()
 }
 
-fn version_of(found: &Value) -> &str {
-    found.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+fn version_of(found: &Record) -> &str {
+    found.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
 fn now() -> String {

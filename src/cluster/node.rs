@@ -6,9 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::connection::{Call, Verb};
-use super::error::node_proxy_refusal;
-use super::resource::segment;
+use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, Collection};
 
 /// How long a kubelet may take to answer; one that is gone is not waited for.
@@ -53,11 +51,7 @@ impl Cluster {
     /// runs with (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3). The error says why it did not answer: without the optional
     /// ClusterRole `netsurgeon-nodes` no kubelet can be asked.
     pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
-        let subject = format!("the kubelet's configuration on node `{node}`");
-        let path =
-            format!("/api/v1/nodes/{}/proxy/configz", segment(node).map_err(|error| error.to_string())?);
-        let call = Call { verb: Verb::Get, path, body: None, subject };
-        let answer = self.connection.once(&call, QUESTION).await.map_err(|fault| fault.to_string())?;
+        let answer = self.ask_node((node, None), "configz", QUESTION).await?;
         if answer.code != 200 {
             return Err(node_proxy_refusal(&answer));
         }

@@ -7,7 +7,7 @@ use http::Uri;
 use kube::Config;
 
 use super::ClusterError;
-use super::connection::{Call, Connection, Verb};
+use super::connection::{Call, Connection};
 
 pub use super::resource::escaped;
 
@@ -61,7 +61,7 @@ impl Probe {
 
     /// Asks once, and returns whatever answer comes within the time; else why there is none.
     pub async fn get(&self, limit: Duration) -> Result<Response, String> {
-        let call = Call { verb: Verb::Get, path: self.path.clone(), body: None, subject: self.path.clone() };
+        let call = Call::read(&self.path).map_err(|error| error.to_string())?;
         let answer = self.connection.once(&call, limit).await;
         answer
             .map(|answer| Response { code: answer.code, body: answer.body })

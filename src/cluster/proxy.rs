@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::connection::{Call, Verb};
-use super::error::{is_forbidden, node_proxy_refusal};
+use super::error::is_forbidden;
 use super::health::ask;
-use super::resource::segment;
+use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, Node};
 
 /// kube-proxy answers from memory.
@@ -54,11 +53,8 @@ impl Cluster {
 
     /// Asks the same through the API server; what was seen, and whether the user is not allowed to ask.
     async fn health_through_api_server(&self, node: &Node, port: u16) -> Result<(), (String, bool)> {
-        let name = segment(&node.name).map_err(|error| (error.to_string(), false))?;
-        let path = format!("/api/v1/nodes/{name}:{port}/proxy/healthz");
-        let call = Call { verb: Verb::Get, path, body: None, subject: format!("Node `{name}`") };
-        let answer = self.connection.once(&call, QUESTION).await;
-        let answer = answer.map_err(|fault| (fault.to_string(), false))?;
+        let asked = (node.name.as_str(), Some(port));
+        let answer = self.ask_node(asked, "healthz", QUESTION).await.map_err(|reason| (reason, false))?;
         let body = String::from_utf8_lossy(&answer.body);
         judged(Some(answer.code), &body).map_err(|_| (node_proxy_refusal(&answer), is_forbidden(&answer)))
     }

@@ -9,13 +9,16 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::api::GetParams;
 use serde_json::Value;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::connection::{Call, Connection, Verb};
+use super::connection::{Call, Connection};
 use super::error::excerpt;
-use super::{Cluster, ClusterError, Collection, ObjectRef, get};
+use super::{Cluster, ClusterError, ObjectRef};
 
 /// Where an API server says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,16 +64,17 @@ impl ApiServerLease {
         expires.is_none_or(|expires| newest.is_some_and(|newest| newest > expires))
     }
 
-    fn of(lease: &Value) -> Self {
-        let text = |path: &str| lease.pointer(path).and_then(Value::as_str);
-        let name = text("/metadata/name").unwrap_or_default().to_string();
-        let host = lease.pointer("/metadata/labels").and_then(|labels| labels.get(HOST));
-        let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64);
+    fn of(lease: &Lease) -> Self {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        let host = lease.metadata.labels.as_ref().and_then(|labels| labels.get(HOST)).cloned();
+        let spec = lease.spec.as_ref();
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.as_nanosecond());
+        let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         Self {
-            host: host.and_then(Value::as_str).unwrap_or(&name).to_string(),
+            host: host.unwrap_or_else(|| name.clone()),
             name,
-            renewed: text("/spec/renewTime").and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok()),
-            duration: time::Duration::seconds(seconds.unwrap_or_default()),
+            renewed: renewed.and_then(|time| OffsetDateTime::from_unix_timestamp_nanos(time).ok()),
+            duration: time::Duration::seconds(seconds.into()),
         }
     }
 }
@@ -78,6 +82,7 @@ impl ApiServerLease {
 /// Labels of those Leases (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
 const IDENTITY: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 const HOST: &str = "kubernetes.io/hostname";
+const OF_SERVICE: &str = "kubernetes.io/service-name=kubernetes";
 /// The name that the certificate of every API server carries.
 const NAME: &str = "kubernetes.default.svc";
 
@@ -85,8 +90,8 @@ impl Cluster {
     /// Lists the Leases of API servers: each renews its own every 10 s and removes it when it ends in good order. That of one
     /// that is killed, or frozen, stays for an hour. None before Kubernetes 1.26.
     pub async fn api_server_leases(&self) -> Result<Vec<ApiServerLease>, ClusterError> {
-        let leases = Collection::new("coordination.k8s.io/v1", "Lease", Some("kube-system"));
-        Ok(self.list(&leases, Some(IDENTITY)).await?.iter().map(ApiServerLease::of).collect())
+        let leases = self.objects::<Lease>(Some("kube-system"), Some(IDENTITY)).await?;
+        Ok(leases.iter().map(ApiServerLease::of).collect())
     }
 
     /// Lists the API servers that take requests now: the endpoints of the Service `default/kubernetes`, where
@@ -96,9 +101,9 @@ impl Cluster {
     /// They all write the EndpointSlice of that name (`endpointsadapter.go`, there). Another one with its label may be
     /// anybody's.
     pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
-        let slices = self.slices("default", "kubernetes").await?;
-        let mut servers: Vec<ApiServer> =
-            slices.iter().filter(|slice| is_theirs(slice)).flat_map(of_slice).collect();
+        let slices = self.objects::<EndpointSlice>(Some("default"), Some(OF_SERVICE)).await?;
+        let theirs = slices.iter().filter(|slice| slice.metadata.name.as_deref() == Some("kubernetes"));
+        let mut servers: Vec<ApiServer> = theirs.flat_map(of_slice).collect();
         servers.sort_unstable();
         servers.dedup();
         if servers.is_empty() {
@@ -138,7 +143,7 @@ impl Cluster {
             reason: format!("{error}"),
         })?;
         config.tls_server_name = Some(name.to_string());
-        let connection = Connection::new(config, self.connection.timeout())?;
+        let connection = self.connection.beside(config)?;
         let client = ApiServerClient { server, connection: Arc::new(connection) };
         client.version().await.map_err(|error| match error {
             ClusterError::Untrusted { server, reason } => ClusterError::Untrusted {
@@ -153,19 +158,14 @@ impl Cluster {
     }
 }
 
-fn is_theirs(slice: &Value) -> bool {
-    slice.pointer("/metadata/name").and_then(Value::as_str) == Some("kubernetes")
-}
-
-fn of_slice(slice: &Value) -> Vec<ApiServer> {
-    let list = |name: &str| slice.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let port_of = |port: &Value| u16::try_from(port.get("port")?.as_u64()?).ok();
-    let Some(port) = list("ports").iter().find_map(port_of) else { return Vec::new() };
-    let is_ready =
-        |endpoint: &&Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
-    let endpoints = list("endpoints");
-    let addresses = endpoints.iter().filter(is_ready).filter_map(|endpoint| endpoint.get("addresses"));
-    let addresses = addresses.filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+fn of_slice(slice: &EndpointSlice) -> Vec<ApiServer> {
+    let port_of = |port: &EndpointPort| u16::try_from(port.port?).ok();
+    let Some(port) = slice.ports.iter().flatten().find_map(port_of) else { return Vec::new() };
+    let is_ready = |endpoint: &&Endpoint| {
+        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+    };
+    let addresses =
+        slice.endpoints.iter().flatten().filter(is_ready).flat_map(|endpoint| &endpoint.addresses);
     addresses.filter_map(|address| address.parse().ok()).map(|address| ApiServer { address, port }).collect()
 }
 
@@ -189,12 +189,12 @@ impl ApiServerClient {
     /// Asks it once for its time, which every answer has in its head, in whole seconds, rounded down; `None` if none
     /// comes.
     pub async fn time(&self) -> Option<OffsetDateTime> {
-        self.connection.once(&read("/version"), self.connection.timeout()).await.ok()?.date
+        self.connection.once(&Call::read("/version").ok()?, self.connection.timeout()).await.ok()?.date
     }
 
     /// Asks it once whether it is ready (`/readyz`). One that is not names the checks that fail.
     pub async fn ready(&self) -> Result<(), ClusterError> {
-        let call = read("/readyz");
+        let call = Call::read("/readyz")?;
         let limit = self.connection.timeout();
         let answer = self.connection.once(&call, limit).await;
         let answer = answer.map_err(|fault| self.connection.error(&call, &fault))?;
@@ -220,13 +220,13 @@ impl ApiServerClient {
         object: &ObjectRef<'_>,
         revision: i64,
     ) -> Result<Option<Value>, ClusterError> {
-        get(&self.connection, object, &format!("?resourceVersion={revision}")).await
+        self.connection.get(object, &GetParams::at(&revision.to_string())).await
     }
 
     /// Returns its feature gates: the metric `kubernetes_feature_enabled`
     /// (`component-base/metrics/prometheus/feature/metrics.go`, v1.36.3).
     pub async fn feature_gates(&self) -> Result<BTreeMap<String, bool>, ClusterError> {
-        let answer = self.connection.request(&read("/metrics")).await?;
+        let answer = self.connection.request(&Call::read("/metrics")?).await?;
         Ok(gates(&String::from_utf8_lossy(&answer.body)))
     }
 
@@ -244,19 +244,17 @@ impl Cluster {
 }
 
 async fn version(connection: &Connection) -> Result<Version, ClusterError> {
-    let version = connection.json(&read("/version")).await?;
-    let text = |name: &str| version.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let git = text("gitVersion").ok_or_else(|| ClusterError::Answer {
-        server: connection.server().to_string(),
-        subject: "`/version`".to_string(),
-        reason: "it has no `gitVersion`".to_string(),
-    })?;
-    let emulated = text("emulationMajor").zip(text("emulationMinor"));
-    Ok(Version { git: git.to_string(), emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")) })
-}
-
-fn read(path: &str) -> Call<'static> {
-    Call { verb: Verb::Get, path: path.to_string(), body: None, subject: format!("`{path}`") }
+    let Info { git_version, emulation_major, emulation_minor, .. } =
+        connection.json(&Call::read("/version")?).await?;
+    if git_version.is_empty() {
+        return Err(ClusterError::Answer {
+            server: connection.server().to_string(),
+            subject: "`/version`".to_string(),
+            reason: "it has no `gitVersion`".to_string(),
+        });
+    }
+    let emulated = emulation_major.zip(emulation_minor).filter(|(major, _)| !major.is_empty());
+    Ok(Version { git: git_version, emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")) })
 }
 
 /// Reads the lines `kubernetes_feature_enabled{name="X",stage="BETA"} 1`.
@@ -290,6 +288,7 @@ mod tests {
     #[test]
     fn endpoints_that_are_ready_are_servers() {
         let slice = json!({
+            "addressType": "IPv4",
             "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
             "endpoints": [
                 {"addresses": ["192.0.2.10"], "conditions": {"ready": true}},
@@ -297,8 +296,9 @@ mod tests {
                 {"addresses": ["2001:db8::1"]},
             ],
         });
-        let names: Vec<String> = of_slice(&slice).iter().map(ToString::to_string).collect();
+        let of = |slice| of_slice(&serde_json::from_value(slice).unwrap());
+        let names: Vec<String> = of(slice).iter().map(ToString::to_string).collect();
         assert_eq!(names, ["192.0.2.10:6443", "[2001:db8::1]:6443"]);
-        assert_eq!(of_slice(&json!({})), []);
+        assert_eq!(of(json!({"addressType": "IPv4", "endpoints": []})), []);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -172,7 +173,8 @@ impl Looking {
         each: bool,
     ) -> Read<Vec<Value>> {
         within(cluster, names, each, async |cluster, namespace| {
-            cluster.list_metadata(&Collection::new(api_version, kind, namespace)).await
+            let found = cluster.list_metadata(&Collection::new(api_version, kind, namespace)).await?;
+            Ok(found.iter().map(bare).collect())
         })
         .await
     }
@@ -248,7 +250,11 @@ impl Looking {
         let definitions = self.mirror.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
         let kinds = |served: &ServedKinds| Kinds {
             all: by_place(&served.kinds),
-            silent: served.silent.iter().map(|(group, _, why)| (group.clone(), why.clone())).collect(),
+            silent: served
+                .silent
+                .iter()
+                .map(|(place, why)| (group(place).to_string(), why.clone()))
+                .collect(),
         };
         Ok(kinds::judge(&used, &kinds(&of_source), &kinds(&of_mirror), &definitions))
     }
@@ -268,7 +274,7 @@ impl Looking {
             asked.iter().flat_map(|kind| places.iter().map(move |place| (*kind, place.as_deref())));
         let questions: Vec<_> = questions.collect();
         let answers = questions.into_iter().map(async |(kind, place)| {
-            let is_wanted = |one: &Value| !is_made_anew(&kind.kind, one);
+            let is_wanted = |one: &ObjectMeta| !is_made_anew(&kind.kind, &bare(one));
             (kind, cluster.first_of(kind, place, without, is_wanted).await)
         });
         let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
@@ -278,7 +284,7 @@ impl Looking {
             match answer {
                 Ok(None) => {}
                 Ok(Some(one)) => {
-                    used.insert(place, Ok(subject(&one).trim_matches('`').to_string()));
+                    used.insert(place, Ok(subject(&bare(&one)).trim_matches('`').to_string()));
                 }
                 Err(error) => {
                     used.entry(place).or_insert_with(|| Err(error.to_string()));
@@ -420,6 +426,15 @@ async fn within(
     let mut found = read(cluster, None).await.map_err(unread)?;
     found.retain(|one| names.iter().any(|name| name == text(one, "/metadata/namespace")));
     Ok(found)
+}
+
+fn bare(metadata: &ObjectMeta) -> Value {
+    serde_json::json!({"metadata": metadata})
+}
+
+/// The group of `apps/v1`.
+fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 async fn identity(reading: &Reading) -> Read<Identity> {

@@ -1,0 +1,224 @@
+//! Lists: page by page, at one revision, and no more of each object kept than is wanted. What an object takes in memory is many times
+//! what whoever made it has sent, and there may be many of them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::connection::{Call, Verb};
+use super::objects::{Place, Typed};
+use super::{Cluster, ClusterError, Collection, ServedKind};
+
+/// Objects asked for at once by a list: as many as kubectl (`--chunk-size`).
+const PAGE: u32 = 500;
+
+/// How often a list begins anew because the API server has forgotten the revision of its pages: it remembers
+/// them for five minutes (etcd's compaction interval), so once is rare.
+const MOST_LISTS: usize = 4;
+
+/// What is kept of an object of a list, if anything is.
+pub type Keep<'k, K, T> = &'k (dyn Fn(K) -> Option<T> + Sync);
+
+/// A page of a list, whose objects are read one by one.
+#[derive(Deserialize)]
+struct Page<'a> {
+    /// `null` where there are none.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    metadata: PageMetadata,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    /// What the next page is asked for with; empty on the last one.
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+/// Which objects of a place are read, and how many at most.
+struct Wanted {
+    options: ListParams,
+    /// Metadata alone (`PartialObjectMetadataList`, 1.15 and later): what objects hold is not sent.
+    is_metadata: bool,
+    /// So many that are kept are enough.
+    enough: usize,
+}
+
+impl Wanted {
+    fn all(labels: Option<&str>) -> Self {
+        let options = ListParams { label_selector: labels.map(str::to_string), ..ListParams::default() };
+        Self { options: options.limit(PAGE), is_metadata: false, enough: usize::MAX }
+    }
+
+    fn metadata() -> Self {
+        Self { is_metadata: true, ..Self::all(None) }
+    }
+}
+
+impl Cluster {
+    /// Reads all objects of a kind, page by page, at one revision; `labels` is a selector, as in
+    /// `app=web,tier!=db`.
+    pub async fn list(
+        &self,
+        collection: &Collection<'_>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Value>, ClusterError> {
+        self.each(&self.connection.place(collection).await?, Wanted::all(labels), &Some).await
+    }
+
+    /// Reads all objects of a kind as [`list`](Self::list) does, and keeps what `keep` makes of each.
+    pub async fn list_as<T>(
+        &self,
+        collection: &Collection<'_>,
+        keep: Keep<'_, Value, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.each(&self.connection.place(collection).await?, Wanted::all(None), keep).await
+    }
+
+    /// Reads all objects of a type, in one namespace or everywhere, as [`list`](Self::list) does.
+    pub async fn objects<K: Typed>(
+        &self,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Vec<K>, ClusterError> {
+        self.each(&Place::of::<K>(namespace)?, Wanted::all(labels), &Some).await
+    }
+
+    /// Reads all objects of a type as [`objects`](Self::objects) does, and keeps what `keep` makes of each.
+    pub async fn objects_as<K: Typed, T>(
+        &self,
+        namespace: Option<&str>,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.each(&Place::of::<K>(namespace)?, Wanted::all(None), keep).await
+    }
+
+    /// Reads the metadata of all objects of a kind, and nothing else of them: the way to list Secrets. Kept are names, uid, labels and
+    /// owners, and of annotations the one by which tokens of ServiceAccounts are known: what `kubectl apply` has annotated a Secret with
+    /// (`kubectl.kubernetes.io/last-applied-configuration`) holds all of it, and is dropped with the page that brought it.
+    pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
+        let place = self.connection.place(collection).await?;
+        self.each(&place, Wanted::metadata(), &|found: Bare| Some(found.kept())).await
+    }
+
+    /// Returns the first object of a kind that is wanted, as [`Cluster::list_metadata`] has it: in one namespace, or everywhere but in
+    /// those that are left out. Pages of a hundred are read until there is one.
+    pub async fn first_of(
+        &self,
+        kind: &ServedKind,
+        namespace: Option<&str>,
+        without: &[&str],
+        is_wanted: impl Fn(&ObjectMeta) -> bool + Sync,
+    ) -> Result<Option<ObjectMeta>, ClusterError> {
+        let place = Place { requests: kind.requests(namespace)?, subject: format!("{} objects", kind.kind) };
+        let mut wanted = Wanted { enough: 1, ..Wanted::metadata() };
+        wanted.options = wanted.options.limit(100);
+        if !without.is_empty() {
+            // Every kind can be selected by its namespace, custom resources too.
+            let others = without.iter().map(|name| format!("metadata.namespace!={name}"));
+            wanted.options = wanted.options.fields(&others.collect::<Vec<_>>().join(","));
+        }
+        let keep = |found: Bare| Some(found.kept()).filter(|kept| is_wanted(kept));
+        Ok(self.each(&place, wanted, &keep).await?.into_iter().next())
+    }
+
+    async fn each<K: DeserializeOwned, T>(
+        &self,
+        place: &Place,
+        wanted: Wanted,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let mut attempts = 1;
+        loop {
+            match self.each_once(place, &wanted, keep).await {
+                // 410: the revision of the pages read so far is gone.
+                Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
+                    attempts = attempts.saturating_add(1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn each_once<K: DeserializeOwned, T>(
+        &self,
+        place: &Place,
+        wanted: &Wanted,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let mut options = wanted.options.clone();
+        let largest = options.limit.unwrap_or(PAGE);
+        let (mut items, mut page_size) = (Vec::new(), largest);
+        loop {
+            options.limit = Some(page_size);
+            let request = if wanted.is_metadata {
+                place.requests.list_metadata(&options)
+            } else {
+                place.requests.list(&options)
+            };
+            let call = Call::new(Verb::List, request, &place.subject)?;
+            let answer = match self.connection.request(&call).await {
+                Err(ClusterError::TooLarge { .. }) if page_size > 1 => {
+                    page_size = page_size.saturating_div(4).max(1);
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            let page: Page<'_> = self.connection.read(&call, &answer.body)?;
+            page_size = page_size.saturating_mul(2).min(largest);
+            for item in page.items.unwrap_or_default() {
+                items.extend(keep(self.connection.read(&call, item.get().as_bytes())?));
+            }
+            if page.metadata.next.is_empty() || items.len() >= wanted.enough {
+                return Ok(items);
+            }
+            options.continue_token = Some(page.metadata.next);
+        }
+    }
+}
+
+/// An object of which the metadata alone is read.
+#[derive(Deserialize)]
+struct Bare {
+    metadata: ObjectMeta,
+}
+
+/// `ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3.
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+impl Bare {
+    /// Returns what is kept of the metadata.
+    fn kept(self) -> ObjectMeta {
+        let ObjectMeta { namespace, name, uid, labels, owner_references, annotations, .. } = self.metadata;
+        let account = annotations.unwrap_or_default().remove_entry(ACCOUNT);
+        let annotations = account.map(|account| [account].into());
+        ObjectMeta { namespace, name, uid, labels, owner_references, annotations, ..ObjectMeta::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_metadata_brings_along_is_dropped() {
+        let annotations = json!({
+            "kubectl.kubernetes.io/last-applied-configuration": "{\"data\": \"planted\"}", ACCOUNT: "web", "note": "planted",
+        });
+        let found = json!({"metadata": {
+            "name": "a", "namespace": "shop", "labels": {"of": "names"}, "annotations": annotations,
+            "managedFields": [{"manager": "planted"}],
+        }});
+        let found: Bare = serde_json::from_value(found).unwrap();
+        let expected = json!({
+            "name": "a", "namespace": "shop", "labels": {"of": "names"}, "annotations": {ACCOUNT: "web"},
+        });
+        assert_eq!(serde_json::to_value(found.kept()).unwrap(), expected);
+    }
+}
