@@ -256,7 +256,7 @@ async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
 
 impl AskedArgs {
     /// Refuses names of no check.
-    fn known(&self, all: &[Named]) -> Result<(), Failure> {
+    fn known<I>(&self, all: &[Named<I>]) -> Result<(), Failure> {
         let is_known = |name: &&String| all.iter().any(|check| check.name == name.as_str());
         match self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {
             None => Ok(()),

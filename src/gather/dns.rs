@@ -21,7 +21,7 @@ use crate::nameserver::{Answer, Key, Kind, NameserverError, Record, Server, Soa,
 use crate::preflight::dns::{self, Entry, Presented, Seen};
 use crate::preflight::exposed::{Exposed, Objects, exposed, is_in};
 use crate::preflight::external_dns::{self, Controller};
-use crate::preflight::{Check, DNS, Judged, Verdict};
+use crate::preflight::{Check, DNS, DnsCheck, Judged, Verdict};
 use crate::session::Failure;
 
 /// Where name servers answer (RFC 1035, section 4.2).
@@ -78,7 +78,7 @@ pub async fn look(
         controllers: OnceCell::new(),
         exposed: OnceCell::new(),
     };
-    carry_out(DNS, asked, async |name| looking.judge(name).await).await
+    carry_out(DNS, asked, async |check| looking.judge(check).await).await
 }
 
 /// The mirror, unless it is the cluster itself.
@@ -126,32 +126,32 @@ fn unanswered(error: &NameserverError) -> Judged {
 }
 
 impl Looking<'_> {
-    async fn judge(&self, name: &str) -> Read<Judged> {
-        match name {
-            "zone-servers" => self.authority().await,
-            "zone-updates" => self.updates().await,
-            "zone-transfer" => Ok(dns::transfer(self.records().await?)),
-            "twin-zones" => self.twins().await,
-            "names" => Ok(dns::names(&self.zone, self.entries().await?)),
-            "ttls" => Ok(dns::ttls(self.entries().await?)),
-            "zone-share" => {
+    async fn judge(&self, check: DnsCheck) -> Read<Judged> {
+        match check {
+            DnsCheck::ZoneServers => self.authority().await,
+            DnsCheck::ZoneUpdates => self.updates().await,
+            DnsCheck::ZoneTransfer => Ok(dns::transfer(self.records().await?)),
+            DnsCheck::TwinZones => self.twins().await,
+            DnsCheck::Names => Ok(dns::names(&self.zone, self.entries().await?)),
+            DnsCheck::Ttls => Ok(dns::ttls(self.entries().await?)),
+            DnsCheck::ZoneShare => {
                 let records = self.records().await?.as_ref().map_err(unanswered)?;
                 // What ExternalDNS says of its names is none.
                 let names = records.iter().filter(|record| external_dns::owner(&record.data).is_none());
                 Ok(dns::share(self.entries().await?, &names.map(|record| record.name.as_str()).collect()))
             }
-            "external-dns" => {
+            DnsCheck::ExternalDns => {
                 let of_mirror = match self.mirror.as_ref().map_err(Clone::clone)? {
                     Some(mirror) => controllers(mirror).await?,
                     None => Vec::new(),
                 };
                 Ok(external_dns::running(self.controllers().await?, &of_mirror))
             }
-            "owners" => self.owners().await,
-            "targets" => Ok(dns::targets(self.entries().await?, self.on_the_mirror().await?)),
-            "served-certificates" => self.certificates().await,
-            "dns-rights" => self.rights().await,
-            other => self.read.judge(other).await,
+            DnsCheck::Owners => self.owners().await,
+            DnsCheck::Targets => Ok(dns::targets(self.entries().await?, self.on_the_mirror().await?)),
+            DnsCheck::ServedCertificates => self.certificates().await,
+            DnsCheck::DnsRights => self.rights().await,
+            DnsCheck::Shared(check) => self.read.judge(check).await,
         }
     }
 

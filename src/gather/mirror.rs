@@ -23,7 +23,7 @@ use crate::preflight::mirror::{
 };
 use crate::preflight::selectors::labels;
 use crate::preflight::webhooks::{Admitted, Written};
-use crate::preflight::{Check, Judged, MIRROR, subject, text};
+use crate::preflight::{Check, Judged, MIRROR, MirrorCheck, subject, text};
 use crate::session::Failure;
 
 const CERT_MANAGER: &str = "cert-manager.io/v1";
@@ -71,20 +71,20 @@ pub async fn look(
         templates: OnceCell::new(),
         copied: OnceCell::new(),
     };
-    carry_out(MIRROR, asked, async |name| looking.judge(name).await).await
+    carry_out(MIRROR, asked, async |check| looking.judge(check).await).await
 }
 
 impl Looking {
-    async fn judge(&self, name: &str) -> Read<Judged> {
-        match name {
-            "two-clusters" => {
+    async fn judge(&self, check: MirrorCheck) -> Read<Judged> {
+        match check {
+            MirrorCheck::TwoClusters => {
                 let (source, mirror) = tokio::try_join!(identity(&self.source), identity(&self.mirror))?;
                 Ok(mirror::two(&source, &mirror))
             }
-            "namespaces" => self.free().await,
-            "mirror-nodes" => Ok(mirror::nodes(self.mirror.nodes().await?)),
-            "kinds" => self.kinds().await,
-            "stateless" => {
+            MirrorCheck::Namespaces => self.free().await,
+            MirrorCheck::MirrorNodes => Ok(mirror::nodes(self.mirror.raw_nodes().await?)),
+            MirrorCheck::Kinds => self.kinds().await,
+            MirrorCheck::Stateless => {
                 let (sets, claims, services, pods) = tokio::try_join!(
                     self.chosen("apps/v1", "StatefulSet"),
                     self.chosen("v1", "PersistentVolumeClaim"),
@@ -100,26 +100,28 @@ impl Looking {
                     pods: &pods,
                 }))
             }
-            "classes" => self.classes().await,
-            "issuers" => self.issuers().await,
-            "pull-secrets" => self.pull_secrets().await,
-            "placement" => Ok(placement::judge(self.templates().await?, self.mirror.nodes().await?)),
-            "capacity" => self.capacity().await,
-            "fixed-addresses" => {
+            MirrorCheck::Classes => self.classes().await,
+            MirrorCheck::Issuers => self.issuers().await,
+            MirrorCheck::PullSecrets => self.pull_secrets().await,
+            MirrorCheck::Placement => {
+                Ok(placement::judge(self.templates().await?, self.mirror.raw_nodes().await?))
+            }
+            MirrorCheck::Capacity => self.capacity().await,
+            MirrorCheck::FixedAddresses => {
                 let services = self.chosen("v1", "Service").await?;
-                let there = self.mirror.services().await?;
+                let there = self.mirror.raw_services().await?;
                 Ok(fixed::judge(&services, there, self.templates().await?))
             }
-            "mirror-webhooks" => self.webhooks().await,
-            "source-rights" => self.source_rights().await,
-            "mirror-rights" => self.mirror_rights().await,
-            other => self.source.judge(other).await,
+            MirrorCheck::MirrorWebhooks => self.webhooks().await,
+            MirrorCheck::SourceRights => self.source_rights().await,
+            MirrorCheck::MirrorRights => self.mirror_rights().await,
+            MirrorCheck::Shared(check) => self.source.judge(check).await,
         }
     }
 
     async fn capacity(&self) -> Read<Judged> {
         let (pods, nodes, taken) =
-            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.nodes(), self.mirror.pods())?;
+            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.raw_nodes(), self.mirror.raw_pods())?;
         let (namespaces, templates) = (self.names().await?, self.templates().await?);
         Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
     }

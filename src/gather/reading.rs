@@ -4,6 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
@@ -12,7 +15,7 @@ use tokio::time::timeout;
 use super::Reached;
 use super::Selection;
 use super::permissions::{Asked, Rights};
-use crate::cluster::{ApiServer, Cluster, ClusterError, Collection};
+use crate::cluster::{ApiServer, Cluster, ClusterError, Collection, Typed};
 use crate::controlplane::flags_in_pods;
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
@@ -21,7 +24,7 @@ use crate::preflight::around::{self, without_etcd};
 use crate::preflight::kept::kept;
 use crate::preflight::nodes::Route;
 use crate::preflight::rights::{self, Granted};
-use crate::preflight::{Check, Judged, Named, concluded, etcd};
+use crate::preflight::{Check, Judged, Named, SharedCheck, concluded, etcd};
 use crate::session::Failure;
 use crate::session::LiveEtcd;
 use crate::session::failure::permission_hint;
@@ -43,23 +46,26 @@ pub(super) struct Reading {
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
-    pods: OnceCell<Read<Vec<Value>>>,
-    services: OnceCell<Read<Vec<Value>>>,
-    nodes: OnceCell<Read<Vec<Value>>>,
+    pods: OnceCell<Read<Vec<v1::Pod>>>,
+    raw_pods: OnceCell<Read<Vec<Value>>>,
+    services: OnceCell<Read<Vec<v1::Service>>>,
+    raw_services: OnceCell<Read<Vec<Value>>>,
+    nodes: OnceCell<Read<Vec<v1::Node>>>,
+    raw_nodes: OnceCell<Read<Vec<Value>>>,
 }
 
 /// Carries checks out side by side, each within its time.
-pub(super) async fn carry_out(
-    all: &[Named],
+pub(super) async fn carry_out<I: Copy>(
+    all: &[Named<I>],
     asked: &Selection,
-    judge: impl AsyncFn(&str) -> Read<Judged>,
+    judge: impl AsyncFn(I) -> Read<Judged>,
 ) -> Vec<Check> {
     let judged = all.iter().map(async |named| {
         if !asked.wants(named.name) {
             return (named, None);
         }
         let seconds = asked.within.as_secs();
-        let judged = timeout(asked.within, judge(named.name)).await;
+        let judged = timeout(asked.within, judge(named.id)).await;
         let late =
             || Judged::unknown(format!("no answer within {seconds} s"), "give it longer: `--within SECONDS`");
         (named, Some(judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged))))
@@ -126,29 +132,33 @@ impl Reading {
             servers: OnceCell::new(),
             met: OnceCell::new(),
             pods: OnceCell::new(),
+            raw_pods: OnceCell::new(),
             services: OnceCell::new(),
+            raw_services: OnceCell::new(),
             nodes: OnceCell::new(),
+            raw_nodes: OnceCell::new(),
         }
     }
 
     /// Carries a check out that is the same whatever is about to be done.
-    pub(super) async fn judge(&self, name: &str) -> Read<Judged> {
-        match name {
-            "api" => self.cluster().map(|cluster| Judged::pass(format!("{} answers", cluster.server()))),
-            "etcd-members" => self.members().await.map(|found| etcd::members(found)),
-            "etcd-alarms" => self.alarms().await,
-            "etcd-space" => self.members().await.map(|found| etcd::space(found)),
-            "etcd-versions" => self.members().await.map(|found| etcd::versions(found)),
-            "zones" => self.zones().await,
-            "api-servers" => self.met().await.map(|met| api::servers(met)),
-            "api-versions" => self.met().await.map(|met| api::versions(met)),
-            "clocks" => self.met().await.map(|met| api::clocks(met)),
-            "gitops" => self.gitops().await,
-            "secrets-at-rest" => self.secrets().await,
-            "authorization" => self.authorization().await,
-            "ssh" => self.ssh().await,
-            "images" => self.images().await,
-            other => Err(unread(format!("nobody knows how to look at `{other}`"))),
+    pub(super) async fn judge(&self, check: SharedCheck) -> Read<Judged> {
+        match check {
+            SharedCheck::Api => {
+                self.cluster().map(|cluster| Judged::pass(format!("{} answers", cluster.server())))
+            }
+            SharedCheck::EtcdMembers => self.members().await.map(|found| etcd::members(found)),
+            SharedCheck::EtcdAlarms => self.alarms().await,
+            SharedCheck::EtcdSpace => self.members().await.map(|found| etcd::space(found)),
+            SharedCheck::EtcdVersions => self.members().await.map(|found| etcd::versions(found)),
+            SharedCheck::Zones => self.zones().await,
+            SharedCheck::ApiServers => self.met().await.map(|met| api::servers(met)),
+            SharedCheck::ApiVersions => self.met().await.map(|met| api::versions(met)),
+            SharedCheck::Clocks => self.met().await.map(|met| api::clocks(met)),
+            SharedCheck::Gitops => self.gitops().await,
+            SharedCheck::SecretsAtRest => self.secrets().await,
+            SharedCheck::Authorization => self.authorization().await,
+            SharedCheck::Ssh => self.ssh().await,
+            SharedCheck::Images => self.images().await,
         }
     }
 
@@ -236,19 +246,39 @@ impl Reading {
         join_all(answers).await.into_iter().collect()
     }
 
-    pub(super) async fn pods(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Pod").await;
+    /// Reads the objects of a type, in all namespaces, without what no check reads.
+    pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+        objects(self.cluster()?, None).await.map_err(unread)
+    }
+
+    pub(super) async fn pods(&self) -> Read<&Vec<v1::Pod>> {
+        let read = async || self.objects().await;
         self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    pub(super) async fn services(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Service").await;
+    pub(super) async fn services(&self) -> Read<&Vec<v1::Service>> {
+        let read = async || self.objects().await;
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    pub(super) async fn nodes(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Node").await;
+    pub(super) async fn nodes(&self) -> Read<&Vec<v1::Node>> {
+        let read = async || self.objects().await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn raw_pods(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Pod").await;
+        self.raw_pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn raw_services(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Service").await;
+        self.raw_services.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn raw_nodes(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Node").await;
+        self.raw_nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// Lists the objects of a kind that not every cluster has; `None` if this one does not.
@@ -285,6 +315,19 @@ impl Reading {
             groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
         Ok(around::gitops(&groups, has_applications))
     }
+}
+
+/// The objects of a type, in one namespace or in all, without what no check reads.
+pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+) -> Result<Vec<K>, ClusterError> {
+    cluster
+        .objects_as(namespace, &|mut object: K| {
+            object.metadata_mut().managed_fields = None;
+            Some(object)
+        })
+        .await
 }
 
 /// The objects of a kind, in one namespace or in all, without what no check reads.

@@ -15,7 +15,7 @@ use super::{Reached, Selection};
 use crate::ip::ServiceCidr;
 use crate::operation::Plan;
 use crate::preflight::flags::ServerFlags;
-use crate::preflight::{Check, Judged, RENUMBER};
+use crate::preflight::{Check, Judged, RENUMBER, RenumberCheck};
 use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::session::Failure;
 use crate::survey::Survey;
@@ -45,7 +45,7 @@ pub async fn look(
         survey: OnceCell::new(),
         plan: OnceCell::new(),
     };
-    carry_out(RENUMBER, asked, async |name| looking.judge(name).await).await
+    carry_out(RENUMBER, asked, async |check| looking.judge(check).await).await
 }
 
 fn failed(failure: &Failure) -> Judged {
@@ -53,29 +53,29 @@ fn failed(failure: &Failure) -> Judged {
 }
 
 impl Looking {
-    async fn judge(&self, name: &str) -> Read<Judged> {
-        match name {
-            "etcd-leader" => self.leader().await,
-            "room" => self.room().await,
-            "encryption" => self.stored().await,
-            "backup" => self.backup().await,
-            "versions-tested" => self.tested().await,
-            "api-flags" => self.flags().await,
-            "api-gates" => self.gates().await,
-            "etcd-overrides" => self.overrides().await,
-            "allocations" => self.survey().await.map(allocations),
-            "plan" => self.plan().await.map(planned),
-            "kube-proxy" => self.proxies().await,
-            "windows" => self.windows().await,
-            "overlaps" => self.overlaps().await,
-            "advertised" => self.announced().await,
-            "kubeadm-config" => self.kubeadm().await,
-            "pinned" => self.pinned().await,
-            "webhooks" => self.webhooks().await,
-            "certificates" => self.certificates().await,
-            "policies" => self.policies().await,
-            "rights" => self.rights().await,
-            other => self.read.judge(other).await,
+    async fn judge(&self, check: RenumberCheck) -> Read<Judged> {
+        match check {
+            RenumberCheck::EtcdLeader => self.leader().await,
+            RenumberCheck::Room => self.room().await,
+            RenumberCheck::Encryption => self.stored().await,
+            RenumberCheck::Backup => self.backup().await,
+            RenumberCheck::VersionsTested => self.tested().await,
+            RenumberCheck::ApiFlags => self.flags().await,
+            RenumberCheck::ApiGates => self.gates().await,
+            RenumberCheck::EtcdOverrides => self.overrides().await,
+            RenumberCheck::Allocations => self.survey().await.map(allocations),
+            RenumberCheck::Plan => self.plan().await.map(planned),
+            RenumberCheck::KubeProxy => self.proxies().await,
+            RenumberCheck::Windows => self.windows().await,
+            RenumberCheck::Overlaps => self.overlaps().await,
+            RenumberCheck::Advertised => self.announced().await,
+            RenumberCheck::KubeadmConfig => self.kubeadm().await,
+            RenumberCheck::Pinned => self.pinned().await,
+            RenumberCheck::Webhooks => self.webhooks().await,
+            RenumberCheck::Certificates => self.certificates().await,
+            RenumberCheck::Policies => self.policies().await,
+            RenumberCheck::Rights => self.rights().await,
+            RenumberCheck::Shared(check) => self.read.judge(check).await,
         }
     }
 

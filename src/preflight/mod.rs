@@ -4,6 +4,7 @@
 pub mod api;
 pub mod around;
 pub mod backup;
+mod checks;
 pub mod cni;
 pub mod dns;
 pub mod drain;
@@ -32,169 +33,9 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A check, before it is carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named {
-    /// Its name.
-    pub name: &'static str,
-    /// Why it matters.
-    pub why: &'static str,
-}
-
-const fn named(name: &'static str, why: &'static str) -> Named {
-    Named { name, why }
-}
-
-/// The check that the others of a cluster depend on.
-const API: Named = named("api", "most checks ask the API server, as the user of the kubeconfig");
-
-/// What is looked at before a renumbering, in the order in which it is shown: first what everything else stands on.
-pub const RENUMBER: &[Named] = &[
-    API,
-    named("etcd-members", "every write needs a quorum, and who loses one member more must not lose it"),
-    named("etcd-alarms", "an etcd that has raised an alarm takes no writes, or cannot be trusted with them"),
-    named(
-        "etcd-space",
-        "a renumbering writes each Service and its records several times over, and a full etcd stops",
-    ),
-    named("etcd-versions", "members of different minor versions are in the middle of an upgrade"),
-    named("etcd-leader", "a leader that moves by itself will move again while Services are written"),
-    named("zones", "a zone that fails takes its members along, and without a quorum nothing is written"),
-    named("room", "etcd stops when it is full, and a host that tracks no more connections drops new ones"),
-    named("encryption", "Services are edited in etcd as they are stored there, which must be readable"),
-    named("backup", "a snapshot is the last way back, where it is of this cluster, whole and recent"),
-    named(
-        "api-servers",
-        "each must be ready: a flip waits until every one of them has seen what was written",
-    ),
-    named(
-        "api-versions",
-        "API servers of different minor versions may store and repair addresses in different ways",
-    ),
-    named("versions-tested", "API servers repair addresses in ways that changed between versions"),
-    named("api-flags", "API servers with different Service ranges overwrite each other's allocations"),
-    named(
-        "api-gates",
-        "API servers with different gates keep, repair and validate Services in different ways",
-    ),
-    named(
-        "etcd-overrides",
-        "what is kept in another etcd, or under another prefix, is not where netsurgeon writes",
-    ),
-    named(
-        "clocks",
-        "addresses are dated ahead of now, and an API server whose clock is ahead takes them for old",
-    ),
-    named(
-        "allocations",
-        "what is wrong now is wrong afterwards, and harder to tell apart from what a move did",
-    ),
-    named("plan", "a move that cannot be planned cannot be carried out"),
-    named(
-        "kube-proxy",
-        "every batch waits until every kube-proxy has applied it, and they hold the old addresses",
-    ),
-    named("windows", "kube-proxy on Windows was never measured with this protocol"),
-    named("overlaps", "whoever has addresses of the new range already cannot be reached any more"),
-    named("advertised", "routers outside that know the old range alone lead nobody to the new one"),
-    named("kubeadm-config", "`kubeadm upgrade` writes the API servers' flag from it"),
-    named("pinned", "what is applied again with the old address is refused, or deletes the Service"),
-    named("gitops", "what puts Services back as they were works against a move, and takes holds away"),
-    named(
-        "webhooks",
-        "a webhook that does not answer has changes of Services refused in the middle of a move",
-    ),
-    named(
-        "certificates",
-        "clients reach the API servers at the first address of the new range, and verify it",
-    ),
-    named("policies", "what admission refuses now it refuses in the middle of a move"),
-    named("rights", "a right that is missing is found missing in the middle of a move"),
-    named("secrets-at-rest", "a renumbering takes snapshots of etcd, and they have every Secret in them"),
-    named("authorization", "whoever may change Services can undo a move while it is made"),
-    named("ssh", "who logs in to a control-plane host has the keys of etcd, past every role"),
-    named("images", "a Pod that is started again, to take the new addresses, needs its images"),
-];
-
-/// What is looked at before the network of Pods is changed: every node is drained once, and every Pod made anew.
-pub const CNI: &[Named] = &[
-    API,
-    named(
-        "etcd-members",
-        "a control-plane host that is drained and restarted takes its member of etcd along",
-    ),
-    named("api-servers", "while one is restarted with its host, the others must answer"),
-    named("nodes", "what is drained from one node must go to others"),
-    named("csrs", "a node that joins waits until its certificate is approved"),
-    named("network", "a network that is not whole cannot be told from one that the change has broken"),
-    named("pod-ranges", "during the change both networks are there, and each address must be in one of them"),
-    named("mtu", "packets that are too large for what is beneath are lost, and only large answers hang"),
-    named(
-        "agent-ports",
-        "an agent that does not get its port does not start, and two tunnels on one mix their packets",
-    ),
-    named("host-ports", "a port of a node leads to a Pod only where the CNI maps it"),
-    named("network-policies", "a policy that the new network does not know protects nobody"),
-    named("budgets", "a drain waits for ever for a Pod that may not go"),
-    named("drain-room", "a Pod that finds no room elsewhere is away until its node is back"),
-    named("bare-pods", "a Pod that nobody makes anew is gone with its node"),
-    named("local-storage", "what is kept on a node is lost, or out of reach, when it is drained"),
-    named("single-pods", "what runs once is away while its Pod moves"),
-    named(
-        "pod-webhooks",
-        "while there is no network, a webhook that must answer over it has every Pod refused",
-    ),
-    named("autoscalers", "what adds and removes nodes by itself works against whoever does so in order"),
-    named("gitops", "what applies manifests by itself brings the old network back"),
-    named("images", "every Pod is started again, and needs its images"),
-    named("drain-rights", "a right that is missing is found missing in the middle of the change"),
-];
-
-/// What is looked at before the resources of some namespaces are copied from one cluster, the source, into another, the mirror.
-pub const MIRROR: &[Named] = &[
-    named("api-servers", "what is copied is read from them while they serve"),
-    named(
-        "two-clusters",
-        "a copy onto itself overwrites what serves, and an older version does not know every field",
-    ),
-    named("namespaces", "what is not there is not copied, and what is there already would be overwritten"),
-    named("mirror-nodes", "what is copied runs on them"),
-    named("kinds", "an object of a kind that the mirror does not serve cannot be made there"),
-    named("stateless", "what has data is not copied, and neither is its data"),
-    named(
-        "classes",
-        "classes belong to the cluster: what names one that is not there waits for ever, or is refused",
-    ),
-    named("issuers", "without a certificate the mirror answers, and no client trusts it"),
-    named("pull-secrets", "on the mirror every image is pulled anew, with the credentials that are copied"),
-    named("placement", "a Pod that no node takes stays Pending"),
-    named("capacity", "what has no room stays Pending"),
-    named("fixed-addresses", "two clusters cannot have the same address or the same port"),
-    named("gitops", "what applies manifests by itself changes the source while it is copied"),
-    named("mirror-webhooks", "a webhook that does not answer has what is copied refused"),
-    named("source-rights", "what may not be read is not copied"),
-    named("mirror-rights", "a right that is missing is found missing in the middle of the copying"),
-];
-
-/// What is looked at before names are led from a cluster to its mirror.
-pub const DNS: &[Named] = &[
-    named("zone-servers", "whoever asks a server that is behind, or gone, does not see the change"),
-    named(
-        "zone-updates",
-        "a zone that cannot be changed is found so in the middle of the change, or of its way back",
-    ),
-    named("zone-transfer", "what else is in a zone is seen by who reads all of it"),
-    named("twin-zones", "of two zones of one name, each for other clients, one alone would be changed"),
-    named("names", "what nobody reaches now cannot be seen to go on working"),
-    named("ttls", "who has asked keeps the old answer for so long, after the change and after its way back"),
-    named("zone-share", "a change of much of a zone is more often a mistake than meant"),
-    named("external-dns", "what keeps names as a cluster says changes them back, or deletes them"),
-    named("owners", "a name that another cluster keeps is not this one's to change"),
-    named("targets", "a name leads nowhere until the mirror has an address for it"),
-    named("served-certificates", "clients that come to a certificate for another name turn away"),
-    named("gitops", "what applies manifests by itself brings the old hosts and annotations back"),
-    named("dns-rights", "a right that is missing is found missing in the middle of the change"),
-];
+pub use checks::{
+    CNI, CniCheck, DNS, DnsCheck, MIRROR, MirrorCheck, Named, RENUMBER, RenumberCheck, SharedCheck,
+};
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -296,7 +137,7 @@ pub struct Check {
 
 impl Check {
     /// Returns the check as it came out.
-    pub fn of(named: &Named, judged: Judged) -> Self {
+    pub fn of<I>(named: &Named<I>, judged: Judged) -> Self {
         let Judged { verdict, seen, todo, .. } = judged;
         let link = format!("docs/preflight.md#{}", named.name);
         Self { name: named.name, verdict, seen, why: named.why, todo, link, depends_on: None }
@@ -309,7 +150,7 @@ impl Check {
     }
 
     /// Returns the check as one that nobody carried out.
-    pub fn skipped(named: &Named) -> Self {
+    pub fn skipped<I>(named: &Named<I>) -> Self {
         Self::of(named, Judged::skipped("not looked at"))
     }
 }
@@ -378,16 +219,16 @@ pub fn once(checks: Vec<Check>) -> Vec<Check> {
 
 /// Makes checks of what was judged. Where the user lacks permissions, the check `api` lists them, and the checks that need
 /// them depend on it; if it was not asked for, each keeps its own reason.
-pub fn concluded(judged: Vec<(&Named, Option<Judged>)>) -> Vec<Check> {
+pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
     let denied: BTreeSet<String> =
         judged.iter().filter_map(|(_, judged)| judged.as_ref()?.denied.clone()).collect();
-    let has_api = judged.iter().any(|(named, judged)| named.name == API.name && judged.is_some());
-    let conclude = |(named, judged): (&Named, Option<Judged>)| {
+    let has_api = judged.iter().any(|(named, judged)| named.name == checks::API && judged.is_some());
+    let conclude = |(named, judged): (&Named<I>, Option<Judged>)| {
         let Some(judged) = judged else { return Check::skipped(named) };
         if has_api && judged.denied.is_some() {
-            return Check::of(named, judged).depending(API.name);
+            return Check::of(named, judged).depending(checks::API);
         }
-        if named.name == API.name && judged.verdict == Verdict::Pass && !denied.is_empty() {
+        if named.name == checks::API && judged.verdict == Verdict::Pass && !denied.is_empty() {
             let missing = denied.iter().cloned().collect::<Vec<_>>().join(", ");
             return Check::of(
                 named,
