@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::node_proxy::node_proxy_refusal;
-use super::{Cluster, ClusterError, Collection};
+use super::{Cluster, ClusterError};
 
 /// How long a kubelet may take to answer; one that is gone is not waited for.
 const QUESTION: Duration = Duration::from_secs(5);
@@ -25,17 +25,17 @@ pub struct Node {
 
 impl Node {
     /// Reads a node from its object, as the API has it.
-    pub fn of(object: &Value) -> Self {
-        let text = |value: &Value, name: &str| {
-            value.get(name).and_then(Value::as_str).unwrap_or_default().to_string()
-        };
-        let array = |path: &str| object.pointer(path).and_then(Value::as_array).into_iter().flatten();
-        let internal = array("/status/addresses").filter(|address| text(address, "type") == "InternalIP");
-        let ready = array("/status/conditions").find(|condition| text(condition, "type") == "Ready");
+    pub fn of(object: &v1::Node) -> Self {
+        let status = object.status.as_ref();
+        let addresses = status.into_iter().flat_map(|status| status.addresses.iter().flatten());
+        let internal = addresses.filter(|address| address.type_ == "InternalIP");
+        let conditions = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_ready =
+            |condition: &v1::NodeCondition| condition.type_ == "Ready" && condition.status == "True";
         Self {
-            name: object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_string(),
-            internal_ips: internal.filter_map(|address| text(address, "address").parse().ok()).collect(),
-            ready: ready.is_some_and(|condition| text(condition, "status") == "True"),
+            name: object.metadata.name.clone().unwrap_or_default(),
+            internal_ips: internal.filter_map(|address| address.address.parse().ok()).collect(),
+            ready: conditions.into_iter().any(is_ready),
         }
     }
 }
@@ -43,8 +43,7 @@ impl Node {
 impl Cluster {
     /// Lists the nodes as they are now.
     pub async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-        let objects = self.list(&Collection::new("v1", "Node", None), None).await?;
-        Ok(objects.iter().map(Node::of).collect())
+        Ok(self.objects(None, None).await?.iter().map(Node::of).collect())
     }
 
     /// Asks a node's kubelet, once, which addresses of the cluster's DNS it tells Pods: `clusterDNS` of the configuration that it
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_node_has_addresses_of_several_types() {
-        let node = Node::of(&json!({
+        let node = json!({
             "metadata": {"name": "a"},
             "status": {
                 "addresses": [
@@ -90,7 +89,8 @@ mod tests {
                 ],
                 "conditions": [{"type": "Ready", "status": "Unknown"}],
             },
-        }));
+        });
+        let node = Node::of(&serde_json::from_value(node).unwrap());
         let internal_ips = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
         assert_eq!(node, Node { name: "a".into(), internal_ips, ready: false });
     }

@@ -119,7 +119,7 @@ impl Looking<'_> {
             }
         }
         let mut addresses: Vec<(String, IpAddr)> = Vec::new();
-        for node in self.read.raw_nodes().await?.iter().map(Node::of) {
+        for node in self.read.nodes().await?.iter().map(Node::of) {
             addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
         }
         for service in self.read.raw_services().await? {

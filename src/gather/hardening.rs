@@ -41,7 +41,7 @@ impl Reading {
     }
 
     pub(super) async fn ssh(&self) -> Read<Judged> {
-        let nodes: Vec<Node> = self.raw_nodes().await?.iter().map(Node::of).collect();
+        let nodes: Vec<Node> = self.nodes().await?.iter().map(Node::of).collect();
         let asked = nodes.iter().map(async |node| {
             let address = node.speaks_ssh().await?;
             Some(format!("`{}` ({address})", node.name))

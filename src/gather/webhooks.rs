@@ -42,7 +42,7 @@ impl Reading {
     /// Returns those of the Services all of whose endpoints are addresses of nodes.
     pub(super) async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
         let cluster = self.cluster()?;
-        let nodes = self.raw_nodes().await?.iter().map(Node::of);
+        let nodes = self.nodes().await?.iter().map(Node::of);
         let of_nodes: BTreeSet<String> =
             nodes.flat_map(|node| node.internal_ips).map(|address| address.to_string()).collect();
         let mut found = BTreeSet::new();

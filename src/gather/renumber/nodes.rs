@@ -33,7 +33,7 @@ impl Looking {
             return Ok(nodes::proxies(None, &about, missing));
         };
         let cluster = self.read.cluster()?;
-        let asked = self.read.raw_nodes().await?.iter().map(Node::of).map(async |node| {
+        let asked = self.read.nodes().await?.iter().map(Node::of).map(async |node| {
             let answer = cluster.proxy_health(&node, port).await;
             (node.name, answer)
         });
