@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::evidence::{Evidence, documents};
 use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY};
-use crate::session::{Failure, Kind, Voice};
+use crate::session::{Failure, Voice};
 
 /// Where `deploy/evidence.yaml` has the ConfigMaps.
 pub const NAMESPACE: &str = "netsurgeon-evidence";
@@ -49,11 +49,10 @@ pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Res
 
 /// Reads the documents of a file.
 pub fn read(path: &Path) -> Result<Vec<Evidence>, Failure> {
-    let unusable = |error: anyhow::Error| {
-        let context = format!("cannot use the evidence `{}`", path.display());
-        Failure::new(Kind::Refused, error.context(context))
+    let unusable = |failure: Failure| {
+        failure.context(format!("cannot use the evidence `{}`", path.display()))
             .hint("it is what `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` prints on each node, with `--node NAME` where the host has another name")
     };
     let text = std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
-    documents(&text).map_err(|reason| unusable(anyhow::Error::msg(reason)))
+    documents(&text).map_err(|reason| unusable(Failure::refused(reason)))
 }

@@ -102,11 +102,7 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
 
 fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
     if rehearsal.rollback != Rollback::Identical || !rehearsal.rollback_stuck.is_empty() {
-        return Err(Failure::new(
-            Kind::Stuck,
-            anyhow::Error::msg("the rollback did not bring everything back"),
-        )
-        .hint(
+        return Err(Failure::of(Kind::Stuck, "the rollback did not bring everything back").hint(
             "this is a bug of netsurgeon's: do not carry the plan out, and report it with the output above",
         ));
     }
@@ -115,7 +111,7 @@ fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
             "{} Services did not end at their new address; the first is `{first}`",
             rehearsal.misplaced.len()
         );
-        return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text)));
+        return Err(Failure::of(Kind::Stuck, text));
     }
     let new = new_findings(rehearsal).count();
     Ok(if new == 0 { Outcome::Done } else { Outcome::Findings })

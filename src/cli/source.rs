@@ -206,15 +206,15 @@ impl StoredArgs {
     /// Reads the keys; none without a configuration.
     fn seal(&self) -> Result<Option<Arc<dyn Seal>>, Failure> {
         let Some(path) = &self.encryption_config else { return Ok(None) };
-        let unusable = |error: anyhow::Error| {
-            let context = format!("cannot use the encryption configuration `{}`", path.display());
-            Failure::new(Kind::Refused, error.context(context)).hint(
+        let unusable = |failure: Failure| {
+            failure.context(format!("cannot use the encryption configuration `{}`", path.display())).hint(
                 "give the file that the API server has in `--encryption-provider-config`; it belongs to root",
             )
         };
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?);
         let keyring = Keyring::parse(&text, self.layout().prefix(), rand::fill);
-        let seal: Arc<dyn Seal> = Arc::new(keyring.map_err(|error| unusable(error.into()))?);
+        let seal: Arc<dyn Seal> =
+            Arc::new(keyring.map_err(|error| unusable(Failure::new(Kind::Refused, error)))?);
         Ok(Some(if self.is_lenient { Arc::new(Lenient(seal)) } else { seal }))
     }
 }

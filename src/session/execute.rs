@@ -131,7 +131,7 @@ pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: 
     let because = format!("the gate `{gate}` was closed: {reason}");
     let Some(first) = report.stuck.first() else {
         let text = format!("{because}; everything was rolled back: {restored}");
-        return Failure::new(Kind::RolledBack, anyhow::Error::msg(text));
+        return Failure::of(Kind::RolledBack, text);
     };
     let text = format!(
         "{because}; everything was rolled back but {}; the first is `{}`: {}",
@@ -139,6 +139,6 @@ pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: 
         first.step,
         first.reason
     );
-    Failure::new(Kind::Stuck, anyhow::Error::msg(text))
+    Failure::of(Kind::Stuck, text)
         .hint(format!("bring those objects in order, then `netsurgeon operation rollback {operation}`"))
 }

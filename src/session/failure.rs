@@ -64,14 +64,19 @@ impl Failure {
         Self { kind, error: error.into(), hints: Vec::new(), step: None }
     }
 
+    /// Returns a failure that is told in words, without hints.
+    pub fn of(kind: Kind, message: impl Into<String>) -> Self {
+        Self::new(kind, anyhow::Error::msg(message.into()))
+    }
+
     /// Refused, or failed before anything was changed.
     pub fn refused(message: impl Into<String>) -> Self {
-        Self::new(Kind::Refused, anyhow::Error::msg(message.into()))
+        Self::of(Kind::Refused, message)
     }
 
     /// What was typed cannot be meant.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, anyhow::Error::msg(message.into()))
+        Self::of(Kind::Usage, message)
     }
 
     /// Adds what to do next.

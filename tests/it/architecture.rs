@@ -83,11 +83,10 @@ const LADDER: &[(&str, &[&str])] = &[
     ("ip", &[]),
 ];
 
-/// What only one place may name.
+/// What only one place may name, or each of several, with a bar between them.
 const OWNED: &[(&str, &str)] = &[
     ("etcd_client", "store/etcd"),
     ("kube::", "cluster"),
-    ("k8s_openapi", "cluster"),
     ("prost::", "wire"),
     ("x509_cert", "certs"),
     ("rcgen", "certs"),
@@ -101,6 +100,7 @@ const OWNED: &[(&str, &str)] = &[
     ("tokio_rustls", "cluster"),
     ("hickory_proto", "nameserver"),
     ("clap", "cli"),
+    ("anyhow::", "cli|session/failure.rs"),
     ("println!", "cli/output.rs"),
     ("eprintln!", "cli/output.rs"),
     ("io::stdout", "cli/output.rs"),
@@ -188,7 +188,8 @@ fn a_room_imports_only_rooms_below_it() {
 fn a_library_has_one_owner() {
     let mut faults = Vec::new();
     for source in sources() {
-        for (name, owner) in OWNED.iter().filter(|(_, owner)| !source.path.starts_with(owner)) {
+        let is_owner = |owners: &str| owners.split('|').any(|owner| source.path.starts_with(owner));
+        for (name, owner) in OWNED.iter().filter(|(_, owners)| !is_owner(owners)) {
             let lines = source.code.iter().enumerate().filter(|(_, line)| line.contains(name));
             faults.extend(lines.map(|(index, _)| {
                 format!("src/{}:{}: only src/{owner} may name `{name}`", source.path, index + 1)

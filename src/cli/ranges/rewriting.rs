@@ -135,7 +135,7 @@ impl<'a> Rewrites<'a> {
         let report = report.map_err(|failure| left_open(failure.into(), operation, "rollback"))?;
         if let Some(stuck) = report.stuck.first() {
             let text = format!("the old value cannot be put back: {}", stuck.reason);
-            return Err(Failure::new(Kind::Stuck, anyhow::Error::msg(text))
+            return Err(Failure::of(Kind::Stuck, text)
                 .hint("addresses were allocated since, so the rewrite stays in force; `netsurgeon ranges rewrite` plans for what is there now")
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }

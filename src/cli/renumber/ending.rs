@@ -183,7 +183,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
              answers: `netsurgeon operation rollback {}`",
             ongoing.operation
         );
-        return Err(Failure::new(Kind::Paused, anyhow::Error::msg(text)));
+        return Err(Failure::of(Kind::Paused, text));
     }
     session.say_what_is_left(&ongoing.plan.work).await;
     context.output.progress("rolled back: every Service has its old address");

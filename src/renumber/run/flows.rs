@@ -13,19 +13,18 @@ const SHOWN: usize = 5;
 
 /// Returns who uses the old addresses of Services that have moved; the failure says where that can be seen.
 pub async fn flows_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
-    users_of(ongoing).await.map_err(|error| {
-        Failure::new(Kind::Refused, error)
-            .hint("run it on a node, as root; a kernel without that file needs the program `conntrack`")
+    users_of(ongoing).await.map_err(|failure| {
+        failure.hint("run it on a node, as root; a kernel without that file needs the program `conntrack`")
     })
 }
 
 /// Returns who uses the old addresses of Services that have moved, by what this host tracks.
-pub(super) async fn users_of(ongoing: &Ongoing) -> anyhow::Result<Vec<Used>> {
+pub(super) async fn users_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     let given_up = given_up(&ongoing.plan.work, |step| ongoing.journal.state(step));
     let addresses: BTreeSet<IpAddr> = given_up.keys().copied().collect();
-    let flows =
-        tokio::task::spawn_blocking(move || flows_to(&|address| addresses.contains(&address))).await??;
-    Ok(users(&given_up, &flows))
+    let read = tokio::task::spawn_blocking(move || flows_to(&|address| addresses.contains(&address)));
+    let flows = read.await.map_err(|error| Failure::refused(error.to_string()))?;
+    Ok(users(&given_up, &flows.map_err(|error| Failure::new(Kind::Refused, error))?))
 }
 
 /// Returns a line for people.

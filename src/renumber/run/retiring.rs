@@ -71,8 +71,7 @@ async fn end(
         let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;
         removed.map_err(|error| {
             let text = format!("the old addresses are retired, and the journal is not removed yet: {error}");
-            Failure::new(Kind::Stuck, anyhow::Error::msg(text))
-                .hint("`netsurgeon renumber retire` removes the rest")
+            Failure::of(Kind::Stuck, text).hint("`netsurgeon renumber retire` removes the rest")
         })?;
     }
     Ok(report)
@@ -154,7 +153,7 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
         first.step,
         first.reason
     );
-    let failure = Failure::new(Kind::Stuck, anyhow::Error::msg(text));
+    let failure = Failure::of(Kind::Stuck, text);
     Some(failure.hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation)))
 }
 

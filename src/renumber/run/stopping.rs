@@ -57,7 +57,7 @@ fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
         ),
         _ => format!("{progress}; next: `{next}`"),
     };
-    let words = Failure::new(Kind::Paused, anyhow::Error::msg(text));
+    let words = Failure::of(Kind::Paused, text);
     hinted(Failure { step: Some(failure.step.to_string()), ..words }, situation.rollback_hint())
 }
 
