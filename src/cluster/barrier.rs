@@ -40,7 +40,11 @@ const LEFT_BEHIND: Duration = Duration::from_hours(1);
 const QUESTION: Duration = Duration::from_secs(2);
 /// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// So long a node is not asked by way of the API server again, which has other things to do.
+const DETOUR: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Each node more makes the pauses of all longer by this: a thousand nodes get no more questions a second than ten thousand.
+const PAUSE_PER_NODE: Duration = Duration::from_micros(250);
 /// How often it is looked whether a sentinel is still there; a barrier is rarely waited for so long.
 const LOOK: Duration = Duration::from_secs(1);
 /// Questions under way at once, so that thousands of nodes do not meet the API server all together.
@@ -266,6 +270,7 @@ impl Cluster {
                 sentinel: sentinel.clone(),
                 reach: barrier.reach,
                 questions: questions.clone(),
+                longest_pause: longest_pause(of),
                 node,
             };
             asked.spawn(asking.until(begun, barrier.deadline));
@@ -380,12 +385,18 @@ impl Sentinel {
     }
 }
 
+/// Returns how long a node is left alone at most before it is asked again, among so many.
+fn longest_pause(nodes: usize) -> Duration {
+    PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).clamp(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
 /// One node being asked.
 struct Asking {
     cluster: Cluster,
     sentinel: Sentinel,
     reach: Reach,
     questions: Arc<Semaphore>,
+    longest_pause: Duration,
     node: Node,
 }
 
@@ -393,7 +404,7 @@ impl Asking {
     /// Asks until the node answers, or until the deadline.
     async fn until(self, begun: Instant, deadline: Duration) -> Result<Passage, SilentNode> {
         let mut direct = self.reach != Reach::NodeProxy;
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut by_detour, mut due) = (FIRST_PAUSE, None, Instant::now());
         loop {
             let mut seen = Vec::new();
             if direct {
@@ -406,23 +417,25 @@ impl Asking {
                     }
                 }
             }
-            if self.reach != Reach::Direct {
+            if self.reach != Reach::Direct && due <= Instant::now() {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
                         // No detour is left: a node that did not answer before may answer now.
                         direct |= failure.silent && self.reach == Reach::Auto;
-                        seen.push(format!("through the API server: {}", failure.reason));
+                        by_detour = Some(format!("through the API server: {}", failure.reason));
                     }
                 }
+                due = Instant::now().checked_add(self.longest_pause.max(DETOUR)).unwrap_or(due);
             }
+            seen.extend(by_detour.clone());
             if begun.elapsed().saturating_add(pause) >= deadline {
                 let unready = if self.node.ready { "" } else { "the node is not ready; " };
                 let seen = format!("{unready}{}", seen.join("; "));
                 return Err(SilentNode { node: self.node.name, seen });
             }
             sleep(pause).await;
-            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            pause = pause.saturating_mul(2).min(self.longest_pause);
         }
     }
 
@@ -505,6 +518,12 @@ mod tests {
         assert!(is_left_behind(&service("mine", 999_999), "mine", now));
         assert!(!is_left_behind(&service("other", 999_999), "mine", now));
         assert!(is_left_behind(&service("other", 990_000), "mine", now));
+    }
+
+    #[test]
+    fn many_nodes_are_asked_less_often_each() {
+        let pauses = [1, 200, 1000, 10_000].map(|nodes| longest_pause(nodes).as_millis());
+        assert_eq!(pauses, [50, 50, 250, 2000]);
     }
 
     #[test]
