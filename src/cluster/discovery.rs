@@ -1,4 +1,5 @@
-//! What an API serves, all of it: its groups, and their kinds.
+//! What an API serves: it is asked group by group, so that every version answers (all at once, `aggregated discovery`, is of 1.26).
+//! What one group has answered about its kinds is remembered.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResourceList};
 
-use super::connection::Call;
+use super::connection::{Call, Connection};
 use super::error::message;
 use super::kinds::{kinds, root};
 use super::{Cluster, ClusterError, Collection, ServedKind};
@@ -69,6 +70,21 @@ impl Cluster {
             Err(ClusterError::NotFound { .. }) => Ok(false),
             outcome => outcome.map(|_| true),
         }
+    }
+}
+
+impl Connection {
+    /// Asks which kind it is that a collection names: a [`ClusterError::NotFound`] if none is served.
+    pub(super) async fn kind(&self, collection: &Collection<'_>) -> Result<ServedKind, ClusterError> {
+        if let Some(known) = self.kinds().find(collection) {
+            return Ok(known);
+        }
+        let found = self.json(&Call::read(&root(collection.api_version)?)?).await?;
+        self.kinds().learn(collection.api_version, kinds(found));
+        self.kinds().find(collection).ok_or_else(|| ClusterError::NotFound {
+            subject: collection.to_string(),
+            reason: format!("no kind `{}` is in `{}`", collection.kind, collection.api_version),
+        })
     }
 }
 

@@ -1,5 +1,4 @@
-//! Which kinds an API serves, and where: it is asked (discovery), group by group, so that every version answers (all at once,
-//! `aggregated discovery`, is of 1.26). What one group has answered is remembered.
+//! Kinds that an API serves, where their objects are, and which kinds are known already.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::core::{ApiResource, DynamicObject, GroupVersion, Request, Resource as _};
 
-use super::connection::{Call, Connection};
 use super::resource::segment;
 use super::{ClusterError, Collection};
 
@@ -64,12 +62,12 @@ pub(super) fn kinds(found: APIResourceList) -> Vec<ServedKind> {
 pub(super) struct Kinds(Mutex<HashMap<String, Vec<ServedKind>>>);
 
 impl Kinds {
-    fn find(&self, collection: &Collection<'_>) -> Option<ServedKind> {
+    pub(super) fn find(&self, collection: &Collection<'_>) -> Option<ServedKind> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(collection.api_version)?.iter().find(|one| one.kind == collection.kind).cloned()
     }
 
-    fn learn(&self, api_version: &str, kinds: Vec<ServedKind>) {
+    pub(super) fn learn(&self, api_version: &str, kinds: Vec<ServedKind>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(api_version.to_string(), kinds);
     }
@@ -82,21 +80,6 @@ pub(super) fn root(api_version: &str) -> Result<String, ClusterError> {
     }
     let root = if api_version.contains('/') { "apis" } else { "api" };
     Ok(format!("/{root}/{api_version}"))
-}
-
-impl Connection {
-    /// Asks which kind it is that a collection names: a [`ClusterError::NotFound`] if none is served.
-    pub(super) async fn kind(&self, collection: &Collection<'_>) -> Result<ServedKind, ClusterError> {
-        if let Some(known) = self.kinds().find(collection) {
-            return Ok(known);
-        }
-        let found = self.json(&Call::read(&root(collection.api_version)?)?).await?;
-        self.kinds().learn(collection.api_version, kinds(found));
-        self.kinds().find(collection).ok_or_else(|| ClusterError::NotFound {
-            subject: collection.to_string(),
-            reason: format!("no kind `{}` is in `{}`", collection.kind, collection.api_version),
-        })
-    }
 }
 
 #[cfg(test)]
