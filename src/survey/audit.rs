@@ -196,11 +196,15 @@ fn kept(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     };
     let addresses = survey.addresses.iter().filter(is_kept).count();
     if services > 0 || addresses > 0 {
+        let counts =
+            [(addresses, "IPAddress object", "IPAddress objects"), (services, "Service", "Services")];
+        let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+        let words =
+            counts.map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }));
+        let words = words.collect::<Vec<_>>().join(" and ");
         findings.push(
             Finding::info("kept-by-operation", "operation")
-                .says(format!(
-                    "an operation that has not ended keeps {addresses} IPAddress objects and {services} Services"
-                ))
+                .says(format!("an operation that has not ended keeps {words}"))
                 .values(addresses.saturating_add(services), "0 once it has ended"),
         );
     }

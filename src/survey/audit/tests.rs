@@ -144,6 +144,9 @@ fn services_are_checked() {
     let services = || [("default".into(), "netsurgeon-hold-1".into())].into();
     let ours = found(&Ours { services: services(), ..Ours::default() });
     assert_eq!(ours, ["held-address", "kept-by-operation"]);
+    let told = audit_beside(&Ours { services: services(), ..Ours::default() }, &survey);
+    let says = |finding: &Finding| finding.message == "an operation that has not ended keeps 1 Service";
+    assert!(told.iter().any(says), "{told:?}");
     // A shadow may have the address of the Service that it stands in for, and of no other one; and it hides no others.
     for (others, is_known) in [(&["web"][..], true), (&["stranger"], false), (&["web", "stranger"], false)] {
         let mut survey = survey.clone();
