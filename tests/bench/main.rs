@@ -84,6 +84,11 @@ async fn main() {
     let is_json = std::env::args().any(|argument| argument == "--json");
     let mut figures = Vec::new();
     let netsurgeon = netsurgeon();
+    if std::env::args().any(|argument| argument == "--batches") {
+        let measured = batches::measure(&netsurgeon).await;
+        println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
+        return;
+    }
     for services in SIZES {
         let file = snapshots::with_services(services).await;
         figures.push(measure(&netsurgeon, services, &file));
