@@ -46,9 +46,7 @@ pub(super) struct Reading {
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
-    pods: OnceCell<Read<Vec<v1::Pod>>>,
     raw_pods: OnceCell<Read<Vec<Value>>>,
-    services: OnceCell<Read<Vec<v1::Service>>>,
     raw_services: OnceCell<Read<Vec<Value>>>,
     nodes: OnceCell<Read<Vec<v1::Node>>>,
     raw_nodes: OnceCell<Read<Vec<Value>>>,
@@ -131,9 +129,7 @@ impl Reading {
             members: OnceCell::new(),
             servers: OnceCell::new(),
             met: OnceCell::new(),
-            pods: OnceCell::new(),
             raw_pods: OnceCell::new(),
-            services: OnceCell::new(),
             raw_services: OnceCell::new(),
             nodes: OnceCell::new(),
             raw_nodes: OnceCell::new(),
@@ -249,16 +245,6 @@ impl Reading {
     /// Reads the objects of a type, in all namespaces, without what no check reads.
     pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
         objects(self.cluster()?, None).await.map_err(unread)
-    }
-
-    pub(super) async fn pods(&self) -> Read<&Vec<v1::Pod>> {
-        let read = async || self.objects().await;
-        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
-    }
-
-    pub(super) async fn services(&self) -> Read<&Vec<v1::Service>> {
-        let read = async || self.objects().await;
-        self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     pub(super) async fn nodes(&self) -> Read<&Vec<v1::Node>> {
