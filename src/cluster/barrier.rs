@@ -385,7 +385,7 @@ impl Sentinel {
     }
 }
 
-/// Returns how long a node is left alone at most before it is asked again, among so many.
+/// Returns the longest pause between two questions to one node of so many.
 fn longest_pause(nodes: usize) -> Duration {
     PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).clamp(FIRST_PAUSE, LONGEST_PAUSE)
 }

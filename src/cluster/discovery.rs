@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, API
 
 use super::connection::{Call, Connection};
 use super::error::message;
-use super::kinds::{kinds, root};
+use super::kinds::{kinds, parts, root};
 use super::{Cluster, ClusterError, Collection, ServedKind};
 
 /// How long one group may take to say what it serves: one behind an API server that is gone is not waited for.
@@ -20,8 +20,7 @@ const QUESTION: Duration = Duration::from_secs(10);
 pub struct ServedKinds {
     /// The kinds, those of one group together, of each the version first that clients prefer.
     pub kinds: Vec<ServedKind>,
-    /// Groups in a version that did not answer, as in `apps/v1`, and why: an API that is served by somebody else (`APIService`) and is
-    /// down.
+    /// Groups that did not answer in one of their versions, and why: another server serves them (`APIService`), and is down.
     pub silent: Vec<(String, String)>,
 }
 
@@ -36,7 +35,7 @@ impl Cluster {
         for (answer, place) in answers.into_iter().zip(places) {
             match answer {
                 Ok(kinds) => served.kinds.extend(kinds),
-                Err(why) => served.silent.push((place, why)),
+                Err(why) => served.silent.push((parts(&place).0.to_string(), why)),
             }
         }
         Ok(served)

@@ -12,7 +12,7 @@ const API_VERSION: &str = "discovery.k8s.io/v1";
 const KIND: &str = "EndpointSlice";
 /// Whose endpoints a slice has, and who looks after it: controllers leave those of others alone
 /// (`staging/src/k8s.io/api/discovery/v1/well_known_labels.go`, v1.36.3).
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// What is to be done with one EndpointSlice.

@@ -1,4 +1,4 @@
-//! Kinds that an API serves, where their objects are, and which kinds are known already.
+//! Kinds that an API serves, where their objects are, and what is known of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -42,9 +42,14 @@ impl ServedKind {
     }
 }
 
+/// Returns group and version of `apps/v1`; the core group has no name.
+pub(super) fn parts(api_version: &str) -> (&str, &str) {
+    api_version.rsplit_once('/').unwrap_or(("", api_version))
+}
+
 /// Returns the kinds of a list of resources, without their subresources.
 pub(super) fn kinds(found: APIResourceList) -> Vec<ServedKind> {
-    let (group, version) = found.group_version.rsplit_once('/').unwrap_or(("", &found.group_version));
+    let (group, version) = parts(&found.group_version);
     let kinds = found.resources.into_iter().filter(|one| !one.name.contains('/'));
     let kind = |one: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| ServedKind {
         group: group.to_string(),

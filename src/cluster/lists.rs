@@ -1,5 +1,5 @@
-//! Lists: page by page, at one revision, and no more of each object kept than is wanted. What an object takes in memory is many times
-//! what whoever made it has sent, and there may be many of them.
+//! Lists: page by page, at one revision, and no more of each object kept than is wanted. In memory an object takes many times what its
+//! JSON takes, and a list can have many.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -15,7 +15,7 @@ use super::{Cluster, ClusterError, Collection, ServedKind};
 /// Objects asked for at once by a list: as many as kubectl (`--chunk-size`).
 const PAGE: u32 = 500;
 
-/// How often a list begins anew because the API server has forgotten the revision of its pages: it remembers
+/// How often a list starts again because the API server has forgotten the revision of its pages. It remembers
 /// them for five minutes (etcd's compaction interval), so once is rare.
 const MOST_LISTS: usize = 4;
 
@@ -42,6 +42,8 @@ struct PageMetadata {
 /// Which objects of a place are read, and how many at most.
 struct Wanted {
     options: ListParams,
+    /// The most objects that are asked for at once.
+    page: u32,
     /// Metadata alone (`PartialObjectMetadataList`, 1.15 and later): what objects hold is not sent.
     is_metadata: bool,
     /// So many that are kept are enough.
@@ -51,7 +53,7 @@ struct Wanted {
 impl Wanted {
     fn all(labels: Option<&str>) -> Self {
         let options = ListParams { label_selector: labels.map(str::to_string), ..ListParams::default() };
-        Self { options: options.limit(PAGE), is_metadata: false, enough: usize::MAX }
+        Self { options, page: PAGE, is_metadata: false, enough: usize::MAX }
     }
 
     fn metadata() -> Self {
@@ -88,15 +90,6 @@ impl Cluster {
         self.each(&Place::of::<K>(namespace)?, Wanted::all(labels), &Some).await
     }
 
-    /// Reads all objects of a type as [`objects`](Self::objects) does, and keeps what `keep` makes of each.
-    pub async fn objects_as<K: Typed, T>(
-        &self,
-        namespace: Option<&str>,
-        keep: Keep<'_, K, T>,
-    ) -> Result<Vec<T>, ClusterError> {
-        self.each(&Place::of::<K>(namespace)?, Wanted::all(None), keep).await
-    }
-
     /// Reads the metadata of all objects of a kind, and nothing else of them: the way to list Secrets. Kept are names, uid, labels and
     /// owners, and of annotations the one by which tokens of ServiceAccounts are known: what `kubectl apply` has annotated a Secret with
     /// (`kubectl.kubernetes.io/last-applied-configuration`) holds all of it, and is dropped with the page that brought it.
@@ -115,8 +108,7 @@ impl Cluster {
         is_wanted: impl Fn(&ObjectMeta) -> bool + Sync,
     ) -> Result<Option<ObjectMeta>, ClusterError> {
         let place = Place { requests: kind.requests(namespace)?, subject: format!("{} objects", kind.kind) };
-        let mut wanted = Wanted { enough: 1, ..Wanted::metadata() };
-        wanted.options = wanted.options.limit(100);
+        let mut wanted = Wanted { page: 100, enough: 1, ..Wanted::metadata() };
         if !without.is_empty() {
             // Every kind can be selected by its namespace, custom resources too.
             let others = without.iter().map(|name| format!("metadata.namespace!={name}"));
@@ -151,8 +143,7 @@ impl Cluster {
         keep: Keep<'_, K, T>,
     ) -> Result<Vec<T>, ClusterError> {
         let mut options = wanted.options.clone();
-        let largest = options.limit.unwrap_or(PAGE);
-        let (mut items, mut page_size) = (Vec::new(), largest);
+        let (mut items, mut page_size) = (Vec::new(), wanted.page);
         loop {
             options.limit = Some(page_size);
             let request = if wanted.is_metadata {
@@ -169,7 +160,7 @@ impl Cluster {
                 outcome => outcome?,
             };
             let page: Page<'_> = self.connection.read(&call, &answer.body)?;
-            page_size = page_size.saturating_mul(2).min(largest);
+            page_size = page_size.saturating_mul(2).min(wanted.page);
             for item in page.items.unwrap_or_default() {
                 items.extend(keep(self.connection.read(&call, item.get().as_bytes())?));
             }
@@ -211,14 +202,17 @@ mod tests {
         let annotations = json!({
             "kubectl.kubernetes.io/last-applied-configuration": "{\"data\": \"planted\"}", ACCOUNT: "web", "note": "planted",
         });
-        let found = json!({"metadata": {
-            "name": "a", "namespace": "shop", "labels": {"of": "names"}, "annotations": annotations,
-            "managedFields": [{"manager": "planted"}],
-        }});
-        let found: Bare = serde_json::from_value(found).unwrap();
-        let expected = json!({
-            "name": "a", "namespace": "shop", "labels": {"of": "names"}, "annotations": {ACCOUNT: "web"},
-        });
-        assert_eq!(serde_json::to_value(found.kept()).unwrap(), expected);
+        let owners =
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": true}]);
+        let kept = json!({"namespace": "shop", "name": "x", "uid": "1", "labels": {"a": "b"}, "ownerReferences": owners});
+        let mut metadata = kept.clone();
+        metadata["annotations"] = annotations;
+        metadata["managedFields"] = json!([{"fieldsV1": {"f:data": {"f:planted": {}}}}]);
+        let mut expected = kept.clone();
+        expected["annotations"] = json!({ACCOUNT: "web"});
+        let bare =
+            |object| serde_json::to_value(serde_json::from_value::<Bare>(object).unwrap().kept()).unwrap();
+        assert_eq!(bare(json!({"kind": "x", "metadata": metadata})), expected);
+        assert_eq!(bare(json!({"metadata": kept})), kept);
     }
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::connection::{Call, Connection};
+use super::endpoints::SERVICE_NAME;
 use super::error::excerpt;
 use super::{Cluster, ClusterError, ObjectRef};
 
@@ -82,7 +83,6 @@ impl ApiServerLease {
 /// Labels of those Leases (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
 const IDENTITY: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 const HOST: &str = "kubernetes.io/hostname";
-const OF_SERVICE: &str = "kubernetes.io/service-name=kubernetes";
 /// The name that the certificate of every API server carries.
 const NAME: &str = "kubernetes.default.svc";
 
@@ -101,7 +101,8 @@ impl Cluster {
     /// They all write the EndpointSlice of that name (`endpointsadapter.go`, there). Another one with its label may be
     /// anybody's.
     pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
-        let slices = self.objects::<EndpointSlice>(Some("default"), Some(OF_SERVICE)).await?;
+        let selector = format!("{SERVICE_NAME}=kubernetes");
+        let slices = self.objects::<EndpointSlice>(Some("default"), Some(&selector)).await?;
         let theirs = slices.iter().filter(|slice| slice.metadata.name.as_deref() == Some("kubernetes"));
         let mut servers: Vec<ApiServer> = theirs.flat_map(of_slice).collect();
         servers.sort_unstable();
@@ -253,7 +254,8 @@ async fn version(connection: &Connection) -> Result<Version, ClusterError> {
             reason: "it has no `gitVersion`".to_string(),
         });
     }
-    let emulated = emulation_major.zip(emulation_minor).filter(|(major, _)| !major.is_empty());
+    let emulated =
+        emulation_major.zip(emulation_minor).filter(|(major, minor)| !major.is_empty() && !minor.is_empty());
     Ok(Version { git: git_version, emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")) })
 }
 
