@@ -14,8 +14,8 @@ use super::rig::relay::Relay;
 use super::rig::report::Target;
 use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 
-/// How often all connections of kube-proxies are cut at least, besides those that end after some bytes by chance.
-const CUTS: usize = 5;
+/// How many connections of kube-proxies are cut at least: each after some bytes by chance, and now and then all of them.
+const CUTS: usize = 10;
 /// How many answers to writes are lost at least.
 const LOST: usize = 8;
 /// After how many more records of steps connections are cut.
@@ -86,7 +86,7 @@ async fn kube_proxies_whose_connections_are_cut_miss_nothing_of_an_apply() {
     relay.cut_after(Some(3000..30000));
     let cuts = cut_to_the_end(&serving, &relay, &mut apply).await;
     println!("all connections cut {cuts} times, {} more by chance", relay.cuts());
-    assert!(cuts >= CUTS, "{cuts}");
+    assert!(cuts > 0 && cuts + relay.cuts() >= CUTS, "{cuts}, {}", relay.cuts());
     relay.cut_after(None);
     serving.assert_unbroken(&probe.stop(), &old);
     // What was verified was in force by then, so each answers at once, on both nodes.
