@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use super::permissions;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
 use super::{Reached, Selection};
-use crate::cluster::{Collection, ObjectRef};
+use crate::cluster::{Collection, Node, ObjectRef};
 use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER};
 use crate::ip::ServiceCidr;
 use crate::preflight::cni::settings::{self, Settings};
@@ -63,7 +63,7 @@ impl Looking<'_> {
     async fn judge(&self, check: CniCheck) -> Read<Judged> {
         let list = async |api_version, kind| self.read.list(api_version, kind).await;
         match check {
-            CniCheck::Nodes => Ok(drain::nodes(self.read.nodes().await?)),
+            CniCheck::Nodes => Ok(drain::nodes(self.read.raw_nodes().await?)),
             CniCheck::Csrs => {
                 let found = list("certificates.k8s.io/v1", "CertificateSigningRequest").await?;
                 Ok(drain::requests(&found))
@@ -72,18 +72,20 @@ impl Looking<'_> {
             CniCheck::PodRanges => self.ranges().await,
             CniCheck::Mtu => Ok(settings::mtu(self.settings().await?)),
             CniCheck::AgentPorts => {
-                Ok(host_ports::wanted(self.to, self.settings().await?, self.read.pods().await?))
+                Ok(host_ports::wanted(self.to, self.settings().await?, self.read.raw_pods().await?))
             }
-            CniCheck::HostPorts => Ok(host_ports::mapped(self.read.pods().await?)),
+            CniCheck::HostPorts => Ok(host_ports::mapped(self.read.raw_pods().await?)),
             CniCheck::NetworkPolicies => self.policies().await,
             CniCheck::Budgets => {
                 let found = list("policy/v1", "PodDisruptionBudget").await?;
-                Ok(drain::budgets(&found, self.read.pods().await?))
+                Ok(drain::budgets(&found, self.read.raw_pods().await?))
             }
-            CniCheck::DrainRoom => Ok(emptied::judge(self.read.nodes().await?, self.read.pods().await?)),
-            CniCheck::BarePods => Ok(drain::bare(self.read.pods().await?)),
+            CniCheck::DrainRoom => {
+                Ok(emptied::judge(self.read.raw_nodes().await?, self.read.raw_pods().await?))
+            }
+            CniCheck::BarePods => Ok(drain::bare(self.read.raw_pods().await?)),
             CniCheck::LocalStorage => {
-                Ok(drain::local(self.read.pods().await?, &list("v1", "PersistentVolume").await?))
+                Ok(drain::local(self.read.raw_pods().await?, &list("v1", "PersistentVolume").await?))
             }
             CniCheck::SinglePods => {
                 let mut found = list("apps/v1", "Deployment").await?;
@@ -105,7 +107,7 @@ impl Looking<'_> {
     async fn ranges(&self) -> Read<Judged> {
         let mut taken = self.flags().await?;
         taken.extend(self.settings().await?.pools.iter().cloned());
-        for node in self.read.nodes().await? {
+        for node in self.read.raw_nodes().await? {
             let whose = format!("Pods of node `{}`", text(node, "/metadata/name"));
             taken.extend(parsed(node, "/spec/podCIDRs").map(|range| (whose.clone(), range)));
         }
@@ -117,14 +119,14 @@ impl Looking<'_> {
             }
         }
         let mut addresses: Vec<(String, IpAddr)> = Vec::new();
-        for node in self.read.hosts().await? {
+        for node in self.read.nodes().await?.iter().map(Node::of) {
             addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
         }
-        for service in self.read.services().await? {
+        for service in self.read.raw_services().await? {
             let found = parsed(service, "/spec/clusterIPs");
             addresses.extend(found.map(|address| (format!("Service {}", subject(service)), address)));
         }
-        for pod in self.read.pods().await? {
+        for pod in self.read.raw_pods().await? {
             let found = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
             let found = found.filter_map(|one| text(one, "/ip").parse().ok());
             addresses.extend(found.map(|address| (format!("Pod {}", subject(pod)), address)));
@@ -154,7 +156,7 @@ impl Looking<'_> {
                     break;
                 }
             }
-            let (agents, nodes) = (self.daemon_sets().await?, self.read.nodes().await?);
+            let (agents, nodes) = (self.daemon_sets().await?, self.read.raw_nodes().await?);
             Ok(settings::read(&objects, agents, nodes, self.to.and_then(host_ports::whose)))
         };
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
@@ -194,7 +196,7 @@ impl Looking<'_> {
             HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
         namespaces.extend(found.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))));
         let admitted = |pod: &Value| Written::of(Admitted::Pod, pod, &namespaces);
-        let all: BTreeSet<Written> = self.read.pods().await?.iter().filter_map(admitted).collect();
+        let all: BTreeSet<Written> = self.read.raw_pods().await?.iter().filter_map(admitted).collect();
         let all: Vec<Written> = all.into_iter().collect();
         // The one to come has no Pods yet, and perhaps no namespace.
         let own: Vec<Written> =

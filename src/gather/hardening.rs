@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
 use super::reading::{Read, Reading, unread};
+use crate::cluster::Node;
 use crate::preflight::hardening::{self, POWERS, Secrets, Somebody};
 use crate::preflight::{Judged, zones};
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -16,7 +17,7 @@ const CONNECTIONS: usize = 1024;
 
 impl Reading {
     pub(super) async fn zones(&self) -> Read<Judged> {
-        Ok(zones::zones(self.members().await?, self.nodes().await?))
+        Ok(zones::zones(self.members().await?, self.raw_nodes().await?))
     }
 
     pub(super) async fn secrets(&self) -> Read<Judged> {
@@ -40,7 +41,7 @@ impl Reading {
     }
 
     pub(super) async fn ssh(&self) -> Read<Judged> {
-        let nodes = self.hosts().await?;
+        let nodes: Vec<Node> = self.nodes().await?.iter().map(Node::of).collect();
         let asked = nodes.iter().map(async |node| {
             let address = node.speaks_ssh().await?;
             Some(format!("`{}` ({address})", node.name))
@@ -50,7 +51,7 @@ impl Reading {
     }
 
     pub(super) async fn images(&self) -> Read<Judged> {
-        let pods = self.pods().await?;
+        let pods = self.raw_pods().await?;
         let mut secrets = BTreeSet::new();
         self.each_secret(|record| {
             let key = String::from_utf8_lossy(record.key);

@@ -82,7 +82,7 @@ impl Looking {
                 Ok(mirror::two(&source, &mirror))
             }
             MirrorCheck::Namespaces => self.free().await,
-            MirrorCheck::MirrorNodes => Ok(mirror::nodes(self.mirror.nodes().await?)),
+            MirrorCheck::MirrorNodes => Ok(mirror::nodes(self.mirror.raw_nodes().await?)),
             MirrorCheck::Kinds => self.kinds().await,
             MirrorCheck::Stateless => {
                 let (sets, claims, services, pods) = tokio::try_join!(
@@ -104,12 +104,12 @@ impl Looking {
             MirrorCheck::Issuers => self.issuers().await,
             MirrorCheck::PullSecrets => self.pull_secrets().await,
             MirrorCheck::Placement => {
-                Ok(placement::judge(self.templates().await?, self.mirror.nodes().await?))
+                Ok(placement::judge(self.templates().await?, self.mirror.raw_nodes().await?))
             }
             MirrorCheck::Capacity => self.capacity().await,
             MirrorCheck::FixedAddresses => {
                 let services = self.chosen("v1", "Service").await?;
-                let there = self.mirror.services().await?;
+                let there = self.mirror.raw_services().await?;
                 Ok(fixed::judge(&services, there, self.templates().await?))
             }
             MirrorCheck::MirrorWebhooks => self.webhooks().await,
@@ -121,7 +121,7 @@ impl Looking {
 
     async fn capacity(&self) -> Read<Judged> {
         let (pods, nodes, taken) =
-            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.nodes(), self.mirror.pods())?;
+            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.raw_nodes(), self.mirror.raw_pods())?;
         let (namespaces, templates) = (self.names().await?, self.templates().await?);
         Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
     }
@@ -252,7 +252,11 @@ impl Looking {
         let definitions = self.mirror.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
         let kinds = |served: &ServedKinds| Kinds {
             all: by_place(&served.kinds),
-            silent: served.silent.iter().cloned().collect(),
+            silent: served
+                .silent
+                .iter()
+                .map(|(place, why)| (group(place).to_string(), why.clone()))
+                .collect(),
         };
         Ok(kinds::judge(&used, &kinds(&of_source), &kinds(&of_mirror), &definitions))
     }
@@ -428,6 +432,11 @@ async fn within(
 
 fn bare(metadata: &ObjectMeta) -> Value {
     serde_json::json!({"metadata": metadata})
+}
+
+/// The group of `apps/v1`.
+fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 async fn identity(reading: &Reading) -> Read<Identity> {

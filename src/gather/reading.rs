@@ -4,8 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1;
-use serde::Deserialize as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 use super::Reached;
 use super::Selection;
 use super::permissions::{Asked, Rights};
-use crate::cluster::{ApiServer, Cluster, ClusterError, Collection, Node};
+use crate::cluster::{ApiServer, Cluster, ClusterError, Collection, Typed};
 use crate::controlplane::flags_in_pods;
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
@@ -45,9 +46,10 @@ pub(super) struct Reading {
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
-    pods: OnceCell<Read<Vec<Value>>>,
-    services: OnceCell<Read<Vec<Value>>>,
-    nodes: OnceCell<Read<Vec<Value>>>,
+    raw_pods: OnceCell<Read<Vec<Value>>>,
+    raw_services: OnceCell<Read<Vec<Value>>>,
+    nodes: OnceCell<Read<Vec<v1::Node>>>,
+    raw_nodes: OnceCell<Read<Vec<Value>>>,
 }
 
 /// Carries checks out side by side, each within its time.
@@ -127,9 +129,10 @@ impl Reading {
             members: OnceCell::new(),
             servers: OnceCell::new(),
             met: OnceCell::new(),
-            pods: OnceCell::new(),
-            services: OnceCell::new(),
+            raw_pods: OnceCell::new(),
+            raw_services: OnceCell::new(),
             nodes: OnceCell::new(),
+            raw_nodes: OnceCell::new(),
         }
     }
 
@@ -239,25 +242,29 @@ impl Reading {
         join_all(answers).await.into_iter().collect()
     }
 
-    pub(super) async fn pods(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Pod").await;
-        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    /// Reads the objects of a type, in all namespaces, without what no check reads.
+    pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+        objects(self.cluster()?, None).await.map_err(unread)
     }
 
-    pub(super) async fn services(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Service").await;
-        self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
-    }
-
-    pub(super) async fn nodes(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Node").await;
+    pub(super) async fn nodes(&self) -> Read<&Vec<v1::Node>> {
+        let read = async || self.objects().await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns name, addresses and readiness of each node, from what was read of them.
-    pub(super) async fn hosts(&self) -> Read<Vec<Node>> {
-        let host = |object| v1::Node::deserialize(object).map(|node| Node::of(&node)).map_err(unread);
-        self.nodes().await?.iter().map(host).collect()
+    pub(super) async fn raw_pods(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Pod").await;
+        self.raw_pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn raw_services(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Service").await;
+        self.raw_services.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) async fn raw_nodes(&self) -> Read<&Vec<Value>> {
+        let read = async || self.list("v1", "Node").await;
+        self.raw_nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// Lists the objects of a kind that not every cluster has; `None` if this one does not.
@@ -294,6 +301,19 @@ impl Reading {
             groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
         Ok(around::gitops(&groups, has_applications))
     }
+}
+
+/// The objects of a type, in one namespace or in all, without what no check reads.
+pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+) -> Result<Vec<K>, ClusterError> {
+    cluster
+        .objects_as(namespace, &|mut object: K| {
+            object.metadata_mut().managed_fields = None;
+            Some(object)
+        })
+        .await
 }
 
 /// The objects of a kind, in one namespace or in all, without what no check reads.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::reading::{Read, Reading, unread};
-use crate::cluster::ObjectRef;
+use crate::cluster::{Node, ObjectRef};
 use crate::preflight::webhooks::{Backends, Called, Written, called, ready};
 
 /// Kinds of `admissionregistration.k8s.io/v1` that say which webhooks there are.
@@ -42,7 +42,7 @@ impl Reading {
     /// Returns those of the Services all of whose endpoints are addresses of nodes.
     pub(super) async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
         let cluster = self.cluster()?;
-        let nodes = self.hosts().await?.into_iter();
+        let nodes = self.nodes().await?.iter().map(Node::of);
         let of_nodes: BTreeSet<String> =
             nodes.flat_map(|node| node.internal_ips).map(|address| address.to_string()).collect();
         let mut found = BTreeSet::new();

@@ -17,6 +17,7 @@ pub mod junit;
 pub mod kept;
 pub mod mirror;
 pub mod nodes;
+pub mod objects;
 pub mod pinned;
 pub mod placing;
 pub mod quantity;

@@ -3,7 +3,7 @@
 use futures_util::{StreamExt as _, stream};
 
 use super::Looking;
-use crate::cluster::ProxyFault;
+use crate::cluster::{Node, ProxyFault};
 use crate::controlplane::CONTROLLER_MANAGER;
 use crate::gather::reading::{AT_ONCE, Read, own_routes};
 use crate::preflight::nodes;
@@ -33,7 +33,7 @@ impl Looking {
             return Ok(nodes::proxies(None, &about, missing));
         };
         let cluster = self.read.cluster()?;
-        let asked = self.read.hosts().await?.into_iter().map(async |node| {
+        let asked = self.read.nodes().await?.iter().map(Node::of).map(async |node| {
             let answer = cluster.proxy_health(&node, port).await;
             (node.name, answer)
         });
@@ -53,7 +53,7 @@ impl Looking {
     }
 
     pub(super) async fn windows(&self) -> Read<Judged> {
-        Ok(around::windows(self.read.nodes().await?, self.options.accept_gap))
+        Ok(around::windows(self.read.raw_nodes().await?, self.options.accept_gap))
     }
 
     /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the

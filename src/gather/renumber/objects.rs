@@ -88,7 +88,7 @@ impl Looking {
             (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
         };
         let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
-        Ok(pinned::judge(self.read.services().await?, &moves))
+        Ok(pinned::judge(self.read.raw_services().await?, &moves))
     }
 
     /// Webhooks, and how many endpoints of their Services are ready.
@@ -102,7 +102,8 @@ impl Looking {
     /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
     /// where nothing can be planned.
     async fn written(&self) -> Read<Vec<Written>> {
-        let (services, namespaces) = (self.read.services().await?, self.read.list("v1", "Namespace").await?);
+        let (services, namespaces) =
+            (self.read.raw_services().await?, self.read.list("v1", "Namespace").await?);
         let text = |object: &Value, path| {
             object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
         };
