@@ -61,42 +61,28 @@ pub async fn look(reached: Reached, coming: &Coming<'_>, asked: &Selection) -> V
 
 impl Looking<'_> {
     async fn judge(&self, check: CniCheck) -> Read<Judged> {
-        let list = async |api_version, kind| self.read.list(api_version, kind).await;
         match check {
-            CniCheck::Nodes => Ok(drain::nodes(self.read.raw_nodes().await?)),
-            CniCheck::Csrs => {
-                let found = list("certificates.k8s.io/v1", "CertificateSigningRequest").await?;
-                Ok(drain::requests(&found))
-            }
+            CniCheck::Nodes => Ok(drain::nodes(self.read.nodes().await?)),
+            CniCheck::Csrs => Ok(drain::requests(&self.read.objects().await?)),
             CniCheck::Network => Ok(cni::present(self.daemon_sets().await?)),
             CniCheck::PodRanges => self.ranges().await,
             CniCheck::Mtu => Ok(settings::mtu(self.settings().await?)),
             CniCheck::AgentPorts => {
-                Ok(host_ports::wanted(self.to, self.settings().await?, self.read.raw_pods().await?))
+                Ok(host_ports::wanted(self.to, self.settings().await?, self.read.pods().await?))
             }
-            CniCheck::HostPorts => Ok(host_ports::mapped(self.read.raw_pods().await?)),
+            CniCheck::HostPorts => Ok(host_ports::mapped(self.read.pods().await?)),
             CniCheck::NetworkPolicies => self.policies().await,
-            CniCheck::Budgets => {
-                let found = list("policy/v1", "PodDisruptionBudget").await?;
-                Ok(drain::budgets(&found, self.read.raw_pods().await?))
-            }
-            CniCheck::DrainRoom => {
-                Ok(emptied::judge(self.read.raw_nodes().await?, self.read.raw_pods().await?))
-            }
-            CniCheck::BarePods => Ok(drain::bare(self.read.raw_pods().await?)),
-            CniCheck::LocalStorage => {
-                Ok(drain::local(self.read.raw_pods().await?, &list("v1", "PersistentVolume").await?))
-            }
+            CniCheck::Budgets => Ok(drain::budgets(&self.read.objects().await?, self.read.pods().await?)),
+            CniCheck::DrainRoom => Ok(emptied::judge(self.read.nodes().await?, self.read.pods().await?)),
+            CniCheck::BarePods => Ok(drain::bare(self.read.pods().await?)),
+            CniCheck::LocalStorage => Ok(drain::local(self.read.pods().await?, &self.read.objects().await?)),
             CniCheck::SinglePods => {
-                let mut found = list("apps/v1", "Deployment").await?;
-                found.extend(list("apps/v1", "StatefulSet").await?);
-                Ok(drain::single(&found))
+                Ok(drain::single(&self.read.objects().await?, &self.read.objects().await?))
             }
             CniCheck::PodWebhooks => self.webhooks().await,
             CniCheck::Autoscalers => {
                 let groups = self.read.cluster()?.groups().await.map_err(unread)?;
-                let deployments = list("apps/v1", "Deployment").await?;
-                Ok(drain::autoscalers(&deployments, groups.contains("karpenter.sh")))
+                Ok(drain::autoscalers(&self.read.objects().await?, groups.contains("karpenter.sh")))
             }
             CniCheck::DrainRights => self.read.rights(&permissions::CNI).await,
             CniCheck::Shared(check) => self.read.judge(check).await,
