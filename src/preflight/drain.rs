@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use super::objects::{
-    controller, has_condition, is_alive, is_ready, labels, name, namespace, phase, subject,
+    annotation, controller, has_condition, is_alive, is_ready, labels, name, namespace, phase, subject,
 };
 use super::placing::is_closed;
 use super::selectors::selects;
@@ -127,8 +127,7 @@ pub fn is_made_anew(pod: &Pod) -> bool {
 
 /// The kind of what would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
 fn maker(pod: &Pod) -> Option<&str> {
-    let is_static = |notes: &BTreeMap<_, _>| notes.contains_key("kubernetes.io/config.mirror");
-    if pod.metadata.annotations.as_ref().is_some_and(is_static) {
+    if annotation(pod, "kubernetes.io/config.mirror").is_some() {
         return Some("Node");
     }
     controller(pod).map(|owner| owner.kind.as_str())

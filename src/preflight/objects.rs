@@ -37,6 +37,11 @@ pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
     object.metadata().labels.as_ref().unwrap_or(&NONE)
 }
 
+/// Returns an annotation of an object.
+pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
+    object.metadata().annotations.as_ref()?.get(name).map(String::as_str)
+}
+
 /// Returns the owner of an object that is its controller.
 pub fn controller(object: &impl Metadata<Ty = ObjectMeta>) -> Option<&OwnerReference> {
     object.metadata().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
@@ -46,6 +51,11 @@ pub fn controller(object: &impl Metadata<Ty = ObjectMeta>) -> Option<&OwnerRefer
 pub fn has_condition(node: &Node, of: &str) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|one| one.type_ == of && one.status == "True")
+}
+
+/// Returns the name of the node that a Pod has been given; empty where it waits for one.
+pub fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
 /// Whether a Pod is ready.

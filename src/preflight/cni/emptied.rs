@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::super::drain::{is_drained, is_made_anew};
-use super::super::objects::{controller, has_condition, is_alive, name, subject};
+use super::super::objects::{controller, has_condition, is_alive, name, node_of, subject};
 use super::super::placing::{wish, would_take};
 use super::super::room::{Room, requested};
 use super::super::{Judged, first_few};
@@ -137,11 +137,6 @@ fn is_guest(pod: &Pod) -> bool {
 /// What has less than no priority waits until there is room, as what cluster autoscalers are told to keep free.
 fn makes_room(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
-}
-
-/// The name of the node that a Pod has been given; empty where it waits for one.
-fn node_of(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
 fn controller_uid(pod: &Pod) -> Option<&str> {

@@ -5,14 +5,14 @@
 //! operator's Installation (`api/v1/installation_types.go`), Antrea's `antrea-agent.conf`, Kube-OVN's Subnet (`pkg/apis/kubeovn/v1`), and
 //! the environment of Weave Net.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::Value;
 
 use super::{Taken, agent, containers, wanted};
-use crate::preflight::objects::name;
+use crate::preflight::objects::{annotation, name};
 use crate::preflight::{Judged, first_few, list, text};
 use crate::wire::yaml::Yaml;
 
@@ -53,9 +53,6 @@ const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 
 const NET_CONF: &str = "net-conf.json";
 
-/// What a ConfigMap holds.
-type Data = BTreeMap<String, String>;
-
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -84,7 +81,8 @@ pub struct Sources {
 /// out where another is there (`to`, in words, as `Cilium`).
 pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
-    let flannel = nodes.iter().any(has_vxlan_of_flannel) && to != Some("Flannel");
+    let flannel = nodes.iter().any(|node| annotation(node, ANNOTATION_OF_FLANNEL) == Some("vxlan"))
+        && to != Some("Flannel");
     found.has_newcomer = to.is_some_and(|to| found.running.contains(to));
     if found.running.len() > 1 || flannel {
         found.running.retain(|whose| Some(*whose) != to);
@@ -114,11 +112,6 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
         found.tunnels.push(("Flannel, as annotations of Nodes say,", VXLAN_OF_LINUX));
     }
     found
-}
-
-fn has_vxlan_of_flannel(node: &Node) -> bool {
-    let told = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_OF_FLANNEL));
-    told.is_some_and(|kind| kind == "vxlan")
 }
 
 /// Whose agents run, on some node at least.
@@ -199,20 +192,20 @@ impl Settings {
         if !self.running.contains(whose) {
             return;
         }
-        let (at, nothing) = (format!("ConfigMap `{}`", name(object)), Data::new());
-        let data = object.data.as_ref().unwrap_or(&nothing);
+        let at = format!("ConfigMap `{}`", name(object));
+        let data = object.data.as_ref();
+        let told = |name: &str| data.and_then(|data| data.get(name)).map(String::as_str).unwrap_or_default();
         match whose {
-            "Cilium" => self.cilium(&at, data),
-            "Antrea" => self.antrea(&at, told(data, "antrea-agent.conf")),
+            "Cilium" => self.cilium(&at, told),
+            "Antrea" => self.antrea(&at, told("antrea-agent.conf")),
             _ => {
-                self.mtu(&format!("`veth_mtu` of {at}"), parsed(told(data, "veth_mtu")));
-                self.flannel(&at, told(data, NET_CONF));
+                self.mtu(&format!("`veth_mtu` of {at}"), parsed(told("veth_mtu")));
+                self.flannel(&at, told(NET_CONF));
             }
         }
     }
 
-    fn cilium(&mut self, at: &str, data: &Data) {
-        let told = |name: &str| told(data, name);
+    fn cilium<'d>(&mut self, at: &str, told: impl Fn(&str) -> &'d str) {
         self.mtu(&format!("`mtu` of {at}"), parsed(told("mtu")));
         for family in ["ipv4", "ipv6"] {
             self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
@@ -278,11 +271,6 @@ impl Settings {
             }
         }
     }
-}
-
-/// What a ConfigMap says; empty where it says nothing.
-fn told<'d>(data: &'d Data, name: &str) -> &'d str {
-    data.get(name).map(String::as_str).unwrap_or_default()
 }
 
 fn parsed(text: &str) -> Option<u64> {
