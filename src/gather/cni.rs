@@ -4,20 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::permissions;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
 use super::{Reached, Selection};
-use crate::cluster::{Collection, Node, ObjectRef};
+use crate::cluster::Node;
 use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER};
 use crate::ip::ServiceCidr;
-use crate::preflight::cni::settings::{self, Settings};
+use crate::preflight::cni::settings::{self, Settings, Sources};
 use crate::preflight::cni::{OWN_POLICIES, Taken, emptied, host_ports};
-use crate::preflight::selectors::{Labels, labels};
+use crate::preflight::objects::{labels, name, subject};
+use crate::preflight::selectors::Labels;
 use crate::preflight::webhooks::{Admitted, Called, Written};
-use crate::preflight::{CNI, Check, CniCheck, Judged, cni, drain, subject, text};
+use crate::preflight::{CNI, Check, CniCheck, Judged, cni, drain, list};
 
 /// Where CNIs run, by their own manifests and kubeadm's add-ons.
 const HOMES: [&str; 7] = [
@@ -35,7 +39,7 @@ struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
     to: Option<&'a str>,
-    daemon_sets: OnceCell<Read<Vec<Value>>>,
+    daemon_sets: OnceCell<Read<Vec<DaemonSet>>>,
     settings: OnceCell<Read<Settings>>,
 }
 
@@ -61,42 +65,28 @@ pub async fn look(reached: Reached, coming: &Coming<'_>, asked: &Selection) -> V
 
 impl Looking<'_> {
     async fn judge(&self, check: CniCheck) -> Read<Judged> {
-        let list = async |api_version, kind| self.read.list(api_version, kind).await;
         match check {
-            CniCheck::Nodes => Ok(drain::nodes(self.read.raw_nodes().await?)),
-            CniCheck::Csrs => {
-                let found = list("certificates.k8s.io/v1", "CertificateSigningRequest").await?;
-                Ok(drain::requests(&found))
-            }
+            CniCheck::Nodes => Ok(drain::nodes(self.read.nodes().await?)),
+            CniCheck::Csrs => Ok(drain::requests(&self.read.objects().await?)),
             CniCheck::Network => Ok(cni::present(self.daemon_sets().await?)),
             CniCheck::PodRanges => self.ranges().await,
             CniCheck::Mtu => Ok(settings::mtu(self.settings().await?)),
             CniCheck::AgentPorts => {
-                Ok(host_ports::wanted(self.to, self.settings().await?, self.read.raw_pods().await?))
+                Ok(host_ports::wanted(self.to, self.settings().await?, self.read.pods().await?))
             }
-            CniCheck::HostPorts => Ok(host_ports::mapped(self.read.raw_pods().await?)),
+            CniCheck::HostPorts => Ok(host_ports::mapped(self.read.pods().await?)),
             CniCheck::NetworkPolicies => self.policies().await,
-            CniCheck::Budgets => {
-                let found = list("policy/v1", "PodDisruptionBudget").await?;
-                Ok(drain::budgets(&found, self.read.raw_pods().await?))
-            }
-            CniCheck::DrainRoom => {
-                Ok(emptied::judge(self.read.raw_nodes().await?, self.read.raw_pods().await?))
-            }
-            CniCheck::BarePods => Ok(drain::bare(self.read.raw_pods().await?)),
-            CniCheck::LocalStorage => {
-                Ok(drain::local(self.read.raw_pods().await?, &list("v1", "PersistentVolume").await?))
-            }
+            CniCheck::Budgets => Ok(drain::budgets(&self.read.objects().await?, self.read.pods().await?)),
+            CniCheck::DrainRoom => Ok(emptied::judge(self.read.nodes().await?, self.read.pods().await?)),
+            CniCheck::BarePods => Ok(drain::bare(self.read.pods().await?)),
+            CniCheck::LocalStorage => Ok(drain::local(self.read.pods().await?, &self.read.objects().await?)),
             CniCheck::SinglePods => {
-                let mut found = list("apps/v1", "Deployment").await?;
-                found.extend(list("apps/v1", "StatefulSet").await?);
-                Ok(drain::single(&found))
+                Ok(drain::single(&self.read.objects().await?, &self.read.objects().await?))
             }
             CniCheck::PodWebhooks => self.webhooks().await,
             CniCheck::Autoscalers => {
                 let groups = self.read.cluster()?.groups().await.map_err(unread)?;
-                let deployments = list("apps/v1", "Deployment").await?;
-                Ok(drain::autoscalers(&deployments, groups.contains("karpenter.sh")))
+                Ok(drain::autoscalers(&self.read.objects().await?, groups.contains("karpenter.sh")))
             }
             CniCheck::DrainRights => self.read.rights(&permissions::CNI).await,
             CniCheck::Shared(check) => self.read.judge(check).await,
@@ -107,57 +97,59 @@ impl Looking<'_> {
     async fn ranges(&self) -> Read<Judged> {
         let mut taken = self.flags().await?;
         taken.extend(self.settings().await?.pools.iter().cloned());
-        for node in self.read.raw_nodes().await? {
-            let whose = format!("Pods of node `{}`", text(node, "/metadata/name"));
-            taken.extend(parsed(node, "/spec/podCIDRs").map(|range| (whose.clone(), range)));
+        let nodes = self.read.nodes().await?;
+        for node in nodes {
+            let whose = format!("Pods of node `{}`", name(node));
+            let found = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
+            taken.extend(parsed(found).map(|range| (whose.clone(), range)));
         }
+        // `v1` is not served before 1.33.
         for version in ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"] {
             if let Some(found) = self.read.list_if_served(version, "ServiceCIDR").await? {
-                let found = found.iter().flat_map(|object| parsed(object, "/spec/cidrs"));
+                let found = found.iter().flat_map(|object| list(object, "/spec/cidrs"));
+                let found = parsed(found.filter_map(Value::as_str));
                 taken.extend(found.map(|range| ("Services".to_string(), range)));
                 break;
             }
         }
         let mut addresses: Vec<(String, IpAddr)> = Vec::new();
-        for node in self.read.nodes().await?.iter().map(Node::of) {
+        for node in nodes.iter().map(Node::of) {
             addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
         }
-        for service in self.read.raw_services().await? {
-            let found = parsed(service, "/spec/clusterIPs");
-            addresses.extend(found.map(|address| (format!("Service {}", subject(service)), address)));
+        for service in self.read.services().await? {
+            let found = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
+            addresses.extend(parsed(found).map(|address| (format!("Service {}", subject(service)), address)));
         }
-        for pod in self.read.raw_pods().await? {
-            let found = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
-            let found = found.filter_map(|one| text(one, "/ip").parse().ok());
+        for pod in self.read.pods().await? {
+            let found = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+            let found = parsed(found.map(|one| &one.ip));
             addresses.extend(found.map(|address| (format!("Pod {}", subject(pod)), address)));
         }
         Ok(cni::ranges(self.pod_cidr, &taken, &addresses, &own_routes()?))
     }
 
-    async fn daemon_sets(&self) -> Read<&Vec<Value>> {
-        let read = async || self.read.list("apps/v1", "DaemonSet").await;
+    async fn daemon_sets(&self) -> Read<&Vec<DaemonSet>> {
+        let read = async || self.read.objects().await;
         self.daemon_sets.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// What CNIs keep in objects of their own.
     async fn settings(&self) -> Read<&Settings> {
         let read = async || {
-            let mut objects = Vec::new();
+            let mut sources = Sources::default();
             for (namespace, name) in settings::CONFIG_MAPS {
-                let object =
-                    ObjectRef { collection: Collection::new("v1", "ConfigMap", Some(namespace)), name };
-                let found = self.read.cluster()?.get(&object).await.map_err(unread)?;
-                objects.extend(found.map(|object| ("ConfigMap", object)));
+                let found = self.read.cluster()?.object(Some(namespace), name).await.map_err(unread)?;
+                sources.config_maps.extend(found);
             }
             for (versions, kind) in settings::KINDS {
                 for version in versions {
                     let Some(found) = self.read.list_if_served(version, kind).await? else { continue };
-                    objects.extend(found.into_iter().map(|object| (kind, object)));
+                    sources.others.extend(found.into_iter().map(|object| (kind, object)));
                     break;
                 }
             }
-            let (agents, nodes) = (self.daemon_sets().await?, self.read.raw_nodes().await?);
-            Ok(settings::read(&objects, agents, nodes, self.to.and_then(host_ports::whose)))
+            let (agents, nodes) = (self.daemon_sets().await?, self.read.nodes().await?);
+            Ok(settings::read(&sources, agents, nodes, self.to.and_then(host_ports::whose)))
         };
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
@@ -177,7 +169,7 @@ impl Looking<'_> {
     }
 
     async fn policies(&self) -> Read<Judged> {
-        let standard = self.read.list("networking.k8s.io/v1", "NetworkPolicy").await?.len();
+        let standard = self.read.objects::<NetworkPolicy>().await?.len();
         let mut own = Vec::new();
         for (api_version, kind, whose) in OWN_POLICIES {
             if let Some(found) = self.read.list_if_served(api_version, kind).await? {
@@ -189,14 +181,15 @@ impl Looking<'_> {
 
     /// Webhooks that are asked about Pods: those of the CNI, and all.
     async fn webhooks(&self) -> Read<Judged> {
-        let found = self.read.list("v1", "Namespace").await?;
+        let found: Vec<Namespace> = self.read.objects().await?;
         let named =
             |name: &str| Labels::from([("kubernetes.io/metadata.name".to_string(), name.to_string())]);
         let mut namespaces: BTreeMap<String, Labels> =
             HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
-        namespaces.extend(found.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))));
+        namespaces.extend(found.iter().map(|one| (name(one).to_string(), labels(one).clone())));
         let admitted = |pod: &Value| Written::of(Admitted::Pod, pod, &namespaces);
-        let all: BTreeSet<Written> = self.read.raw_pods().await?.iter().filter_map(admitted).collect();
+        let all = self.read.pods().await?.iter().filter_map(|pod| admitted(&raw(pod)));
+        let all: BTreeSet<Written> = all.collect();
         let all: Vec<Written> = all.into_iter().collect();
         // The one to come has no Pods yet, and perhaps no namespace.
         let own: Vec<Written> =
@@ -207,8 +200,12 @@ impl Looking<'_> {
     }
 }
 
-/// The texts in a list of an object that can be read as something.
-fn parsed<T: FromStr>(object: &Value, path: &str) -> impl Iterator<Item = T> {
-    let list = object.pointer(path).and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|text| text.as_str()?.parse().ok())
+/// The texts that can be read as something.
+fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iterator<Item = T> {
+    texts.filter_map(|text| text.as_ref().parse().ok())
+}
+
+// until the merge
+fn raw(pod: &Pod) -> Value {
+    serde_json::to_value(pod).unwrap_or_default()
 }

@@ -3,16 +3,22 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use super::selectors::{labels, selects};
-use super::{Judged, first_few, is_alive, subject, text};
+use super::objects::{
+    annotation, controller, has_condition, is_alive, is_ready, labels, name, namespace, phase, subject,
+};
+use super::placing::is_closed;
+use super::selectors::selects;
+use super::{Judged, first_few};
 
 /// Every Node must be ready, and without troubles of its own.
-pub fn nodes(nodes: &[Value]) -> Judged {
-    let name = |node: &Value| format!("`{}`", text(node, "/metadata/name"));
-    let is_ready = |node: &&Value| condition(node, "Ready") == Some("True");
-    let unready: Vec<String> = nodes.iter().filter(|node| !is_ready(node)).map(name).collect();
+pub fn nodes(nodes: &[Node]) -> Judged {
+    let unready = nodes.iter().filter(|node| !has_condition(node, "Ready"));
+    let unready: Vec<String> = unready.map(|node| format!("`{}`", name(node))).collect();
     if nodes.is_empty() {
         return Judged::fail("there are no Nodes", "is this the right cluster?");
     }
@@ -24,9 +30,8 @@ pub fn nodes(nodes: &[Value]) -> Judged {
     }
     let troubled = nodes.iter().filter_map(|node| {
         let list = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
-        let trouble = list.into_iter().find(|of| condition(node, of) == Some("True"));
-        let is_closed = node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true);
-        Some(format!("{} ({})", name(node), trouble.or(is_closed.then_some("cordoned"))?))
+        let trouble = list.into_iter().find(|of| has_condition(node, of));
+        Some(format!("`{}` ({})", name(node), trouble.or(is_closed(node).then_some("cordoned"))?))
     });
     let troubled: Vec<String> = troubled.collect();
     if troubled.is_empty() {
@@ -40,22 +45,20 @@ pub fn nodes(nodes: &[Value]) -> Judged {
 
 /// CertificateSigningRequests that nobody has decided about. A node that joins asks for one (`KubeAPIServerClientKubeletSignerName`,
 /// `k8s.io/api/certificates/v1/types.go`, v1.36.3).
-pub fn requests(requests: &[Value]) -> Judged {
+pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     const JOINS: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-    let is_decided = |request: &&Value| {
-        let list = request.pointer("/status/conditions").and_then(Value::as_array);
-        list.is_some_and(|list| !list.is_empty())
+    let is_open = |request: &&CertificateSigningRequest| {
+        let conditions = request.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_none_or(Vec::is_empty)
     };
-    let open: Vec<&Value> = requests.iter().filter(|request| !is_decided(request)).collect();
+    let open: Vec<_> = requests.iter().filter(is_open).collect();
     if open.is_empty() {
         return Judged::pass("none waits for an approval");
     }
-    let words = |request: &&Value| {
-        format!("`{}` ({})", text(request, "/metadata/name"), text(request, "/spec/signerName"))
-    };
-    let seen = format!("{} wait: {}", open.len(), first_few(&open.iter().map(words).collect::<Vec<_>>()));
+    let words = open.iter().map(|request| format!("`{}` ({})", name(*request), request.spec.signer_name));
+    let seen = format!("{} wait: {}", open.len(), first_few(&words.collect::<Vec<_>>()));
     let todo = "look who asks, then `kubectl certificate approve NAME` or `deny`";
-    if open.iter().any(|request| text(request, "/spec/signerName") == JOINS) {
+    if open.iter().any(|request| request.spec.signer_name == JOINS) {
         return Judged::fail(seen, format!("{todo}: a node that waits for one cannot join"));
     }
     Judged::warn(seen, todo)
@@ -63,19 +66,17 @@ pub fn requests(requests: &[Value]) -> Judged {
 
 /// PodDisruptionBudgets that a drain waits for: none of their Pods may go, nobody looks after them, or a Pod has two
 /// (`EvictionREST.Create`, `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
-pub fn budgets(budgets: &[Value], pods: &[Value]) -> Judged {
+pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     // What has not been started goes whatever a budget says (`canIgnorePDB`).
-    let pods = pods.iter().filter(|pod| is_drained(pod) && text(pod, "/status/phase") != "Pending");
-    let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&Value>>::new(), Vec::new());
+    let pods = pods.iter().filter(|pod| is_drained(pod) && phase(pod) != "Pending");
+    let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&Pod>>::new(), Vec::new());
     for pod in pods {
-        let own = labels(pod);
-        let is_its = |(_, budget): &(usize, &Value)| {
-            let selector = budget.pointer("/spec/selector");
-            let is_near = text(budget, "/metadata/namespace") == text(pod, "/metadata/namespace");
+        let is_its = |(_, budget): &(usize, &PodDisruptionBudget)| {
+            let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
             // One that is left out selects nothing, an empty one everything (`policy/v1`).
-            is_near && selector.is_some() && selects(selector, &own)
+            namespace(*budget) == namespace(pod) && selector.is_some() && selects(selector, labels(pod))
         };
-        let its: Vec<(usize, &Value)> = budgets.iter().enumerate().filter(is_its).collect();
+        let its: Vec<(usize, _)> = budgets.iter().enumerate().filter(is_its).collect();
         if its.len() > 1 {
             blocking.push(format!("Pod {} has {} budgets, and cannot be evicted", subject(pod), its.len()));
         }
@@ -99,50 +100,43 @@ pub fn budgets(budgets: &[Value], pods: &[Value]) -> Judged {
 }
 
 /// Why a budget lets none of these Pods go; `None` if it lets one go.
-fn blocks(budget: &Value, pods: &[&Value]) -> Option<String> {
-    let number = |path: &str| budget.pointer(path).and_then(Value::as_i64).unwrap_or_default();
-    if number("/status/observedGeneration") < number("/metadata/generation") {
+fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
+    let status = budget.status.clone().unwrap_or_default();
+    if status.observed_generation.unwrap_or_default() < budget.metadata.generation.unwrap_or_default() {
         return Some("nobody has looked at it since it was changed".to_string());
     }
-    let (healthy, desired) = (number("/status/currentHealthy"), number("/status/desiredHealthy"));
+    let number = Option::<i32>::unwrap_or_default;
+    let (healthy, desired) = (number(status.current_healthy), number(status.desired_healthy));
     // Pods that are not ready may go all the same, if the budget says so or is met without them.
-    let lets_unready_go = text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow"
-        || healthy >= desired && desired > 0;
-    let stays = |pod: &&&Value| !lets_unready_go || condition(pod, "Ready") == Some("True");
-    let is_blocked = number("/status/disruptionsAllowed") == 0 && pods.iter().any(|pod| stays(&pod));
+    let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    let lets_unready_go = policy == Some("AlwaysAllow") || healthy >= desired && desired > 0;
+    let is_blocked =
+        number(status.disruptions_allowed) == 0 && pods.iter().any(|pod| !lets_unready_go || is_ready(pod));
     is_blocked.then(|| format!("{healthy} healthy, {desired} wanted"))
 }
 
-/// The status of a condition of a Node or a Pod.
-pub fn condition<'v>(object: &'v Value, of: &str) -> Option<&'v str> {
-    let list = object.pointer("/status/conditions").and_then(Value::as_array)?;
-    list.iter().find(|one| text(one, "/type") == of).map(|one| text(one, "/status"))
-}
-
 /// Whether a drain would have it go: those of DaemonSets and static Pods stay.
-pub fn is_drained(pod: &Value) -> bool {
-    is_alive(pod) && !matches!(controller(pod), Some("DaemonSet" | "Node"))
+pub fn is_drained(pod: &Pod) -> bool {
+    is_alive(pod) && !matches!(maker(pod), Some("DaemonSet" | "Node"))
 }
 
 /// Whether somebody makes it anew once it is gone.
-pub fn is_made_anew(pod: &Value) -> bool {
-    controller(pod).is_some()
+pub fn is_made_anew(pod: &Pod) -> bool {
+    maker(pod).is_some()
 }
 
-/// The kind of the controller that would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
-fn controller(pod: &Value) -> Option<&str> {
-    if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some() {
+/// The kind of what would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
+fn maker(pod: &Pod) -> Option<&str> {
+    if annotation(pod, "kubernetes.io/config.mirror").is_some() {
         return Some("Node");
     }
-    let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array)?;
-    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
-    owners.iter().find(is_controller).map(|owner| text(owner, "/kind"))
+    controller(pod).map(|owner| owner.kind.as_str())
 }
 
 /// Pods that nobody makes anew.
-pub fn bare(pods: &[Value]) -> Judged {
-    let is_bare = |pod: &&Value| is_alive(pod) && controller(pod).is_none();
-    let found: Vec<String> = pods.iter().filter(is_bare).map(subject).collect();
+pub fn bare(pods: &[Pod]) -> Judged {
+    let found = pods.iter().filter(|pod| is_alive(pod) && !is_made_anew(pod));
+    let found: Vec<String> = found.map(subject).collect();
     if found.is_empty() {
         return Judged::pass("every Pod has a controller that makes it anew");
     }
@@ -154,19 +148,20 @@ pub fn bare(pods: &[Value]) -> Judged {
 
 /// Pods that keep something on their node, and volumes that are on one. `kubectl drain` stops at every `emptyDir`, in memory or not
 /// (`localStorageFilter`, `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
-pub fn local(pods: &[Value], volumes: &[Value]) -> Judged {
-    let keeps = |pod: &&Value| {
-        let list = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
-        is_drained(pod) && list.filter_map(|volume| volume.get("emptyDir")).count() > 0
+pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
+    let keeps = |pod: &&Pod| {
+        let mut list = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        is_drained(pod) && list.any(|volume| volume.empty_dir.is_some())
     };
-    let is_local = |volume: &&Value| {
-        let spec = volume.get("spec");
-        ["local", "hostPath"].into_iter().any(|kind| spec.and_then(|spec| spec.get(kind)).is_some())
-            && text(volume, "/status/phase") == "Bound"
+    let is_local = |volume: &&PersistentVolume| {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        let is_on_one =
+            volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some());
+        is_on_one && phase == Some("Bound")
     };
     let pods: Vec<String> = pods.iter().filter(keeps).map(subject).collect();
-    let volume = |volume: &Value| format!("`{}`", text(volume, "/metadata/name"));
-    let bound: Vec<String> = volumes.iter().filter(is_local).map(volume).collect();
+    let bound = volumes.iter().filter(is_local).map(|volume| format!("`{}`", name(volume)));
+    let bound: Vec<String> = bound.collect();
     let (mut seen, mut todo) = (Vec::new(), Vec::new());
     if !bound.is_empty() {
         seen.push(format!("{} PersistentVolumes are on one node: {}", bound.len(), first_few(&bound)));
@@ -183,24 +178,30 @@ pub fn local(pods: &[Value], volumes: &[Value]) -> Judged {
 }
 
 /// What runs once is away while its Pod moves.
-pub fn single(workloads: &[Value]) -> Judged {
-    let is_single =
-        |one: &&Value| one.pointer("/spec/replicas").and_then(Value::as_i64).is_none_or(|count| count == 1);
-    let found: Vec<String> = workloads.iter().filter(is_single).map(subject).collect();
+pub fn single(deployments: &[Deployment], stateful_sets: &[StatefulSet]) -> Judged {
+    let deployments = deployments.iter().map(|one| (subject(one), replicas(one)));
+    let stateful_sets =
+        stateful_sets.iter().map(|one| (subject(one), one.spec.as_ref().and_then(|spec| spec.replicas)));
+    let all: Vec<(String, Option<i32>)> = deployments.chain(stateful_sets).collect();
+    let found = all.iter().filter(|(_, replicas)| replicas.is_none_or(|count| count == 1));
+    let found: Vec<String> = found.map(|(subject, _)| subject.clone()).collect();
     if found.is_empty() {
-        return Judged::pass(format!("all {} have two replicas or more, or none", workloads.len()));
+        return Judged::pass(format!("all {} have two replicas or more, or none", all.len()));
     }
     Judged::warn(
-        format!("{} of {} have one replica: {}", found.len(), workloads.len(), first_few(&found)),
+        format!("{} of {} have one replica: {}", found.len(), all.len(), first_few(&found)),
         "scale what serves somebody to two, on different nodes, for the time of the change",
     )
 }
 
+fn replicas(deployment: &Deployment) -> Option<i32> {
+    deployment.spec.as_ref()?.replicas
+}
+
 /// Who adds and removes nodes by itself.
-pub fn autoscalers(deployments: &[Value], has_karpenter: bool) -> Judged {
-    let is_one = |deployment: &&Value| {
-        let runs = deployment.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0);
-        runs && text(deployment, "/metadata/name").contains("cluster-autoscaler")
+pub fn autoscalers(deployments: &[Deployment], has_karpenter: bool) -> Judged {
+    let is_one = |deployment: &&Deployment| {
+        replicas(deployment) != Some(0) && name(*deployment).contains("cluster-autoscaler")
     };
     let mut found: Vec<String> = deployments.iter().filter(is_one).map(subject).collect();
     if has_karpenter {
@@ -218,16 +219,21 @@ pub fn autoscalers(deployments: &[Value], has_karpenter: bool) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::preflight::Verdict;
 
-    fn pod(owner: &Value, volume: &Value) -> Value {
-        json!({
+    fn typed<K: DeserializeOwned>(object: &Value) -> K {
+        serde_json::from_value(object.clone()).unwrap()
+    }
+
+    fn pod(owner: &Value, volume: &Value) -> Pod {
+        typed(&json!({
             "metadata": {"namespace": "shop", "name": "web", "ownerReferences": owner},
             "spec": {"volumes": [volume]}, "status": {"phase": "Running"},
-        })
+        }))
     }
 
     fn owned(kind: &str) -> Value {
@@ -237,12 +243,12 @@ mod tests {
     #[test]
     fn nodes_are_ready_and_take_pods() {
         let node = |ready: &str, pressure: &str, closed: bool| {
-            json!({
+            typed(&json!({
                 "metadata": {"name": "a"}, "spec": {"unschedulable": closed},
                 "status": {"conditions": [
                     {"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": pressure},
                 ]},
-            })
+            }))
         };
         assert_eq!(nodes(&[node("True", "False", false)]).verdict, Verdict::Pass);
         assert_eq!(nodes(&[node("Unknown", "False", false)]).verdict, Verdict::Fail);
@@ -257,10 +263,10 @@ mod tests {
         assert_eq!(bare(&[pod(&owned("ReplicaSet"), &volume)]).verdict, Verdict::Pass);
         assert_eq!(bare(&[pod(&Value::Null, &volume)]).seen, "1 have no controller: `shop/web`");
         let mut mirrored = pod(&Value::Null, &volume);
-        mirrored["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        mirrored.metadata.annotations = typed(&json!({"kubernetes.io/config.mirror": "x"}));
         assert_eq!(bare(&[mirrored]).verdict, Verdict::Pass, "its node makes it");
         let mut over = pod(&Value::Null, &volume);
-        over["status"]["phase"] = json!("Succeeded");
+        over.status = typed(&json!({"phase": "Succeeded"}));
         assert_eq!(bare(&[over]).verdict, Verdict::Pass);
     }
 
@@ -270,7 +276,11 @@ mod tests {
         assert_eq!(local(&[pod(&owned("ReplicaSet"), &disk)], &[]).verdict, Verdict::Warn);
         assert_eq!(local(&[pod(&owned("ReplicaSet"), &secret)], &[]).verdict, Verdict::Pass);
         assert_eq!(local(&[pod(&owned("DaemonSet"), &disk)], &[]).verdict, Verdict::Pass, "it stays");
-        let volume = |phase: &str| json!({"metadata": {"name": "disk"}, "spec": {"local": {"path": "/x"}}, "status": {"phase": phase}});
+        let volume = |phase: &str| {
+            typed(
+                &json!({"metadata": {"name": "disk"}, "spec": {"local": {"path": "/x"}}, "status": {"phase": phase}}),
+            )
+        };
         assert_eq!(local(&[], &[volume("Available")]).verdict, Verdict::Pass);
         let both = local(&[pod(&owned("ReplicaSet"), &disk)], &[volume("Bound")]);
         assert!(
@@ -291,10 +301,10 @@ mod tests {
         };
         let of = |phase: &str, ready: &str| {
             let mut pod = pod(&owned("ReplicaSet"), &json!({}));
-            pod["status"] = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+            pod.status = typed(&json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}));
             pod
         };
-        let judged = |budget: Value, pod: Value| budgets(&[budget], &[pod]);
+        let judged = |budget: Value, pod: Pod| budgets(&[typed(&budget)], &[pod]);
         let up = || of("Running", "True");
         assert_eq!(judged(budget(1, 1, Value::Null), up()).seen, "all 1 that have Pods allow one to go");
         let blocked = judged(budget(0, 1, Value::Null), up());
@@ -309,7 +319,7 @@ mod tests {
         let mut unseen = budget(1, 1, Value::Null);
         unseen["metadata"]["generation"] = json!(2);
         assert!(judged(unseen, up()).seen.contains("nobody has looked at it"));
-        let two = budgets(&[budget(1, 1, Value::Null), budget(1, 1, Value::Null)], &[up()]);
+        let two = budgets(&[(); 2].map(|()| typed(&budget(1, 1, Value::Null))), &[up()]);
         assert!(two.seen.contains("Pod `shop/web` has 2 budgets"), "{two:?}");
         let mut of_none = budget(0, 1, Value::Null);
         of_none["spec"] = json!({});

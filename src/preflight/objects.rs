@@ -1,8 +1,10 @@
-//! What is read of objects of every type: how they are called, and whether a Pod still runs.
+//! What is read of objects of every type: how they are called, their labels and controllers, and in which state Pods and Nodes are.
 
 use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::selectors::Labels;
 
 /// Returns the name of an object.
 pub fn name(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
@@ -21,6 +23,43 @@ pub fn subject(object: &impl Metadata<Ty = ObjectMeta>) -> String {
 
 /// Whether a Pod has not come to its end.
 pub fn is_alive(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
+    !matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Returns the phase of a Pod, as in `Running`; empty where it has none.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Returns the labels of an object.
+pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
+    static NONE: Labels = Labels::new();
+    object.metadata().labels.as_ref().unwrap_or(&NONE)
+}
+
+/// Returns an annotation of an object.
+pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
+    object.metadata().annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Returns the owner of an object that is its controller.
+pub fn controller(object: &impl Metadata<Ty = ObjectMeta>) -> Option<&OwnerReference> {
+    object.metadata().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether a condition of a Node is true.
+pub fn has_condition(node: &Node, of: &str) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == of && one.status == "True")
+}
+
+/// Returns the name of the node that a Pod has been given; empty where it waits for one.
+pub fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+/// Whether a Pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }

@@ -1,87 +1,97 @@
 //! Which nodes take a Pod: node selectors, required affinity, and taints.
 
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+};
 
-use super::selectors::{Labels, labels};
-use super::{list, text};
-
-/// Where a Pod says which nodes it must have.
-pub const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+use super::objects::{labels, name};
+use super::selectors::Labels;
 
 /// Whether a node takes a Pod: it is not cordoned, the Pod's own wish selects it, and its taints are tolerated.
-pub fn takes(node: &Value, spec: &Value) -> bool {
-    !is_closed(node) && untolerated(list(spec, "/tolerations"), node).is_none() && is_wanted(spec, node)
+pub fn takes(node: &Node, spec: &PodSpec) -> bool {
+    is_given(node, spec) && would_take(node, spec)
 }
 
-/// What decides which nodes take a Pod, but for the node that it has been given.
-pub fn unbound(spec: &Value) -> Value {
-    let of = |name: &str| spec.get(name).cloned().unwrap_or_default();
-    let required = spec.pointer(AFFINITY).map(|required| {
-        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
-        json!({"nodeAffinity": affinity})
-    });
-    json!({"nodeSelector": of("nodeSelector"), "tolerations": of("tolerations"), "affinity": required})
+/// Whether a node takes Pods like this one, whichever node it has been given.
+pub fn would_take(node: &Node, spec: &PodSpec) -> bool {
+    !is_closed(node) && untolerated(spec, node).is_none() && is_selected(node, spec)
+}
+
+/// What decides which nodes would take a Pod, to tell Pods from each other.
+pub fn wish(spec: &PodSpec) -> String {
+    format!("{:?}", (&spec.node_selector, required(spec), &spec.tolerations))
+}
+
+/// Which nodes a Pod must have.
+pub fn required(spec: &PodSpec) -> Option<&NodeSelector> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    affinity.required_during_scheduling_ignored_during_execution.as_ref()
 }
 
 /// Whether a node is cordoned.
-pub fn is_closed(node: &Value) -> bool {
-    node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true)
+pub fn is_closed(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-/// The taint of a node that keeps a Pod with these tolerations away, if there is one (`ToleratesTaint`,
-/// `k8s.io/component-helpers/scheduling/corev1/helpers.go`, v1.36.3).
-pub fn untolerated<'v>(tolerations: &[Value], node: &'v Value) -> Option<&'v Value> {
-    let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
-    let mut taints = list(node, "/spec/taints").iter().filter(repels);
-    taints.find(|taint| !tolerations.iter().any(|one| tolerates(one, taint)))
+/// The taint of a node that keeps a Pod away, if there is one (`ToleratesTaint`, `k8s.io/component-helpers/scheduling/corev1/helpers.go`,
+/// v1.36.3).
+pub fn untolerated<'n>(spec: &PodSpec, node: &'n Node) -> Option<&'n Taint> {
+    let repels = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
+    let mut taints = node.spec.as_ref()?.taints.iter().flatten().filter(repels);
+    taints.find(|taint| !spec.tolerations.iter().flatten().any(|one| tolerates(one, taint)))
 }
 
-fn tolerates(toleration: &Value, taint: &Value) -> bool {
-    let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
-    let is_its = (effect.is_empty() || effect == text(taint, "/effect"))
-        && (key.is_empty() || key == text(taint, "/key"));
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let [key, effect, operator, value] =
+        [&toleration.key, &toleration.effect, &toleration.operator, &toleration.value]
+            .map(|text| text.as_deref().unwrap_or_default());
+    let is_its = (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key);
     is_its
-        && match text(toleration, "/operator") {
-            "" | "Equal" => !key.is_empty() && text(toleration, "/value") == text(taint, "/value"),
+        && match operator {
+            "" | "Equal" => !key.is_empty() && value == taint.value.as_deref().unwrap_or_default(),
             // Comparisons with numbers (alpha in 1.35) are not evaluated.
             _ => true,
         }
 }
 
-/// Whether a Pod may go to a node by its own wish (`GetRequiredNodeAffinity`,
+/// Whether a Pod may go to a node by its own wish.
+pub fn is_wanted(spec: &PodSpec, node: &Node) -> bool {
+    is_given(node, spec) && is_selected(node, spec)
+}
+
+/// Whether a Pod has been given no other node.
+fn is_given(node: &Node, spec: &PodSpec) -> bool {
+    spec.node_name.as_deref().is_none_or(|named| named.is_empty() || named == name(node))
+}
+
+/// Whether a Pod selects a node (`GetRequiredNodeAffinity`,
 /// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3): of the terms one must be met, and one that is
 /// empty is met by no node.
-pub fn is_wanted(spec: &Value, node: &Value) -> bool {
-    let (own, name) = (labels(node), text(node, "/metadata/name"));
-    let pairs = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
-    let is_selected =
-        pairs.into_iter().all(|(key, value)| own.get(key).is_some_and(|found| value == found.as_str()));
-    let terms = spec.pointer(&format!("{AFFINITY}/nodeSelectorTerms")).and_then(Value::as_array);
-    let is_met = |term: &Value| {
-        let (of_labels, of_fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
-        let fields = Labels::from([("metadata.name".to_string(), name.to_string())]);
-        !(of_labels.is_empty() && of_fields.is_empty())
-            && of_labels.iter().all(|one| meets(one, &own))
-            && of_fields.iter().all(|one| meets(one, &fields))
+fn is_selected(node: &Node, spec: &PodSpec) -> bool {
+    let own = labels(node);
+    let mut pairs = spec.node_selector.iter().flatten();
+    let fields = Labels::from([("metadata.name".to_string(), name(node).to_string())]);
+    let is_met = |term: &NodeSelectorTerm| {
+        let of_labels = term.match_expressions.iter().flatten().map(|one| meets(one, own));
+        let of_fields = term.match_fields.iter().flatten().map(|one| meets(one, &fields));
+        let mut all = of_labels.chain(of_fields).peekable();
+        all.peek().is_some() && all.all(|is_met| is_met)
     };
-    let named = text(spec, "/nodeName");
-    is_selected && terms.is_none_or(|terms| terms.iter().any(is_met)) && (named.is_empty() || named == name)
+    pairs.all(|(key, value)| own.get(key) == Some(value))
+        && required(spec).is_none_or(|required| required.node_selector_terms.iter().any(is_met))
 }
 
 /// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3). One that cannot be read
 /// is met by nothing.
-fn meets(requirement: &Value, labels: &Labels) -> bool {
-    let found = labels.get(text(requirement, "/key"));
-    let values = list(requirement, "/values");
-    let is_in = |found: &String| values.iter().any(|value| value == found.as_str());
-    let number = |text: &str| text.parse::<i64>().ok();
-    let both = || {
-        let wanted = values.first().and_then(Value::as_str).and_then(number)?;
-        Some((found.and_then(|found| number(found))?, wanted))
-    };
-    match text(requirement, "/operator") {
-        "In" => found.is_some_and(is_in),
-        "NotIn" => !found.is_some_and(is_in),
+fn meets(requirement: &NodeSelectorRequirement, labels: &Labels) -> bool {
+    let found = labels.get(&requirement.key);
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let is_in = || found.is_some_and(|found| values.contains(found));
+    let number = |text: &String| text.parse::<i64>().ok();
+    let both = || found.and_then(number).zip(values.first().and_then(number));
+    match requirement.operator.as_str() {
+        "In" => is_in(),
+        "NotIn" => !is_in(),
         "Exists" => found.is_some(),
         "DoesNotExist" => found.is_none(),
         "Gt" => both().is_some_and(|(found, wanted)| found > wanted),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Container, Node, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
-use super::text;
 
 /// From this share on, in percent, there is no room for a node that fails or a rollout that takes more for a while.
 pub const CLOSE: i128 = 80;
@@ -16,13 +16,16 @@ pub struct Room(BTreeMap<String, Quantity>);
 
 impl Room {
     /// Reads the amounts of a list, as `requests` is one; what is no quantity is left out.
-    pub fn at(value: Option<&Value>) -> Self {
-        let list = value.and_then(Value::as_object).into_iter().flatten();
-        let read = |(name, amount): (&String, &Value)| {
-            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_string);
-            Some((name.clone(), Quantity::parse(&text)?))
+    fn at(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
+        let read = |(name, amount): (&String, &resource::Quantity)| {
+            Some((name.clone(), Quantity::parse(&amount.0)?))
         };
-        Self(list.filter_map(read).collect())
+        Self(list.into_iter().flatten().filter_map(read).collect())
+    }
+
+    /// What a node has to give.
+    pub fn given(node: &Node) -> Self {
+        Self::at(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
     }
 
     /// Room for so many Pods, and nothing else.
@@ -107,41 +110,52 @@ impl Room {
 /// needs while it is initialised if that is more; what the Pod itself says in place of that; its overhead; and itself as one of the Pods
 /// that a node takes. A limit is the request where none is said (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): an API server has
 /// written that down in Pods, and not in templates.
-pub fn requested(spec: &Value) -> Room {
-    let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let at = |name: &str, of: &Value| Room::at(of.pointer(&format!("/resources/{name}")));
-    let of = |container: &Value| at("requests", container).or(at("limits", container));
-    let add = |sum: Room, container: &Value| sum.plus(&of(container));
-    let running = list("containers").iter().fold(Room::default(), add);
+pub fn requested(spec: &PodSpec) -> Room {
+    let add = |sum: Room, container: &Container| {
+        let [requests, limits] = amounts(container.resources.as_ref());
+        sum.plus(&requests.or(limits))
+    };
+    let running = spec.containers.iter().fold(Room::default(), add);
     let (mut beside, mut most) = (Room::default(), Room::default());
-    for container in list("initContainers") {
+    for container in spec.init_containers.iter().flatten() {
         let now = add(beside.clone(), container);
-        if text(container, "/restartPolicy") == "Always" {
+        if container.restart_policy.as_deref() == Some("Always") {
             beside = now.clone();
         }
         most = most.both(&now, Ord::max);
     }
     let sum = running.plus(&beside).both(&most, Ord::max);
-    let said = |name: &str| {
-        let mut room = at(name, spec);
+    let [requests, limits] = amounts(spec.resources.as_ref()).map(|mut room| {
         room.0.retain(|name, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
         room
-    };
-    said("requests").or(sum).or(said("limits")).plus(&Room::at(spec.get("overhead"))).plus(&Room::pods(1))
+    });
+    requests.or(sum).or(limits).plus(&Room::at(spec.overhead.as_ref())).plus(&Room::pods(1))
+}
+
+/// Requests and limits.
+fn amounts(resources: Option<&ResourceRequirements>) -> [Room; 2] {
+    let lists = resources.map(|told| [told.requests.as_ref(), told.limits.as_ref()]);
+    lists.unwrap_or_default().map(Room::at)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn requested(spec: &Value) -> Room {
+        super::requested(&serde_json::from_value(spec.clone()).unwrap())
+    }
 
     fn container(cpu: &str, memory: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
     fn room(cpu: &str, memory: &str) -> Room {
-        Room::at(Some(&json!({"cpu": cpu, "memory": memory, "pods": 1})))
+        let list = [("cpu", cpu), ("memory", memory), ("pods", "1")];
+        let list = list.map(|(name, amount)| (name.to_string(), resource::Quantity(amount.to_string())));
+        Room::at(Some(&list.into()))
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::Value;
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Returns the labels of an object.
+/// Returns the labels of an object that has no type of its own.
 pub fn labels(object: &Value) -> Labels {
     let found = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     found.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_string()))).collect()
@@ -17,25 +18,22 @@ pub fn labels(object: &Value) -> Labels {
 /// everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3), and so does one that is left out of a
 /// webhook (`SetDefaults_ValidatingWebhook`, `pkg/apis/admissionregistration/v1/defaults.go`). One that cannot be read rules nothing
 /// out.
-pub fn selects(selector: Option<&Value>, labels: &Labels) -> bool {
+pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else { return true };
-    let pairs = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let equal = pairs.map(|(key, value)| Some(labels.get(key)?.as_str() == value.as_str()?));
-    let equal: Vec<bool> = equal.map(|met| met.unwrap_or(false)).collect();
-    let requirements = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    let is_equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let requirements = selector.match_expressions.iter().flatten();
     let met: Option<Vec<bool>> = requirements.map(|requirement| meets(requirement, labels)).collect();
-    met.is_none_or(|met| met.into_iter().chain(equal).all(|met| met))
+    met.is_none_or(|met| is_equal && met.into_iter().all(|met| met))
 }
 
 /// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3: who has no such label is
 /// not in any set); `None` if it cannot be read.
-fn meets(requirement: &Value, labels: &Labels) -> Option<bool> {
-    let found = labels.get(requirement.get("key")?.as_str()?);
-    let values = requirement.get("values").and_then(Value::as_array).into_iter().flatten();
-    let is_in = |found: &String| values.clone().any(|value| value == found.as_str());
-    match requirement.get("operator")?.as_str()? {
-        "In" => Some(found.is_some_and(is_in)),
-        "NotIn" => Some(!found.is_some_and(is_in)),
+fn meets(requirement: &LabelSelectorRequirement, labels: &Labels) -> Option<bool> {
+    let found = labels.get(&requirement.key);
+    let is_in = || requirement.values.iter().flatten().any(|value| Some(value) == found);
+    match requirement.operator.as_str() {
+        "In" => Some(is_in()),
+        "NotIn" => Some(!is_in()),
         "Exists" => Some(found.is_some()),
         "DoesNotExist" => Some(found.is_none()),
         _ => None,
@@ -50,6 +48,11 @@ mod tests {
 
     fn with(pairs: &[(&str, &str)]) -> Labels {
         pairs.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect()
+    }
+
+    fn selects(selector: &Value, labels: &Labels) -> bool {
+        let selector: Option<LabelSelector> = serde_json::from_value(selector.clone()).unwrap();
+        super::selects(selector.as_ref(), labels)
     }
 
     /// Every operator against a label that is not there, one that has the value, and one that has another.
@@ -68,11 +71,11 @@ mod tests {
         for (operator, values, expected) in cases {
             let requirement = json!({"key": "tier", "operator": operator, "values": values});
             let selector = json!({"matchExpressions": [requirement]});
-            let found = all.each_ref().map(|labels| selects(Some(&selector), labels));
+            let found = all.each_ref().map(|labels| selects(&selector, labels));
             assert_eq!(found, expected, "{selector}");
         }
         let label = json!({"matchLabels": {"tier": "web"}});
-        assert_eq!(all.each_ref().map(|labels| selects(Some(&label), labels)), [false, true, false]);
+        assert_eq!(all.each_ref().map(|labels| selects(&label, labels)), [false, true, false]);
     }
 
     /// The opposites exclude each other, whatever the labels are, and a value among others is found.
@@ -85,14 +88,14 @@ mod tests {
             for (key, value) in ["a", "b"].into_iter().flat_map(|key| values.map(|value| (key, value))) {
                 let by = |operator: &str, values: Value| {
                     let requirement = json!({"key": key, "operator": operator, "values": values});
-                    selects(Some(&json!({"matchExpressions": [requirement]})), &labels)
+                    selects(&json!({"matchExpressions": [requirement]}), &labels)
                 };
                 let is_in = by("In", json!([value]));
                 assert_ne!(is_in, by("NotIn", json!([value])), "{key} {value} {labels:?}");
                 assert_ne!(by("Exists", json!([])), by("DoesNotExist", json!([])), "{key} {labels:?}");
                 assert!(!is_in || by("Exists", json!([])), "{key} {value} {labels:?}");
                 let pair = json!({"matchLabels": {key: value}});
-                assert_eq!(is_in, selects(Some(&pair), &labels), "{key} {value} {labels:?}");
+                assert_eq!(is_in, selects(&pair, &labels), "{key} {value} {labels:?}");
             }
         }
     }
@@ -100,13 +103,13 @@ mod tests {
     #[test]
     fn everything_must_hold_and_nothing_selects_everything() {
         let labels = with(&[("app", "web"), ("env", "dev")]);
-        for all in [None, Some(json!(null)), Some(json!({})), Some(json!({"matchExpressions": []}))] {
-            assert!(selects(all.as_ref(), &labels) && selects(all.as_ref(), &with(&[])), "{all:?}");
+        for all in [json!(null), json!({}), json!({"matchExpressions": []})] {
+            assert!(selects(&all, &labels) && selects(&all, &with(&[])), "{all}");
         }
         let both = |app: &str, operator: &str| {
             let requirement = json!({"key": "env", "operator": operator});
             let selector = json!({"matchLabels": {"app": app}, "matchExpressions": [requirement]});
-            selects(Some(&selector), &labels)
+            selects(&selector, &labels)
         };
         assert!(both("web", "Exists"));
         assert!(!both("db", "Exists") && !both("web", "DoesNotExist"));

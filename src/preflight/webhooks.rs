@@ -161,9 +161,15 @@ impl Written {
     /// `predicates/namespace/matcher.go`; `MatchObjectSelector`, `predicates/object/matcher.go`, v1.36.3).
     fn is_selected_by(&self, webhook: &Value) -> bool {
         let namespace = self.namespace.as_ref();
-        namespace.is_none_or(|labels| selects(webhook.get("namespaceSelector"), labels))
-            && selects(webhook.get("objectSelector"), &self.labels)
+        let selects = |name: &str, labels: &Labels| selects(webhook.get(name).map(typed).as_ref(), labels);
+        namespace.is_none_or(|labels| selects("namespaceSelector", labels))
+            && selects("objectSelector", &self.labels)
     }
+}
+
+// until the merge
+fn typed<K: serde::de::DeserializeOwned + Default>(value: &Value) -> K {
+    serde_json::from_value(value.clone()).unwrap_or_default()
 }
 
 /// Who refuses later updates of Services by rules of their own, and by what the names of their webhooks are known.

@@ -4,13 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 
-use super::super::selectors::{Labels, labels, selects};
-use super::super::{list, text};
+use super::super::objects::{labels, namespace};
+use super::super::selectors::{Labels, selects};
 use super::place::Place;
-
-const ANTI_AFFINITY: &str = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
 /// A domain, the nodes that have one value of a label, by its number among those of the label.
 type Domain = usize;
@@ -21,7 +19,7 @@ type Crowd = BTreeMap<Domain, Vec<usize>>;
 struct Rule<'a> {
     /// Their namespace.
     namespace: &'a str,
-    term: &'a Value,
+    term: &'a PodAffinityTerm,
     /// The domain of each node, if it has the label.
     domains: Vec<Option<Domain>>,
     /// Who is meant by it.
@@ -42,7 +40,7 @@ struct Kind {
 /// The rules of all Pods by name, and all Pods by namespace and labels.
 pub(super) struct Rules<'a> {
     all: BTreeMap<String, Rule<'a>>,
-    kinds: BTreeMap<&'a str, BTreeMap<Labels, Kind>>,
+    kinds: BTreeMap<&'a str, BTreeMap<&'a Labels, Kind>>,
 }
 
 /// The domains that one Pod must keep out of, by the domains that nodes are in.
@@ -52,14 +50,14 @@ impl<'a> Rules<'a> {
     /// Reads the rules of all Pods.
     pub(super) fn of(places: &[Place<'a>]) -> Self {
         let mut all: BTreeMap<String, Rule<'a>> = BTreeMap::new();
-        let mut kinds: BTreeMap<&'a str, BTreeMap<Labels, Kind>> = BTreeMap::new();
+        let mut kinds: BTreeMap<&'a str, BTreeMap<&'a Labels, Kind>> = BTreeMap::new();
         for (index, place) in places.iter().enumerate() {
-            for pod in &place.pods {
-                let namespace = text(pod, "/metadata/namespace");
-                kinds.entry(namespace).or_default().entry(labels(pod)).or_default().nodes.push(index);
-                for term in list(pod, ANTI_AFFINITY) {
-                    let rule = all.entry(name_of(namespace, term));
-                    let rule = rule.or_insert_with(|| Rule::of(namespace, term, places));
+            for pod in place.pods.iter().copied() {
+                let of = kinds.entry(namespace(pod)).or_default();
+                of.entry(labels(pod)).or_default().nodes.push(index);
+                for term in terms(pod) {
+                    let rule = all.entry(name_of(namespace(pod), term));
+                    let rule = rule.or_insert_with(|| Rule::of(namespace(pod), term, places));
                     add(&mut rule.holders, &rule.domains, index);
                 }
             }
@@ -86,11 +84,10 @@ impl<'a> Rules<'a> {
     /// Returns where a Pod must not be while a node is drained: where those are that its own rules mean, and those whose rules mean
     /// it (`satisfyPodAntiAffinity` and `satisfyExistingPodsAntiAffinity`,
     /// `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
-    pub(super) fn about(&self, pod: &Value, drained: usize) -> Apart<'_> {
-        let namespace = text(pod, "/metadata/namespace");
-        let own = list(pod, ANTI_AFFINITY).iter().filter_map(|term| self.all.get(&name_of(namespace, term)));
+    pub(super) fn about(&self, pod: &Pod, drained: usize) -> Apart<'_> {
+        let own = terms(pod).filter_map(|term| self.all.get(&name_of(namespace(pod), term)));
         let own = own.map(|rule| (rule, &rule.meant));
-        let kind = self.kinds.get(namespace).and_then(|kinds| kinds.get(&labels(pod)));
+        let kind = self.kinds.get(namespace(pod)).and_then(|kinds| kinds.get(labels(pod)));
         let others = kind.into_iter().flat_map(|kind| &kind.meant_by).filter_map(|name| self.all.get(name));
         let others = others.map(|rule| (rule, &rule.holders));
         let closed = |crowd: &Crowd| {
@@ -119,10 +116,10 @@ impl Apart<'_> {
 }
 
 impl<'a> Rule<'a> {
-    fn of(namespace: &'a str, term: &'a Value, places: &[Place<'a>]) -> Self {
-        let (key, mut numbers) = (text(term, "/topologyKey"), BTreeMap::new());
+    fn of(namespace: &'a str, term: &'a PodAffinityTerm, places: &[Place<'a>]) -> Self {
+        let mut numbers = BTreeMap::new();
         let mut domain = |place: &Place<'a>| {
-            let value = place.node.pointer("/metadata/labels")?.get(key)?.as_str()?;
+            let value = labels(place.node).get(&term.topology_key)?;
             let next = numbers.len();
             Some(*numbers.entry(value).or_insert(next))
         };
@@ -132,22 +129,31 @@ impl<'a> Rule<'a> {
 
     /// Whether it is about Pods of a namespace. A selector of namespaces is taken for all of them.
     fn is_near(&self, namespace: &str) -> bool {
-        let named = list(self.term, "/namespaces");
-        let has_selector = self.term.get("namespaceSelector").is_some_and(|selector| !selector.is_null());
+        let named = self.term.namespaces.as_deref().unwrap_or_default();
+        let has_selector = self.term.namespace_selector.is_some();
         let is_own = named.is_empty() && !has_selector && self.namespace == namespace;
-        is_own || has_selector || named.iter().any(|one| one.as_str() == Some(namespace))
+        is_own || has_selector || named.iter().any(|one| one == namespace)
     }
 
     /// Whether it means Pods with these labels. A term without a selector means none.
     fn selects(&self, labels: &Labels) -> bool {
-        let selector = self.term.get("labelSelector").filter(|selector| !selector.is_null());
+        let selector = self.term.label_selector.as_ref();
         selector.is_some() && selects(selector, labels)
     }
 }
 
+/// The rules that a Pod has.
+fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    apart
+        .into_iter()
+        .flat_map(|apart| apart.required_during_scheduling_ignored_during_execution.iter().flatten())
+}
+
 /// What tells rules from each other.
-fn name_of(namespace: &str, term: &Value) -> String {
-    format!("{namespace} {term}")
+fn name_of(namespace: &str, term: &PodAffinityTerm) -> String {
+    format!("{namespace} {term:?}")
 }
 
 /// Adds a node to the crowd of its domain.

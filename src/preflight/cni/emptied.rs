@@ -3,14 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Node, Pod};
 
-use super::super::drain::{condition, is_drained, is_made_anew};
-use super::super::placing::{takes, unbound};
+use super::super::drain::{is_drained, is_made_anew};
+use super::super::objects::{controller, has_condition, is_alive, name, node_of, subject};
+use super::super::placing::{wish, would_take};
 use super::super::room::{Room, requested};
-use super::super::{Judged, first_few, is_alive, list, subject, text};
+use super::super::{Judged, first_few};
 use super::apart::Rules;
-use super::host_ports::ports;
+use super::host_ports::{Port, ports};
 use super::place::Place;
 
 /// Nodes that leave Pods behind, of which no more are looked for.
@@ -40,13 +41,13 @@ enum Why {
 /// Judges whether, whichever node is drained, the others take its Pods: by what these request, and by node selectors, required affinity to
 /// nodes, taints, required anti-affinity and ports of the node. Pods go, the most particular first, then the largest, to the first node
 /// with room of those that take them; these are tried in the order of how empty they are. Pods of negative priority make room.
-pub fn judge(nodes: &[Value], pods: &[Value]) -> Judged {
+pub fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
         [] => return Judged::fail("there are no Nodes", "is this the right cluster?"),
         [only] => {
             return Judged::warn(
-                format!("`{}` is the only node", text(only.node, "/metadata/name")),
+                format!("`{}` is the only node", name(only.node)),
                 "add a node before the change: everything is away while the only one is drained",
             );
         }
@@ -59,7 +60,7 @@ pub fn judge(nodes: &[Value], pods: &[Value]) -> Judged {
             break;
         }
     }
-    let waits = pods.iter().filter(|pod| is_guest(pod) && text(pod, "/spec/nodeName").is_empty());
+    let waits = pods.iter().filter(|pod| is_guest(pod) && node_of(pod).is_empty());
     found.told(places.all.len(), &waits.map(subject).collect::<Vec<String>>())
 }
 
@@ -73,9 +74,9 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, place: &Place<'_>, behind: &[(&Value, Why)]) {
+    fn add(&mut self, place: &Place<'_>, behind: &[(&Pod, Why)]) {
         let told = behind.iter().filter_map(|(pod, why)| match why {
-            Why::Crowded(of) => Some(format!("{}, which wants more {}", subject(pod), of.join(", "))),
+            Why::Crowded(of) => Some(format!("{}, which wants more {}", subject(*pod), of.join(", "))),
             _ => None,
         });
         let told: Vec<String> = told.collect();
@@ -84,10 +85,10 @@ impl Found {
                 0 => String::new(),
                 more => format!(", and {more} more"),
             };
-            self.crowded.push(format!("`{}` ({first}{others})", text(place.node, "/metadata/name")));
+            self.crowded.push(format!("`{}` ({first}{others})", name(place.node)));
         }
         let of = |wanted: Why| behind.iter().filter(move |(_, why)| *why == wanted);
-        self.homeless.extend(of(Why::Homeless).map(|(pod, _)| subject(pod)));
+        self.homeless.extend(of(Why::Homeless).map(|(pod, _)| subject(*pod)));
         self.apart = self.apart.saturating_add(of(Why::Apart).count());
     }
 
@@ -129,27 +130,30 @@ impl Found {
 }
 
 /// Whether a drain has it go and somebody makes it anew, and it does not make room for others by itself.
-fn is_guest(pod: &Value) -> bool {
+fn is_guest(pod: &Pod) -> bool {
     is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
 }
 
 /// What has less than no priority waits until there is room, as what cluster autoscalers are told to keep free.
-fn makes_room(pod: &Value) -> bool {
-    pod.pointer("/spec/priority").and_then(Value::as_i64).is_some_and(|priority| priority < 0)
+fn makes_room(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
+}
+
+fn controller_uid(pod: &Pod) -> Option<&str> {
+    controller(pod).map(|owner| owner.uid.as_str())
 }
 
 impl<'a> Places<'a> {
-    fn of(nodes: &'a [Value], pods: &'a [Value]) -> Self {
-        let mut on: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    fn of(nodes: &'a [Node], pods: &'a [Pod]) -> Self {
+        let mut on: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| is_alive(pod) && !makes_room(pod)) {
-            on.entry(text(pod, "/spec/nodeName")).or_default().push(pod);
+            on.entry(node_of(pod)).or_default().push(pod);
         }
-        let place = |node: &'a Value| {
-            let pods = on.remove(text(node, "/metadata/name")).unwrap_or_default();
-            let taken = pods.iter().filter_map(|pod| pod.get("spec")).map(requested);
+        let place = |node: &'a Node| {
+            let pods = on.remove(name(node)).unwrap_or_default();
+            let taken = pods.iter().filter_map(|pod| pod.spec.as_ref()).map(requested);
             let taken = taken.fold(Room::default(), |sum, wanted| sum.plus(&wanted));
-            let given = Room::at(node.pointer("/status/allocatable"));
-            Place { node, left: given.without(&taken), pods }
+            Place { node, left: Room::given(node).without(&taken), pods }
         };
         let all: Vec<Place<'a>> = nodes.iter().map(place).collect();
         let mut kin: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -163,12 +167,12 @@ impl<'a> Places<'a> {
     }
 
     /// The Pods of a node that find no place elsewhere once it is drained, and why.
-    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Value, Why)> {
+    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Pod, Why)> {
         let guests = place.pods.iter().filter(|pod| is_guest(pod));
-        let mut guests: Vec<(&Value, Room, &[usize])> = guests
+        let mut guests: Vec<(&Pod, Room, &[usize])> = guests
             .filter_map(|pod| {
-                let spec = pod.get("spec")?;
-                let takers = self.taken_by.get(&unbound(spec).to_string()).map(Vec::as_slice);
+                let spec = pod.spec.as_ref()?;
+                let takers = self.taken_by.get(&wish(spec)).map(Vec::as_slice);
                 Some((*pod, requested(spec), takers.unwrap_or_default()))
             })
             .collect();
@@ -189,7 +193,7 @@ impl<'a> Places<'a> {
     }
 
     /// Whether another Pod of its controller is alive on another node.
-    fn has_siblings(&self, pod: &Value, drained: usize) -> bool {
+    fn has_siblings(&self, pod: &Pod, drained: usize) -> bool {
         let nodes = controller_uid(pod).and_then(|uid| self.kin.get(uid));
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
@@ -197,7 +201,7 @@ impl<'a> Places<'a> {
     /// Where a Pod goes; `come`: what others of its node have taken up by then.
     fn find(
         &self,
-        (pod, wanted): (&Value, &Room),
+        (pod, wanted): (&Pod, &Room),
         takers: &[usize],
         drained: usize,
         come: &BTreeMap<usize, Room>,
@@ -229,44 +233,42 @@ impl<'a> Places<'a> {
 impl Place<'_> {
     /// What is left of CPU and memory, in percent of what there was, together.
     fn emptiness(&self) -> i128 {
-        let given = Room::at(self.node.pointer("/status/allocatable"));
+        let given = Room::given(self.node);
         let shares = ["cpu", "memory"].map(|name| self.left.of(name).percent_of(given.of(name)));
         shares.into_iter().flatten().sum()
     }
 
-    fn has_one_of(&self, wanted: &BTreeSet<(u64, String)>) -> bool {
+    fn has_one_of(&self, wanted: &BTreeSet<Port<'_>>) -> bool {
         !wanted.is_empty() && self.pods.iter().any(|pod| !ports(pod).is_disjoint(wanted))
     }
 }
 
-fn controller_uid(pod: &Value) -> Option<&str> {
-    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
-    list(pod, "/metadata/ownerReferences").iter().find(is_controller)?.get("uid")?.as_str()
-}
-
 /// The nodes that take the Pods of each wish that may go somewhere.
 fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<usize>> {
-    let is_ready = |place: &Place<'_>| condition(place.node, "Ready") == Some("True");
+    let is_ready = |place: &Place<'_>| has_condition(place.node, "Ready");
     let mut open: Vec<(usize, &Place<'_>)> =
         all.iter().enumerate().filter(|(_, place)| is_ready(place)).collect();
     open.sort_by_key(|(_, place)| Reverse(place.emptiness()));
     let mut found = BTreeMap::new();
     let guests = all.iter().flat_map(|place| &place.pods).filter(|pod| is_guest(pod));
-    for spec in guests.filter_map(|pod| pod.get("spec")) {
-        let wish = unbound(spec);
-        let takers =
-            || open.iter().filter(|(_, place)| takes(place.node, &wish)).map(|(index, _)| *index).collect();
-        found.entry(wish.to_string()).or_insert_with(takers);
+    for spec in guests.filter_map(|pod| pod.spec.as_ref()) {
+        let takers = open.iter().filter(|(_, place)| would_take(place.node, spec));
+        found.entry(wish(spec)).or_insert_with(|| takers.map(|(index, _)| *index).collect());
     }
     found
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, from_value, json};
 
     use super::*;
     use crate::preflight::Verdict;
+
+    fn judge(nodes: &[Value], pods: &[Value]) -> Judged {
+        let (nodes, pods): (Vec<Node>, Vec<Pod>) = from_value(json!([nodes, pods])).unwrap();
+        super::judge(&nodes, &pods)
+    }
 
     fn node(name: &str, cpu: &str) -> Value {
         json!({

@@ -2,34 +2,36 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Pod;
 
-use super::super::{Judged, first_few, is_alive, list, subject, text};
+use super::super::objects::{is_alive, subject};
+use super::super::{Judged, first_few};
 use super::settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
+
+/// A port of a node, and its protocol.
+pub type Port<'p> = (u16, &'p str);
 
 /// The ports of its node that a Pod has, and the protocol of each. An API server writes down those of a Pod in its node's network as well
 /// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3), where containers say them. Of init containers those count that
 /// go on beside the others (`GetHostPorts`, `pkg/scheduler/util/utils.go`).
-pub fn ports(pod: &Value) -> BTreeSet<(u64, String)> {
-    let stay = list(pod, "/spec/initContainers").iter().filter(|one| text(one, "/restartPolicy") == "Always");
-    let containers = list(pod, "/spec/containers").iter().chain(stay);
-    let found = containers.flat_map(|container| list(container, "/ports")).filter_map(|one| {
-        let port = one.get("hostPort")?.as_u64().filter(|port| *port > 0)?;
-        let protocol = match text(one, "/protocol") {
-            "" => "TCP",
-            told => told,
-        };
-        Some((port, protocol.to_string()))
+pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
+    let Some(spec) = &pod.spec else { return BTreeSet::new() };
+    let beside = spec.init_containers.iter().flatten();
+    let beside = beside.filter(|one| one.restart_policy.as_deref() == Some("Always"));
+    let ports = spec.containers.iter().chain(beside).flat_map(|container| container.ports.iter().flatten());
+    let found = ports.filter_map(|one| {
+        let port = u16::try_from(one.host_port?).ok().filter(|port| *port > 0)?;
+        Some((port, one.protocol.as_deref().unwrap_or("TCP")))
     });
     found.collect()
 }
 
-fn is_on_the_host(pod: &Value) -> bool {
-    pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true)
+fn is_on_the_host(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }
 
 /// Pods to which a port of their node is mapped: a CNI does that, if it is told to.
-pub fn mapped(pods: &[Value]) -> Judged {
+pub fn mapped(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
     let found: Vec<String> = found
         .filter_map(|pod| {
@@ -123,7 +125,7 @@ pub fn whose(name: &str) -> Option<&'static str> {
 }
 
 /// Judges whether somebody has a port on the nodes that a CNI wants that is to come (one of [`newcomers`]).
-pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Value]) -> Judged {
+pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
         let known: Vec<&str> = newcomers().collect();
         return Judged::skipped(format!(
@@ -176,25 +178,23 @@ pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Value]) -> Judged {
 
 impl Newcomer {
     /// Whether a Pod is one of its own.
-    fn has(&self, pod: &Value) -> bool {
-        list(pod, "/spec/containers").iter().any(|one| self.containers.contains(&text(one, "/name")))
+    fn has(&self, pod: &Pod) -> bool {
+        let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        containers.any(|one| self.containers.contains(&one.name.as_str()))
     }
 
     /// The ports that it wants, and those that it wants when it is told to.
-    fn ports(&self) -> [BTreeSet<(u64, String)>; 2] {
-        let of = |ports: &[u16], protocol: &str| -> BTreeSet<(u64, String)> {
-            ports.iter().map(|port| (u64::from(*port), protocol.to_string())).collect()
-        };
-        let own =
-            of(self.own.0, "TCP").into_iter().chain(of(self.own.1, "UDP")).chain(of(&[self.tunnel], "UDP"));
-        [own.collect(), of(self.optional, "TCP")]
+    fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
+        let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
+        let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);
+        [own.collect(), of(self.optional, "TCP").collect()]
     }
 
     /// Which of them others have, and who.
-    fn taken(&self, wanted: &BTreeSet<(u64, String)>, pods: &[Value]) -> Vec<String> {
+    fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {
-            let both: Vec<_> = ports(pod).intersection(wanted).cloned().collect();
+            let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
             both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is that of {}", subject(pod)))
         });
         found.collect::<BTreeSet<String>>().into_iter().collect()
@@ -208,13 +208,14 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
-    fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Value {
+    fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Pod {
         let ports = json!([{"containerPort": port, "hostPort": port, "protocol": protocol}]);
-        json!({
+        let pod = json!({
             "metadata": {"namespace": "shop", "name": container},
             "spec": {"hostNetwork": on_the_host, "containers": [{"name": container, "ports": ports}]},
             "status": {"phase": "Running"},
-        })
+        });
+        serde_json::from_value(pod).unwrap()
     }
 
     #[test]
@@ -227,7 +228,7 @@ mod tests {
             "2 Pods have ports of their node mapped to them: `shop/web` (80/TCP), `shop/dns` (53/UDP)"
         );
         let mut ended = pod("job", false, 80, "TCP");
-        ended["status"]["phase"] = json!("Succeeded");
+        ended.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
         assert_eq!(mapped(&[ended]).verdict, Verdict::Pass);
     }
 

@@ -10,11 +10,13 @@ pub mod settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Container;
 
 use super::nodes::Route;
+use super::objects::subject;
 use super::webhooks::Called;
-use super::{Judged, first_few, subject, text};
+use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 
 /// Names of containers in the DaemonSets of CNIs, as their own manifests have them, and what they are of.
@@ -45,21 +47,21 @@ pub const OWN_POLICIES: [(&str, &str, &str); 8] = [
 ];
 
 /// Whose network it is, by the DaemonSets that have an agent on every node.
-pub fn present(daemon_sets: &[Value]) -> Judged {
-    let (mut found, mut short) = (BTreeMap::<&str, (String, i64)>::new(), Vec::new());
+pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
+    let (mut found, mut short) = (BTreeMap::<&str, (&str, i32)>::new(), Vec::new());
     for daemon_set in daemon_sets {
         let Some((whose, image)) = agent(daemon_set) else { continue };
-        let count = |path: &str| daemon_set.pointer(path).and_then(Value::as_i64).unwrap_or_default();
-        let (ready, wanted) = (count("/status/numberReady"), count("/status/desiredNumberScheduled"));
+        let wanted = wanted(daemon_set);
         if wanted == 0 {
             // Left behind, or for nodes that are not there.
             continue;
         }
+        let ready = daemon_set.status.as_ref().map_or(0, |status| status.number_ready);
         if ready < wanted {
             short.push(format!("{whose} is ready on {ready} of {wanted} nodes ({})", subject(daemon_set)));
         }
         // One DaemonSet for each kind of node, as some have them.
-        let (_, nodes) = found.entry(whose).or_insert_with(|| (image.to_string(), 0));
+        let (_, nodes) = found.entry(whose).or_insert((image, 0));
         *nodes = nodes.saturating_add(wanted);
     }
     let told: Vec<String> = found
@@ -86,14 +88,23 @@ pub fn present(daemon_sets: &[Value]) -> Judged {
     }
 }
 
+/// How many nodes a DaemonSet is to be on.
+fn wanted(daemon_set: &DaemonSet) -> i32 {
+    daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
+}
+
+/// The containers of a DaemonSet's Pods.
+fn containers(daemon_set: &DaemonSet) -> &[Container] {
+    let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    template.map(|spec| spec.containers.as_slice()).unwrap_or_default()
+}
+
 /// Whose agent a DaemonSet runs, and its image.
-fn agent(daemon_set: &Value) -> Option<(&'static str, &str)> {
-    let containers = daemon_set.pointer("/spec/template/spec/containers").and_then(Value::as_array)?;
-    let known = |container| {
-        let name = text(container, "/name");
-        AGENTS.iter().find(|(agent, _)| name == *agent).map(|(_, whose)| (*whose, text(container, "/image")))
-    };
-    let mut agents = containers.iter().filter_map(known);
+fn agent(daemon_set: &DaemonSet) -> Option<(&'static str, &str)> {
+    let mut agents = containers(daemon_set).iter().filter_map(|container| {
+        let (_, whose) = AGENTS.iter().find(|(agent, _)| container.name == *agent)?;
+        Some((*whose, container.image.as_deref().unwrap_or_default()))
+    });
     let (whose, image) = agents.next()?;
     // Calico's policies on Flannel's network are one CNI, in one DaemonSet.
     Some((if agents.any(|(other, _)| other != whose) { "Canal" } else { whose }, image))
@@ -202,26 +213,29 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
-    fn daemon_set(container: &str, ready: u8) -> Value {
-        json!({
-            "metadata": {"namespace": "kube-system", "name": container},
-            "spec": {"template": {"spec": {"containers": [{"name": container, "image": "x:1"}]}}},
+    fn daemon_set(containers: &[&str], ready: u8) -> DaemonSet {
+        let images = ["x:1", "y:2"].iter();
+        let containers =
+            containers.iter().zip(images).map(|(name, image)| json!({"name": name, "image": image}));
+        let object = json!({
+            "metadata": {"namespace": "kube-system", "name": "agent"},
+            "spec": {"template": {"spec": {"containers": containers.collect::<Vec<_>>()}}},
             "status": {"desiredNumberScheduled": 2, "numberReady": ready},
-        })
+        });
+        serde_json::from_value(object).unwrap()
     }
 
     #[test]
     fn the_network_in_use_is_known_by_its_agents() {
-        assert_eq!(present(&[daemon_set("cilium-agent", 2)]), Judged::pass("Cilium (`x:1`), on 2 nodes"));
-        assert_eq!(present(&[daemon_set("cilium-agent", 1)]).verdict, Verdict::Fail);
-        assert_eq!(present(&[daemon_set("fluentd", 1)]).verdict, Verdict::Warn);
-        let mut canal = daemon_set("calico-node", 2);
-        let flannel = json!({"name": "kube-flannel", "image": "y:2"});
-        canal["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(flannel);
+        let one = |container: &str, ready: u8| daemon_set(&[container], ready);
+        assert_eq!(present(&[one("cilium-agent", 2)]), Judged::pass("Cilium (`x:1`), on 2 nodes"));
+        assert_eq!(present(&[one("cilium-agent", 1)]).verdict, Verdict::Fail);
+        assert_eq!(present(&[one("fluentd", 1)]).verdict, Verdict::Warn);
+        let canal = daemon_set(&["calico-node", "kube-flannel"], 2);
         assert_eq!(present(&[canal]), Judged::pass("Canal (`x:1`), on 2 nodes"));
-        let by_architecture = present(&[daemon_set("kube-flannel", 2), daemon_set("kube-flannel", 2)]);
+        let by_architecture = present(&[one("kube-flannel", 2), one("kube-flannel", 2)]);
         assert_eq!(by_architecture, Judged::pass("Flannel (`x:1`), on 4 nodes"));
-        let two = present(&[daemon_set("weave", 2), daemon_set("calico-node", 2)]);
+        let two = present(&[one("weave", 2), one("calico-node", 2)]);
         assert_eq!(two.verdict, Verdict::Warn);
         assert!(two.seen.starts_with("Calico (`x:1`), on 2 nodes, Weave"), "{two:?}");
     }

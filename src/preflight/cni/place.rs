@@ -1,12 +1,12 @@
 //! A node, and the Pods that are alive on it.
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::preflight::room::Room;
 
 /// A node, and the Pods that are alive on it.
 pub(super) struct Place<'a> {
-    pub(super) node: &'a Value,
+    pub(super) node: &'a Node,
     pub(super) left: Room,
-    pub(super) pods: Vec<&'a Value>,
+    pub(super) pods: Vec<&'a Pod>,
 }

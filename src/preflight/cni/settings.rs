@@ -7,9 +7,12 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::Value;
 
-use super::{Taken, agent};
+use super::{Taken, agent, containers, wanted};
+use crate::preflight::objects::{annotation, name};
 use crate::preflight::{Judged, first_few, list, text};
 use crate::wire::yaml::Yaml;
 
@@ -46,9 +49,9 @@ const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
 /// What Amazon's own manifest says, which is as much as not to say it.
 const MTU_OF_AMAZON: u64 = 9001;
 /// What a kubelet's Node is told by Flannel (`pkg/subnet/kube/annotations.go`), that of k3s among them, which has no Pod of it.
-const ANNOTATION_OF_FLANNEL: &str = "/metadata/annotations/flannel.alpha.coreos.com~1backend-type";
+const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 
-const NET_CONF: &str = "/data/net-conf.json";
+const NET_CONF: &str = "net-conf.json";
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,12 +68,21 @@ pub struct Settings {
     pub tunnels: Vec<(&'static str, u16)>,
 }
 
-/// Reads objects, each with its kind, of the CNIs whose agents run: what others have left behind says nothing. What belongs to one that
-/// is to come is left out where another is there (`to`, in words, as `Cilium`).
-pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], to: Option<&str>) -> Settings {
+/// Objects that have something to say.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// Those of [`CONFIG_MAPS`] that are there.
+    pub config_maps: Vec<ConfigMap>,
+    /// Those of [`KINDS`], each with its kind.
+    pub others: Vec<(&'static str, Value)>,
+}
+
+/// Reads objects of the CNIs whose agents run: what others have left behind says nothing. What belongs to one that is to come is left
+/// out where another is there (`to`, in words, as `Cilium`).
+pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
-    let flannel =
-        nodes.iter().any(|node| text(node, ANNOTATION_OF_FLANNEL) == "vxlan") && to != Some("Flannel");
+    let flannel = nodes.iter().any(|node| annotation(node, ANNOTATION_OF_FLANNEL) == Some("vxlan"))
+        && to != Some("Flannel");
     found.has_newcomer = to.is_some_and(|to| found.running.contains(to));
     if found.running.len() > 1 || flannel {
         found.running.retain(|whose| Some(*whose) != to);
@@ -78,11 +90,12 @@ pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], t
     for object in daemon_sets {
         found.daemon_set(object);
     }
+    for object in &sources.config_maps {
+        found.config_map(object);
+    }
     let mut calicos = Calico::default();
-    for (kind, object) in objects {
-        if found.is_of_one_that_runs(kind, object) {
-            found.object(kind, object, &mut calicos);
-        }
+    for (kind, object) in &sources.others {
+        found.object(kind, object, &mut calicos);
     }
     if calicos.has_vxlan {
         found.tunnels.push(("Calico", calicos.port.unwrap_or(VXLAN)));
@@ -91,8 +104,8 @@ pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], t
         found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
     }
     // Where only another's agent runs, the annotation is what Flannel has left behind.
-    let is_read =
-        objects.iter().any(|(kind, object)| *kind == "ConfigMap" && !text(object, NET_CONF).is_empty());
+    let mut confs = sources.config_maps.iter().filter_map(|object| object.data.as_ref()?.get(NET_CONF));
+    let is_read = confs.any(|conf| !conf.is_empty());
     let is_flannels = found.running.is_empty() || found.running.contains("Flannel");
     if flannel && is_flannels && !is_read {
         found.running.insert("Flannel");
@@ -102,11 +115,8 @@ pub fn read(objects: &[(&str, Value)], daemon_sets: &[Value], nodes: &[Value], t
 }
 
 /// Whose agents run, on some node at least.
-fn running(daemon_sets: &[Value]) -> BTreeSet<&'static str> {
-    let is_on_a_node = |one: &&Value| {
-        one.pointer("/status/desiredNumberScheduled").and_then(Value::as_i64).unwrap_or_default() > 0
-    };
-    let found = daemon_sets.iter().filter(is_on_a_node).filter_map(agent).map(|(whose, _)| whose);
+fn running(daemon_sets: &[DaemonSet]) -> BTreeSet<&'static str> {
+    let found = daemon_sets.iter().filter(|one| wanted(one) > 0).filter_map(agent).map(|(whose, _)| whose);
     found.flat_map(|whose| if whose == "Canal" { vec!["Calico", "Flannel"] } else { vec![whose] }).collect()
 }
 
@@ -122,20 +132,16 @@ fn of(what: &str, object: &Value) -> String {
 }
 
 impl Settings {
-    fn is_of_one_that_runs(&self, kind: &str, object: &Value) -> bool {
-        let whose: &[&str] = match (kind, text(object, "/metadata/name")) {
-            ("IPPool" | "FelixConfiguration" | "Installation", _) | (_, "calico-config") => &["Calico"],
-            ("CiliumPodIPPool", _) | (_, "cilium-config") => &["Cilium"],
-            ("Subnet", _) => &["Kube-OVN"],
-            (_, "antrea-config") => &["Antrea"],
-            _ => &["Flannel"],
-        };
-        whose.iter().any(|one| self.running.contains(one))
-    }
-
     fn object(&mut self, kind: &str, object: &Value, calicos: &mut Calico) {
+        let whose = match kind {
+            "CiliumPodIPPool" => "Cilium",
+            "Subnet" => "Kube-OVN",
+            _ => "Calico",
+        };
+        if !self.running.contains(whose) {
+            return;
+        }
         match kind {
-            "ConfigMap" => self.config_map(object),
             "IPPool" => {
                 self.pool(&of("Calico's IPPool", object), text(object, "/spec/cidr"));
                 calicos.has_vxlan |= !matches!(text(object, "/spec/vxlanMode"), "" | "Never");
@@ -147,11 +153,12 @@ impl Settings {
                 }
                 for name in ["vxlanMTU", "vxlanMTUV6", "ipipMTU", "wireguardMTU", "wireguardMTUV6"] {
                     let mtu = object.pointer(&format!("/spec/{name}"));
-                    self.mtu(&of(&format!("`{name}` of FelixConfiguration"), object), mtu);
+                    self.mtu(&of(&format!("`{name}` of FelixConfiguration"), object), mtu.and_then(number));
                 }
             }
             "Installation" => {
-                self.mtu(&of("Installation", object), object.pointer("/spec/calicoNetwork/mtu"));
+                let mtu = object.pointer("/spec/calicoNetwork/mtu");
+                self.mtu(&of("Installation", object), mtu.and_then(number));
             }
             "CiliumPodIPPool" => {
                 let families = ["ipv4", "ipv6"].into_iter();
@@ -170,37 +177,45 @@ impl Settings {
         self.pools.extend(ranges.map(|range| (format!("Pods: {who}"), range)));
     }
 
-    /// Adds an MTU, as a number or a text; 0 has the CNI find it out.
-    fn mtu(&mut self, at: &str, told: Option<&Value>) {
-        let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
-        let mtu = told.and_then(number).filter(|mtu| *mtu > 0);
-        self.mtus.extend(mtu.map(|mtu| (at.to_string(), mtu)));
+    /// Adds an MTU; 0 has the CNI find it out.
+    fn mtu(&mut self, at: &str, told: Option<u64>) {
+        self.mtus.extend(told.filter(|mtu| *mtu > 0).map(|mtu| (at.to_string(), mtu)));
     }
 
-    fn config_map(&mut self, object: &Value) {
-        let at = format!("ConfigMap `{}`", text(object, "/metadata/name"));
-        let data = object.get("data").unwrap_or(&Value::Null);
-        match text(object, "/metadata/name") {
-            "cilium-config" => self.cilium(&at, data),
-            "antrea-config" => self.antrea(&at, text(data, "/antrea-agent.conf")),
+    fn config_map(&mut self, object: &ConfigMap) {
+        let whose = match name(object) {
+            "calico-config" => "Calico",
+            "cilium-config" => "Cilium",
+            "antrea-config" => "Antrea",
+            _ => "Flannel",
+        };
+        if !self.running.contains(whose) {
+            return;
+        }
+        let at = format!("ConfigMap `{}`", name(object));
+        let data = object.data.as_ref();
+        let told = |name: &str| data.and_then(|data| data.get(name)).map(String::as_str).unwrap_or_default();
+        match whose {
+            "Cilium" => self.cilium(&at, told),
+            "Antrea" => self.antrea(&at, told("antrea-agent.conf")),
             _ => {
-                self.mtu(&format!("`veth_mtu` of {at}"), data.get("veth_mtu"));
-                self.flannel(&at, text(object, NET_CONF));
+                self.mtu(&format!("`veth_mtu` of {at}"), parsed(told("veth_mtu")));
+                self.flannel(&at, told(NET_CONF));
             }
         }
     }
 
-    fn cilium(&mut self, at: &str, data: &Value) {
-        self.mtu(&format!("`mtu` of {at}"), data.get("mtu"));
+    fn cilium<'d>(&mut self, at: &str, told: impl Fn(&str) -> &'d str) {
+        self.mtu(&format!("`mtu` of {at}"), parsed(told("mtu")));
         for family in ["ipv4", "ipv6"] {
-            self.pool(at, text(data, &format!("/cluster-pool-{family}-cidr")));
+            self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
         }
-        let is_off = text(data, "/routing-mode") == "native" || text(data, "/tunnel") == "disabled";
+        let is_off = told("routing-mode") == "native" || told("tunnel") == "disabled";
         // As versions before 1.14 had it, `tunnel` says the protocol.
-        let is_geneve = [text(data, "/tunnel-protocol"), text(data, "/tunnel")].contains(&"geneve");
+        let is_geneve = [told("tunnel-protocol"), told("tunnel")].contains(&"geneve");
         let usual = if is_geneve { GENEVE } else { VXLAN_OF_LINUX };
         if !is_off {
-            let port = text(data, "/tunnel-port").parse().ok().filter(|port| *port > 0);
+            let port = told("tunnel-port").parse().ok().filter(|port| *port > 0);
             self.tunnels.push(("Cilium", port.unwrap_or(usual)));
         }
     }
@@ -210,7 +225,7 @@ impl Settings {
         for name in ["Network", "IPv6Network"] {
             self.pool(at, text(&conf, &format!("/{name}")));
         }
-        self.mtu(&format!("`Backend.MTU` of {at}"), conf.pointer("/Backend/MTU"));
+        self.mtu(&format!("`Backend.MTU` of {at}"), conf.pointer("/Backend/MTU").and_then(number));
         if text(&conf, "/Backend/Type") == "vxlan" {
             let port = conf.pointer("/Backend/Port").and_then(Value::as_u64);
             let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
@@ -221,7 +236,7 @@ impl Settings {
     fn antrea(&mut self, at: &str, conf: &str) {
         let Ok(yaml) = Yaml::parse(conf) else { return };
         let told = |name: &str| yaml.at(&[name]).and_then(|node| yaml.scalar(node)).unwrap_or_default();
-        self.mtu(&format!("`defaultMTU` of {at}"), Some(&Value::from(told("defaultMTU"))));
+        self.mtu(&format!("`defaultMTU` of {at}"), parsed(told("defaultMTU")));
         let usual = match told("tunnelType") {
             "" | "geneve" => GENEVE,
             "vxlan" => VXLAN,
@@ -235,29 +250,36 @@ impl Settings {
     }
 
     /// What agents have in their environment.
-    fn daemon_set(&mut self, object: &Value) {
-        for container in list(object, "/spec/template/spec/containers") {
-            let env = list(container, "/env");
+    fn daemon_set(&mut self, object: &DaemonSet) {
+        for container in containers(object) {
             let told = |name: &str| {
-                env.iter().find(|one| text(one, "/name") == name).and_then(|one| one.get("value"))
+                let entry = container.env.iter().flatten().find(|one| one.name == name);
+                entry.and_then(|one| one.value.as_deref()).unwrap_or_default()
             };
-            match text(container, "/name") {
+            match container.name.as_str() {
                 "weave" if self.running.contains("Weave Net") => {
                     self.tunnels.extend([("Weave Net", 6783), ("Weave Net", 6784)]);
-                    let range =
-                        told("IPALLOC_RANGE").and_then(Value::as_str).filter(|range| !range.is_empty());
+                    let range = Some(told("IPALLOC_RANGE")).filter(|range| !range.is_empty());
                     self.pool("`IPALLOC_RANGE` of Weave Net", range.unwrap_or(RANGE_OF_WEAVE));
-                    self.mtu("`WEAVE_MTU` of Weave Net", told("WEAVE_MTU"));
+                    self.mtu("`WEAVE_MTU` of Weave Net", parsed(told("WEAVE_MTU")));
                 }
                 "aws-node" if self.running.contains("Amazon VPC CNI") => {
-                    let mtu = told("AWS_VPC_ENI_MTU")
-                        .filter(|mtu| mtu.as_str() != Some(&MTU_OF_AMAZON.to_string()));
+                    let mtu = parsed(told("AWS_VPC_ENI_MTU")).filter(|mtu| *mtu != MTU_OF_AMAZON);
                     self.mtu("`AWS_VPC_ENI_MTU` of Amazon VPC CNI", mtu);
                 }
                 _ => {}
             }
         }
     }
+}
+
+fn parsed(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// A number, as such or as a text.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| parsed(value.as_str()?))
 }
 
 /// Judges whether somebody has set an MTU. What a tunnel adds: RFC 7348, section 4, over IPv4; Geneve's options and encryption come on
@@ -278,24 +300,38 @@ pub fn mtu(settings: &Settings) -> Judged {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::DeserializeOwned;
     use serde_json::json;
 
     use super::*;
 
-    fn config_map(name: &str, data: &Value) -> (&'static str, Value) {
-        ("ConfigMap", json!({"metadata": {"name": name, "namespace": "kube-system"}, "data": data}))
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
     }
 
-    fn running(container: &str, env: &Value) -> Value {
-        json!({
-            "spec": {"template": {"spec": {"containers": [{"name": container, "env": env}]}}},
+    fn config_map(name: &str, data: &Value) -> Sources {
+        let object = json!({"metadata": {"name": name, "namespace": "kube-system"}, "data": data});
+        Sources { config_maps: vec![typed(object)], ..Sources::default() }
+    }
+
+    fn sources(objects: &[(&'static str, Value)]) -> Sources {
+        Sources { others: objects.to_vec(), ..Sources::default() }
+    }
+
+    fn running_all(containers: &Value) -> DaemonSet {
+        typed(json!({
+            "spec": {"template": {"spec": {"containers": containers}}},
             "status": {"desiredNumberScheduled": 2},
-        })
+        }))
+    }
+
+    fn running(container: &str, env: &Value) -> DaemonSet {
+        running_all(&json!([{"name": container, "env": env}]))
     }
 
     /// What is read where one agent runs.
-    fn with(container: &str, objects: &[(&str, Value)]) -> Settings {
-        read(objects, &[running(container, &json!([]))], &[], None)
+    fn with(container: &str, sources: &Sources) -> Settings {
+        read(sources, &[running(container, &json!([]))], &[], None)
     }
 
     fn pools(settings: &Settings) -> Vec<String> {
@@ -306,7 +342,7 @@ mod tests {
     fn flannel_and_canal() {
         let conf =
             r#"{"Network": "10.244.0.0/16", "IPv6Network": "fd00:244::/56", "Backend": {"Type": "vxlan"}}"#;
-        let objects = [config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}))];
+        let objects = config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}));
         let found = with("kube-flannel", &objects);
         assert_eq!(
             pools(&found),
@@ -323,14 +359,12 @@ mod tests {
         assert_eq!((pools(&left), left.tunnels.len()), (Vec::new(), 0), "Flannel was there before");
         let conf = r#"{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}}"#;
         let data = json!({"net-conf.json": conf, "veth_mtu": "1450"});
-        let mut canal = running("calico-node", &json!([]));
-        let flannel = json!({"name": "kube-flannel"});
-        canal["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(flannel);
-        let found = read(&[config_map("canal-config", &data)], &[canal], &[], None);
+        let canal = running_all(&json!([{"name": "calico-node"}, {"name": "kube-flannel"}]));
+        let found = read(&config_map("canal-config", &data), &[canal], &[], None);
         assert_eq!(found.mtus.iter().map(|(_, mtu)| *mtu).collect::<Vec<_>>(), [1450, 1400]);
         assert_eq!(found.tunnels, [("Flannel", 4789)]);
         for conf in [r#"{"Network": "10.244.0.0/16", "Backend": {"Type": "host-gw"}}"#, "{"] {
-            let objects = [config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}))];
+            let objects = config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}));
             assert_eq!(with("kube-flannel", &objects).tunnels, []);
         }
     }
@@ -338,19 +372,24 @@ mod tests {
     /// As in k3s, where Flannel is within the kubelet's own process.
     #[test]
     fn flannel_without_pods() {
-        let node = |kind: &str| json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-type": kind}}});
+        let node = |kind: &str| {
+            typed(json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-type": kind}}}))
+        };
+        let of = |agents: &[&str], kind: &str, to: Option<&str>| {
+            let agents: Vec<DaemonSet> = agents.iter().map(|agent| running(agent, &json!([]))).collect();
+            read(&Sources::default(), &agents, &[node(kind)], to).tunnels
+        };
         let told = [("Flannel, as annotations of Nodes say,", 8472)];
-        assert_eq!(read(&[], &[], &[node("vxlan")], None).tunnels, told);
-        assert_eq!(read(&[], &[running("kube-flannel", &json!([]))], &[node("vxlan")], None).tunnels, told);
-        assert_eq!(read(&[], &[], &[node("wireguard")], None).tunnels, []);
-        let cilium = [running("cilium-agent", &json!([]))];
-        assert_eq!(read(&[], &cilium, &[node("vxlan")], None).tunnels, [], "left behind");
-        assert_eq!(read(&[], &cilium, &[node("vxlan")], Some("Cilium")).tunnels, told);
+        assert_eq!(of(&[], "vxlan", None), told);
+        assert_eq!(of(&["kube-flannel"], "vxlan", None), told);
+        assert_eq!(of(&[], "wireguard", None), []);
+        assert_eq!(of(&["cilium-agent"], "vxlan", None), [], "left behind");
+        assert_eq!(of(&["cilium-agent"], "vxlan", Some("Cilium")), told);
     }
 
     #[test]
     fn cilium() {
-        let of = |data: Value| with("cilium-agent", &[config_map("cilium-config", &data)]);
+        let of = |data: Value| with("cilium-agent", &config_map("cilium-config", &data));
         let found = of(json!({"cluster-pool-ipv4-cidr": "10.0.0.0/9 10.192.0.0/10", "mtu": "0"}));
         assert_eq!(found.pools.len(), 2);
         assert_eq!((found.mtus.len(), found.tunnels.as_slice()), (0, [("Cilium", 8472)].as_slice()));
@@ -364,7 +403,8 @@ mod tests {
             [("`mtu` of ConfigMap `cilium-config`".to_string(), 9000)]
         );
         let cidrs = json!({"cidrs": ["10.7.0.0/16"], "maskSize": 24});
-        let pool = [("CiliumPodIPPool", json!({"metadata": {"name": "blue"}, "spec": {"ipv4": cidrs}}))];
+        let pool = json!({"metadata": {"name": "blue"}, "spec": {"ipv4": cidrs}});
+        let pool = sources(&[("CiliumPodIPPool", pool)]);
         assert_eq!(pools(&with("cilium-agent", &pool)), ["10.7.0.0/16 Pods: CiliumPodIPPool `blue`"]);
         let both = ["cilium-agent", "kube-flannel"].map(|container| running(container, &json!([])));
         let other = read(&pool, &both, &[], Some("Cilium"));
@@ -381,24 +421,24 @@ mod tests {
         let felix = |name: &str, spec: Value| {
             ("FelixConfiguration", json!({"metadata": {"name": name}, "spec": spec}))
         };
-        let found = with("calico-node", &[pool("CrossSubnet")]);
+        let found = with("calico-node", &sources(&[pool("CrossSubnet")]));
         assert_eq!(pools(&found), ["192.168.0.0/16 Pods: Calico's IPPool `default`"]);
         assert_eq!(found.tunnels, [("Calico", 4789)]);
-        assert_eq!(with("calico-node", &[pool("Never")]).tunnels, []);
+        assert_eq!(with("calico-node", &sources(&[pool("Never")])).tunnels, []);
         let of_all = felix("default", json!({"vxlanPort": 8472, "vxlanMTU": 1400}));
-        let found =
-            with("calico-node", &[of_all, felix("node.a", json!({"vxlanPort": 9999})), pool("Always")]);
+        let all = [of_all, felix("node.a", json!({"vxlanPort": 9999})), pool("Always")];
+        let found = with("calico-node", &sources(&all));
         assert_eq!(found.tunnels, [("Calico", 8472)]);
         assert_eq!(found.mtus, [("`vxlanMTU` of FelixConfiguration `default`".to_string(), 1400)]);
         let installation = json!({"metadata": {"name": "default"}, "spec": {"calicoNetwork": {"mtu": 1430}}});
-        let found = with("calico-node", &[("Installation", installation)]);
+        let found = with("calico-node", &sources(&[("Installation", installation)]));
         assert_eq!(found.mtus, [("Installation `default`".to_string(), 1430)]);
     }
 
     #[test]
     fn others() {
         let antrea = |conf: &str| {
-            with("antrea-agent", &[config_map("antrea-config", &json!({"antrea-agent.conf": conf}))])
+            with("antrea-agent", &config_map("antrea-config", &json!({"antrea-agent.conf": conf})))
         };
         assert_eq!(antrea("# nothing\ndefaultMTU: 0\n").tunnels, [("Antrea", 6081)]);
         let found = antrea("tunnelType: vxlan\ndefaultMTU: 1400\n");
@@ -406,20 +446,20 @@ mod tests {
         assert_eq!(antrea("trafficEncapMode: noEncap\n").tunnels, []);
         assert_eq!(antrea("tunnelType: gre\n").tunnels, []);
         let env = json!([{"name": "IPALLOC_RANGE", "value": "10.40.0.0/16"}, {"name": "WEAVE_MTU", "value": "8916"}]);
-        let found = read(&[], &[running("weave", &env)], &[], None);
+        let found = read(&Sources::default(), &[running("weave", &env)], &[], None);
         assert_eq!(pools(&found), ["10.40.0.0/16 Pods: `IPALLOC_RANGE` of Weave Net"]);
         assert_eq!((found.mtus.len(), found.tunnels.len()), (1, 2));
         assert_eq!(
-            pools(&with("weave", &[])),
+            pools(&with("weave", &Sources::default())),
             ["10.32.0.0/12 Pods: `IPALLOC_RANGE` of Weave Net"],
             "its own"
         );
         let amazon = |mtu: &str| running("aws-node", &json!([{"name": "AWS_VPC_ENI_MTU", "value": mtu}]));
-        let mtus = |mtu: &str| read(&[], &[amazon(mtu)], &[], None).mtus.len();
+        let mtus = |mtu: &str| read(&Sources::default(), &[amazon(mtu)], &[], None).mtus.len();
         assert_eq!((mtus("9001"), mtus("1500")), (0, 1));
         let subnet =
             json!({"metadata": {"name": "join"}, "spec": {"cidrBlock": "100.64.0.0/16,fd00:100:64::/112"}});
-        let found = with("cni-server", &[("Subnet", subnet)]);
+        let found = with("cni-server", &sources(&[("Subnet", subnet)]));
         assert_eq!((found.pools.len(), found.tunnels.as_slice()), (2, [("Kube-OVN", 6081)].as_slice()));
     }
 }

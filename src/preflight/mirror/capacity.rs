@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::super::drain::condition;
-use super::super::placing::{takes, unbound};
+use super::super::objects::has_condition;
+use super::super::placing::{takes, wish, would_take};
 use super::super::room::{CLOSE, Room, requested};
 use super::super::{Judged, first_few, is_alive, text};
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
+use super::typed;
+use k8s_openapi::api::core::v1::PodSpec;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
@@ -36,19 +38,19 @@ struct Place<'a> {
 /// What is requested against what the mirror's nodes have left. A node counts that is ready, takes Pods, and that one of the Pods that
 /// are moved may go to; a DaemonSet counts on the nodes that it goes to, which must have room for it, whoever else may go there.
 pub fn judge(compared: &Compared<'_>) -> Judged {
-    let moved: Vec<&Value> =
-        compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.get("spec")).collect();
+    let moved = compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.get("spec"));
+    let moved: Vec<PodSpec> = moved.map(typed).collect();
     let sets: Vec<&Template> = compared.templates.iter().filter(|one| one.kind == "DaemonSet").collect();
     let (ready, taken) =
-        (compared.nodes.iter().filter(|node| condition(node, "Ready") == Some("True")), taken(compared));
+        (compared.nodes.iter().filter(|node| has_condition(&typed(node), "Ready")), taken(compared));
     let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
-    let wishes: Vec<Value> = if moved.is_empty() {
-        sets.iter().map(|one| unbound(&one.spec)).collect()
+    let wishes: Vec<PodSpec> = if moved.is_empty() {
+        sets.iter().map(|one| typed(&one.spec)).collect()
     } else {
-        let wishes = moved.iter().map(|spec| unbound(spec)).map(|wish| (wish.to_string(), wish));
+        let wishes = moved.iter().map(|spec| (wish(spec), spec.clone()));
         wishes.collect::<BTreeMap<_, _>>().into_values().collect()
     };
-    let is_open = |place: &&Place<'_>| wishes.iter().any(|wish| takes(place.node, wish));
+    let is_open = |place: &&Place<'_>| wishes.iter().any(|spec| would_take(&typed(place.node), spec));
     let open: Vec<&Place<'_>> = places.iter().filter(is_open).collect();
     let wanted = moved.iter().fold(Room::default(), |sum, spec| sum.plus(&requested(spec)));
     let wanted = open.iter().fold(wanted, |sum, place| sum.plus(&place.of_sets));
@@ -82,7 +84,8 @@ fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
     let mut taken: BTreeMap<&str, Room> = BTreeMap::new();
     for pod in compared.taken.iter().filter(|pod| is_alive(pod) && !is_copy(pod)) {
         let room = taken.entry(text(pod, "/spec/nodeName")).or_default();
-        *room = std::mem::take(room).plus(&pod.get("spec").map(requested).unwrap_or_default());
+        *room = std::mem::take(room)
+            .plus(&pod.get("spec").map(|spec| requested(&typed(spec))).unwrap_or_default());
     }
     taken
 }
@@ -90,11 +93,11 @@ fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
 fn place<'a>(node: &'a Value, sets: &[&Template], taken: &BTreeMap<&str, Room>) -> Place<'a> {
     let nothing = Room::default();
     let taken = taken.get(text(node, "/metadata/name")).unwrap_or(&nothing);
-    let on_it = sets.iter().filter(|one| takes(node, &one.spec));
+    let on_it = sets.iter().filter(|one| takes(&typed(node), &typed(&one.spec)));
     Place {
         node,
-        left: Room::at(node.pointer("/status/allocatable")).without(taken),
-        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&one.spec))),
+        left: Room::given(&typed(node)).without(taken),
+        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&typed(&one.spec)))),
     }
 }
 

@@ -174,9 +174,15 @@ pub fn no_pull_secrets() -> Judged {
     )
 }
 
+// until the merge
+fn typed<K: serde::de::DeserializeOwned + Default>(value: &Value) -> K {
+    serde_json::from_value(value.clone()).unwrap_or_default()
+}
+
 /// The mirror's Nodes, as before a change of their network.
 pub fn nodes(found: &[Value]) -> Judged {
-    let mut judged = drain::nodes(found);
+    let found: Vec<k8s_openapi::api::core::v1::Node> = found.iter().map(typed).collect();
+    let mut judged = drain::nodes(&found);
     if !judged.todo.is_empty() {
         judged.todo =
             "bring them back, `kubectl uncordon` what should take Pods, and remove Nodes that are gone"

@@ -2,26 +2,31 @@
 
 use serde_json::Value;
 
-use super::super::placing::{AFFINITY, is_closed, is_wanted, takes, untolerated};
+use super::super::placing::{is_closed, is_wanted, takes, untolerated};
 use super::super::{Judged, first_few, list, text};
 use super::templates::Template;
+use super::typed;
+
+/// Where a Pod says which nodes it must have.
+const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
 /// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
 pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
     let idle = templates.iter().filter(|one| one.is_idle).count();
     let templates: Vec<&Template> = templates.iter().filter(|one| !one.is_idle).collect();
-    let open: Vec<&Value> = nodes.iter().filter(|node| !is_closed(node)).collect();
+    let nodes: Vec<k8s_openapi::api::core::v1::Node> = nodes.iter().map(typed).collect();
+    let open: Vec<_> = nodes.iter().filter(|node| !is_closed(node)).collect();
     let homeless = templates.iter().filter_map(|template| {
-        let mut fitting = open.iter().filter(|node| is_wanted(&template.spec, node)).peekable();
+        let spec = typed(&template.spec);
+        let mut fitting = open.iter().filter(|node| is_wanted(&spec, node)).peekable();
         if fitting.peek().is_none() {
             return Some(format!("{} ({})", template.of, wish(&template.spec)));
         }
-        let tolerations = list(&template.spec, "/tolerations");
-        let repelled = fitting.find_map(|node| Some((node, untolerated(tolerations, node)?)));
-        let is_taken = open.iter().any(|node| takes(node, &template.spec));
+        let repelled = fitting.find_map(|node| Some((node, untolerated(&spec, node)?)));
+        let is_taken = open.iter().any(|node| takes(node, &spec));
         let (node, taint) = repelled.filter(|_| !is_taken)?;
-        let node = text(node, "/metadata/name");
-        Some(format!("{} (does not tolerate `{}`, as on `{node}`)", template.of, text(taint, "/key")))
+        let node = crate::preflight::objects::name(*node);
+        Some(format!("{} (does not tolerate `{}`, as on `{node}`)", template.of, taint.key))
     });
     let homeless: Vec<String> = homeless.collect();
     if homeless.is_empty() {
