@@ -57,9 +57,8 @@ fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), Strin
 
 /// As many Pods as there are nodes for it must be ready, each made after that.
 fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String> {
-    let is_old = |pod: &&Pod| {
-        pod.metadata.creation_timestamp.as_ref().is_some_and(|made| made.0.as_second() <= since)
-    };
+    let is_old =
+        |pod: &&Pod| pod.metadata.creation_timestamp.as_ref().is_some_and(|made| made.0.as_second() <= since);
     let mut old = pods.iter().filter(is_old);
     if let Some(first) = old.next() {
         let count = old.count().saturating_add(1);
@@ -95,7 +94,8 @@ mod tests {
     fn no_old_address_may_be_left() {
         let old: Vec<IpAddr> = vec!["10.96.0.10".parse().unwrap(), "fd00::a".parse().unwrap()];
         let of = |local: &str, corefile: &str| {
-            let container = json!({"name": "node-cache", "args": ["-localip", local, "-conf", "/etc/Corefile"]});
+            let container =
+                json!({"name": "node-cache", "args": ["-localip", local, "-conf", "/etc/Corefile"]});
             let set = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
             told(&typed(set), &typed(json!({"data": {"Corefile": corefile}})), &old)
         };
