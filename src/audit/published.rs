@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 
 use super::evidence::{Evidence, documents};
-use crate::cluster::{Cluster, ClusterError, Collection, MANAGED_BY};
+use crate::cluster::{Cluster, ClusterError, MANAGED_BY};
 use crate::session::{Failure, Voice};
 
 /// Where `deploy/evidence.yaml` has the ConfigMaps.
@@ -30,13 +31,13 @@ pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Re
 /// Returns the documents that the nodes have published. One that cannot be read is told, and is none: a node that writes anything else
 /// stops nothing but what waits for its evidence.
 pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
-    let maps = Collection::new("v1", "ConfigMap", Some(namespace));
-    let maps = cluster.list(&maps, Some(&format!("{}={}", PART.0, PART.1))).await?;
+    let selector = format!("{}={}", PART.0, PART.1);
+    let maps: Vec<ConfigMap> = cluster.objects(Some(namespace), Some(&selector)).await?;
     let mut found = Vec::new();
     for map in &maps {
-        let name = map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let text = map.pointer(&format!("/data/{KEY}")).and_then(Value::as_str).unwrap_or_default();
-        match documents(text) {
+        let name = map.metadata.name.as_deref().unwrap_or_default();
+        let text = map.data.as_ref().and_then(|data| data.get(KEY));
+        match documents(text.map(String::as_str).unwrap_or_default()) {
             Ok(read) => found.extend(read.into_iter().filter(|document| document.node == name)),
             Err(reason) => voice.warn(&format!(
                 "the evidence in ConfigMap `{namespace}/{name}` counts for nothing: {reason}; its node writes it anew after `kubectl \

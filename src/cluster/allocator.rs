@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -16,10 +17,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 impl Cluster {
     /// Makes an object as [`Self::create`] does, and tries again while the allocator does not know the ranges yet, or has
     /// given its address away.
-    pub async fn create_once_allocated(&self, manifest: &Value) -> Result<Value, ClusterError> {
+    pub async fn create_once_allocated<K: DeserializeOwned>(
+        &self,
+        manifest: &Value,
+    ) -> Result<K, ClusterError> {
         let begun = Instant::now();
         loop {
-            match self.create(manifest).await {
+            match self.connection.create(manifest, false).await {
                 Err(error) if is_behind(&error) && begun.elapsed() < LAG => sleep(PAUSE).await,
                 outcome => return outcome,
             }

@@ -15,9 +15,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -26,7 +27,7 @@ use super::endpoints::name_of;
 use super::error::{excerpt, is_forbidden};
 use super::health::{NoAnswer, ask};
 use super::node_proxy::node_proxy_refusal;
-use super::{Cluster, ClusterError, Collection, MANAGED_BY, Node, ObjectRef};
+use super::{Cluster, ClusterError, MANAGED_BY, Node, ObjectRef};
 use crate::ip::Family;
 
 /// Tells sentinels from shadows, which are ours too.
@@ -181,11 +182,11 @@ impl Cluster {
     ) -> Result<Option<Crossed>, BarrierError> {
         let manifest = sentinel(&barrier.operation, &barrier.namespace, barrier.family);
         let _waited_for = WaitedFor::new(&self.sentinels, name_of(&manifest));
-        let made = self.create_once_allocated(&manifest).await?;
+        let made: Service = self.create_once_allocated(&manifest).await?;
         let outcome = match Sentinel::of(&made, barrier.family, self.server()) {
             Ok(sentinel) => tokio::select! {
                 crossed = self.cross(barrier, &sentinel, begun) => crossed.map(Some),
-                gone = self.is_gone(&made) => Ok(gone.map(|()| None)?),
+                () = self.is_gone(&made) => Ok(None),
             },
             Err(error) => Err(error.into()),
         };
@@ -196,20 +197,18 @@ impl Cluster {
     }
 
     /// Looks now and then whether a sentinel is there, until it is not.
-    async fn is_gone(&self, sentinel: &Value) -> Result<(), ClusterError> {
-        let object = ObjectRef::of(sentinel)?;
+    async fn is_gone(&self, sentinel: &Service) {
         loop {
             sleep(LOOK).await;
             // What else goes wrong is for those who ask the nodes.
-            if let Ok(None) = self.get(&object).await {
-                return Ok(());
+            if let Ok(None) = self.get(&reference(sentinel)).await {
+                return;
             }
         }
     }
 
-    pub(super) async fn remove(&self, sentinel: &Value) -> Result<(), ClusterError> {
-        let uid = sentinel.pointer("/metadata/uid").and_then(Value::as_str);
-        match self.delete(&ObjectRef::of(sentinel)?, uid).await {
+    pub(super) async fn remove(&self, sentinel: &Service) -> Result<(), ClusterError> {
+        match self.delete(&reference(sentinel), sentinel.metadata.uid.as_deref()).await {
             // Another of that name, or one that was changed: names are unique, so it is gone.
             Err(ClusterError::Conflict { .. }) => Ok(()),
             outcome => outcome,
@@ -224,7 +223,7 @@ impl Cluster {
 
     /// Deletes what killed processes left behind, and no sentinel of a barrier beside this one.
     async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
-        let is_waited_for = |service: &Value| locked(&self.sentinels).contains(name_of(service));
+        let is_waited_for = |service: &Service| locked(&self.sentinels).contains(&service.name_any());
         self.remove_those(namespace, |service| {
             !is_waited_for(service) && is_left_behind(service, operation, SystemTime::now())
         })
@@ -234,19 +233,12 @@ impl Cluster {
     async fn remove_those(
         &self,
         namespace: &str,
-        is_one: impl Fn(&Value) -> bool,
+        is_one: impl Fn(&Service) -> bool,
     ) -> Result<(), ClusterError> {
         let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
-        let services = Collection::new("v1", "Service", Some(namespace));
-        for mut service in self.list(&services, Some(&selector)).await? {
-            if is_one(&service)
-                && let Some(members) = service.as_object_mut()
-            {
-                // Items of a list do not say what they are.
-                members.insert("apiVersion".to_string(), "v1".into());
-                members.insert("kind".to_string(), "Service".into());
-                self.remove(&service).await?;
-            }
+        let services = self.objects::<Service>(Some(namespace), Some(&selector)).await?;
+        for service in services.iter().filter(|service| is_one(service)) {
+            self.remove(service).await?;
         }
         Ok(())
     }
@@ -314,6 +306,12 @@ impl Drop for WaitedFor<'_> {
     }
 }
 
+/// What a sentinel is called.
+fn reference(sentinel: &Service) -> ObjectRef<'_> {
+    let ObjectMeta { namespace, name, .. } = &sentinel.metadata;
+    ObjectRef::new("v1", "Service", namespace.as_deref(), name.as_deref().unwrap_or_default())
+}
+
 fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -338,39 +336,34 @@ pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
 
 /// Returns the metadata of a Service that is there for a moment: a name that no other has, and labels by which
 /// [`Cluster::barrier`] finds what was left behind.
-pub(super) fn passing(purpose: &str, namespace: &str, operation: &str) -> Value {
+pub fn passing(purpose: &str, namespace: &str, operation: &str) -> ObjectMeta {
     let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
-    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, PART.0: PART.1, OPERATION: operation});
-    json!({"name": format!("netsurgeon-{purpose}-{unique}"), "namespace": namespace, "labels": labels})
+    let labels = [MANAGED_BY, PART, (OPERATION, operation)];
+    ObjectMeta {
+        name: Some(format!("netsurgeon-{purpose}-{unique}")),
+        namespace: Some(namespace.to_string()),
+        labels: Some(labels.map(|(name, value)| (name.to_string(), value.to_string())).into()),
+        ..ObjectMeta::default()
+    }
 }
 
-fn is_left_behind(service: &Value, operation: &str, now: SystemTime) -> bool {
-    let labels = service.pointer("/metadata/labels");
-    let label = labels.and_then(|labels| labels.get(OPERATION)).and_then(Value::as_str);
-    let made = service.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
-    let made = made.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
-    let before = now.checked_sub(LEFT_BEHIND).map(OffsetDateTime::from);
-    let is_old = made.zip(before).is_some_and(|(made, before)| made < before);
-    label == Some(operation) || is_old
+fn is_left_behind(service: &Service, operation: &str, now: SystemTime) -> bool {
+    let made = service.creation_timestamp().map(|made| SystemTime::from(made.0));
+    let is_old = made.zip(now.checked_sub(LEFT_BEHIND)).is_some_and(|(made, before)| made < before);
+    service.labels().get(OPERATION).is_some_and(|of| of == operation) || is_old
 }
 
 impl Sentinel {
-    pub(super) fn of(made: &Value, family: Family, server: &str) -> Result<Self, ClusterError> {
-        let text = |path: &str| made.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
-        let port = made.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64);
+    pub(super) fn of(made: &Service, family: Family, server: &str) -> Result<Self, ClusterError> {
+        let (namespace, name) = (made.namespace().unwrap_or_default(), made.name_any());
+        let port = made.spec.as_ref().and_then(|spec| spec.health_check_node_port);
         let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
         let port = port.ok_or_else(|| ClusterError::Answer {
             server: server.to_string(),
-            subject: format!("Service `{}`", text("/metadata/name")),
+            subject: format!("Service `{name}`"),
             reason: "it was given no `healthCheckNodePort`".to_string(),
         })?;
-        Ok(Self {
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
-            port,
-            family,
-            made: Instant::now(),
-        })
+        Ok(Self { namespace, name, port, family, made: Instant::now() })
     }
 
     /// Whether an answer is a kube-proxy's about this sentinel (`hcHandler.ServeHTTP`,
@@ -477,6 +470,9 @@ impl Asking {
 
 #[cfg(test)]
 mod tests {
+    use time::OffsetDateTime;
+    use time::format_description::well_known::Rfc3339;
+
     use super::*;
 
     fn sentinel() -> Sentinel {
@@ -513,7 +509,8 @@ mod tests {
         let service = |operation: &str, seconds: u64| {
             let made = OffsetDateTime::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
             let made = made.format(&Rfc3339).unwrap();
-            json!({"metadata": {"labels": {OPERATION: operation}, "creationTimestamp": made}})
+            let metadata = json!({"labels": {OPERATION: operation}, "creationTimestamp": made});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
         };
         assert!(is_left_behind(&service("mine", 999_999), "mine", now));
         assert!(!is_left_behind(&service("other", 999_999), "mine", now));

@@ -3,6 +3,9 @@
 //! A copy is an EndpointSlice of ours that belongs to the other Service: when that goes, the cluster's garbage collector
 //! removes it, whoever removed the Service, and in whatever way.
 
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
@@ -33,6 +36,15 @@ pub enum SliceChange {
 
 impl Cluster {
     /// Lists the EndpointSlices of a Service.
+    pub async fn endpoint_slices(
+        &self,
+        namespace: &str,
+        service: &str,
+    ) -> Result<Vec<EndpointSlice>, ClusterError> {
+        self.objects(Some(namespace), Some(&format!("{SERVICE_NAME}={service}"))).await
+    }
+
+    /// Lists the EndpointSlices of a Service as they are to be copied.
     pub async fn slices(&self, namespace: &str, service: &str) -> Result<Vec<Value>, ClusterError> {
         let selector = format!("{SERVICE_NAME}={service}");
         self.list(&Collection::new(API_VERSION, KIND, Some(namespace)), Some(&selector)).await
@@ -46,8 +58,8 @@ impl Cluster {
         (from, to): (&str, &str),
         family: Family,
     ) -> Result<Vec<SliceChange>, ClusterError> {
-        let object = ObjectRef::new("v1", "Service", Some(namespace), to);
-        let Some(service) = self.get(&object).await? else { return Ok(Vec::new()) };
+        let service = self.object::<Service>(Some(namespace), to).await?;
+        let Some(service) = service else { return Ok(Vec::new()) };
         let found = self.slices(namespace, to).await?;
         let wanted = self.slices(namespace, from).await?;
         Ok(changes(&service, &wanted, &found, family))
@@ -72,7 +84,7 @@ impl Cluster {
 /// Returns an EndpointSlice for a Service that has no selector: a port at an address of each node, known to be that
 /// node's own.
 pub(super) fn slice_of_nodes(
-    service: &Value,
+    service: &Service,
     family: Family,
     nodes: &[(&str, std::net::IpAddr)],
     port: u16,
@@ -81,7 +93,7 @@ pub(super) fn slice_of_nodes(
     let mut slice = copy(service, &Value::Null);
     if let Some(members) = slice.as_object_mut() {
         if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("name".to_string(), name_of(service).into());
+            metadata.insert("name".to_string(), service.name_any().into());
         }
         members.insert("addressType".to_string(), json!(family.to_string()));
         members.insert("endpoints".to_string(), nodes.iter().map(endpoint).collect());
@@ -90,13 +102,11 @@ pub(super) fn slice_of_nodes(
     slice
 }
 
-fn changes(service: &Value, wanted: &[Value], found: &[Value], family: Family) -> Vec<SliceChange> {
+fn changes(service: &Service, wanted: &[Value], found: &[Value], family: Family) -> Vec<SliceChange> {
     let of_family = |slice: &&Value| text(slice, "/addressType") == family.to_string();
     let is_ours = |slice: &&Value| label(slice, SLICE_MANAGED_BY) == MANAGED_BY.1;
-    let has_selector = service
-        .pointer("/spec/selector")
-        .and_then(Value::as_object)
-        .is_some_and(|selector| !selector.is_empty());
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let has_selector = selector.is_some_and(|selector| !selector.is_empty());
     // With a selector it is given endpoints by a controller.
     let wanted = wanted.iter().filter(of_family).filter(|_| !has_selector);
     let copies: Vec<Value> = wanted.map(|slice| copy(service, slice)).collect();
@@ -118,19 +128,17 @@ fn changes(service: &Value, wanted: &[Value], found: &[Value], family: Family) -
 
 /// A slice of one Service for another. Its name tells from which slice it is, and for which Service: one that was made
 /// anew has copies of its own.
-fn copy(service: &Value, slice: &Value) -> Value {
-    let short = |object: &Value| text(object, "/metadata/uid").chars().take(8).collect::<String>();
-    let name = name_of(service);
+fn copy(service: &Service, slice: &Value) -> Value {
+    let short = |uid: &str| uid.chars().take(8).collect::<String>();
+    let (name, uid) = (service.name_any(), service.uid().unwrap_or_default());
     let list = |field: &str| slice.get(field).cloned().unwrap_or_default();
     json!({
         "apiVersion": API_VERSION, "kind": KIND,
         "metadata": {
-            "name": format!("{name}-{}-{}", short(service), short(slice)),
-            "namespace": text(service, "/metadata/namespace"),
+            "name": format!("{name}-{}-{}", short(&uid), short(text(slice, "/metadata/uid"))),
+            "namespace": service.namespace().unwrap_or_default(),
             "labels": {SERVICE_NAME: name, SLICE_MANAGED_BY: MANAGED_BY.1, MANAGED_BY.0: MANAGED_BY.1},
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Service", "name": name, "uid": text(service, "/metadata/uid")},
-            ],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": uid}],
         },
         "addressType": list("addressType"), "endpoints": list("endpoints"), "ports": list("ports"),
     })
@@ -172,8 +180,9 @@ fn label<'a>(object: &'a Value, name: &str) -> &'a str {
 mod tests {
     use super::*;
 
-    fn service(uid: &str, selector: &Value) -> Value {
-        json!({"metadata": {"name": "shadow", "namespace": "shop", "uid": uid}, "spec": {"selector": selector}})
+    fn service(uid: &str, selector: &Value) -> Service {
+        let metadata = json!({"name": "shadow", "namespace": "shop", "uid": uid});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"selector": selector}})).unwrap()
     }
 
     fn slice(uid: &str, family: &str, addresses: &[&str]) -> Value {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
@@ -100,7 +101,7 @@ impl Cluster {
     async fn try_beside(
         &self,
         trial: &ExternalIpTrial,
-        answering: &Value,
+        answering: &Service,
     ) -> Result<ExternalIpsTried, ClusterError> {
         let answering = Sentinel::of(answering, trial.family, self.server())?;
         let (nodes, unknown) = with_addresses(self.nodes().await?, trial.family);
@@ -120,7 +121,7 @@ impl Cluster {
         port
     }
 
-    async fn put_away(&self, service: &Value) {
+    async fn put_away(&self, service: &Service) {
         if let Err(error) = self.remove(service).await {
             tracing::warn!(%error, "a test Service is left behind; a later barrier removes it");
         }
@@ -130,7 +131,7 @@ impl Cluster {
         &self,
         trial: &ExternalIpTrial,
         answering: Sentinel,
-        tried: &Value,
+        tried: &Service,
         nodes: &[(Node, IpAddr)],
     ) -> Result<(Vec<Answer>, bool), ClusterError> {
         let pair = Pair { answering, tried: Sentinel::of(tried, trial.family, self.server())? };

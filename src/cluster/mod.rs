@@ -47,7 +47,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 pub use access::User;
-pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode, sentinel};
+pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode, passing, sentinel};
 pub use dial::dial;
 pub use discovery::ServedKinds;
 pub use endpoints::SliceChange;

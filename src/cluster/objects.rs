@@ -11,9 +11,9 @@ use super::resource::segment;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 
 /// A type of `k8s-openapi` for objects of one kind.
-pub trait Typed: kube::Resource<DynamicType = ()> + DeserializeOwned {}
+pub trait Typed: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static {}
 
-impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned> Typed for K {}
+impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static> Typed for K {}
 
 /// Where objects are, and how they are called in errors.
 pub(super) struct Place {
@@ -49,7 +49,11 @@ impl Connection {
     }
 
     /// Makes an object, or tells what would come of that.
-    pub(super) async fn create(&self, manifest: &Value, dry_run: bool) -> Result<Value, ClusterError> {
+    pub(super) async fn create<K: DeserializeOwned>(
+        &self,
+        manifest: &Value,
+        dry_run: bool,
+    ) -> Result<K, ClusterError> {
         let Place { requests, subject } = self.place_of(&ObjectRef::of(manifest)?).await?;
         let options = PostParams { dry_run, ..PostParams::default() };
         let request = requests.create(&options, manifest.to_string().into_bytes());

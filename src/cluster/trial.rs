@@ -1,6 +1,8 @@
 //! A Service that does nothing, made to see how an API server stores one, and removed.
 
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
+use serde_json::json;
 
 use super::barrier::passing;
 use super::{Cluster, ClusterError};
@@ -13,14 +15,13 @@ impl Cluster {
         namespace: &str,
         look: impl AsyncFnOnce(&str) -> T,
     ) -> Result<T, ClusterError> {
-        let made = self
-            .create(&json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": passing("trial", namespace, "trial"),
-                "spec": {"clusterIP": "None", "ports": [{"port": 1, "protocol": "TCP"}]},
-            }))
-            .await?;
-        let seen = look(made.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()).await;
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": passing("trial", namespace, "trial"),
+            "spec": {"clusterIP": "None", "ports": [{"port": 1, "protocol": "TCP"}]},
+        });
+        let made: Service = self.connection.create(&manifest, false).await?;
+        let seen = look(&made.name_any()).await;
         self.remove(&made).await?;
         Ok(seen)
     }

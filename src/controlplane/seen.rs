@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG};
-use crate::cluster::{ApiServer, Cluster, Collection};
+use crate::cluster::{ApiServer, Cluster};
 use crate::host::process::{Process, running};
 use crate::session::Failure;
 use crate::survey::Finding;
@@ -131,7 +131,7 @@ fn serves(process: &Process, servers: &[ApiServer]) -> bool {
 struct ControlPlanePod {
     /// Its name, and its node's.
     at: String,
-    pod: Value,
+    pod: Pod,
     /// The same as text. JSON is YAML, too.
     text: String,
 }
@@ -195,34 +195,31 @@ pub async fn flags_in_pods(
 
 /// Returns the Pods of the control plane, by name and node, each once.
 async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
-    let pods = Collection::new("v1", "Pod", Some("kube-system"));
-    let mut found: BTreeMap<String, Value> = BTreeMap::new();
+    let mut found: BTreeMap<String, Pod> = BTreeMap::new();
     for label in LABELS {
         let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
-        for pod in cluster.list(&pods, Some(&selector)).await? {
-            let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
-            let at = format!("{} on {}", text("/metadata/name"), text("/spec/nodeName"));
-            found.entry(at).or_insert(pod);
+        for pod in cluster.objects::<Pod>(Some("kube-system"), Some(&selector)).await? {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+            found.entry(format!("{name} on {node}")).or_insert(pod);
         }
     }
-    let read = |(at, pod): (String, Value)| ControlPlanePod { at, text: pod.to_string(), pod };
-    Ok(found.into_iter().map(read).collect())
+    // A Pod always serialises.
+    let text = |pod: &Pod| serde_json::to_string(pod).unwrap_or_default();
+    Ok(found.into_iter().map(|(at, pod)| ControlPlanePod { at, text: text(&pod), pod }).collect())
 }
 
 /// Whether the container runs that the Pod describes now: a mirror is made anew when its manifest changes, and is told of
 /// the container later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`, v1.36.3); and whether nobody says that the
 /// Pod is not ready, as it is said of those on a node that is gone (`pkg/controller/nodelifecycle`).
-fn is_running(pod: &Value, component: &str) -> bool {
-    let text =
-        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
-    let list = |path: &str| pod.pointer(path).and_then(Value::as_array).into_iter().flatten();
-    let is_unready =
-        |condition: &Value| text(condition, "type") == "Ready" && text(condition, "status") == "False";
-    let runs = |status: &Value| {
-        let state = status.pointer("/state/running");
-        text(status, "name") == component && state.is_some_and(|running| !running.is_null())
+fn is_running(pod: &Pod, component: &str) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let runs = |one: &ContainerStatus| {
+        one.name == component && one.state.as_ref().is_some_and(|state| state.running.is_some())
     };
-    list("/status/containerStatuses").any(runs) && !list("/status/conditions").any(is_unready)
+    let is_unready = |one: &PodCondition| one.type_ == "Ready" && one.status == "False";
+    status.container_statuses.iter().flatten().any(runs)
+        && !status.conditions.iter().flatten().any(is_unready)
 }
 
 /// Returns what does not fit together: each API server must have the same ranges, and a controller manager that is told

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -294,12 +295,11 @@ impl Freezer<'_> {
 
     /// The namespaces of a freeze that are there to stay, in the order of their names.
     async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
-        let found = self.cluster.list(&Collection::new("v1", "Namespace", None), None).await?;
-        let is_leaving = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some();
-        let name =
-            |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).map(String::from);
-        let present: BTreeSet<String> =
-            found.iter().filter(|object| !is_leaving(object)).filter_map(name).collect();
+        let staying = |Namespace { metadata, .. }| {
+            if metadata.deletion_timestamp.is_none() { metadata.name } else { None }
+        };
+        let present = self.cluster.objects_as(None, &staying).await?;
+        let present: BTreeSet<String> = present.into_iter().collect();
         let missing = freeze.scope.only.iter().find(|name| !present.contains(*name));
         if let Some(missing) = missing {
             return Err(FreezeError::Nothing(format!("there is no namespace `{missing}`")));

@@ -441,15 +441,15 @@ impl Looking<'_> {
 }
 
 async fn controllers(read: &Reading) -> Read<Vec<Controller>> {
-    Ok(Controller::all(&read.list("apps/v1", "Deployment").await?))
+    Ok(Controller::all(&read.objects().await?))
 }
 
 /// The objects of a cluster that may have names.
 async fn objects(read: &Reading) -> Read<Objects> {
     let gateway = "gateway.networking.k8s.io/v1";
     Ok(Objects {
-        ingresses: read.list("networking.k8s.io/v1", "Ingress").await?,
-        services: read.list("v1", "Service").await?,
+        ingresses: read.objects().await?,
+        services: read.objects().await?,
         routes: read.list_if_served(gateway, "HTTPRoute").await?.unwrap_or_default(),
         gateways: read.list_if_served(gateway, "Gateway").await?.unwrap_or_default(),
     })

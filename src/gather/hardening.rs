@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 1024;
 
 impl Reading {
     pub(super) async fn zones(&self) -> Read<Judged> {
-        Ok(zones::zones(self.members().await?, self.raw_nodes().await?))
+        Ok(zones::zones(self.members().await?, self.nodes().await?))
     }
 
     pub(super) async fn secrets(&self) -> Read<Judged> {
@@ -51,7 +51,7 @@ impl Reading {
     }
 
     pub(super) async fn images(&self) -> Read<Judged> {
-        let pods = self.raw_pods().await?;
+        let pods = self.pods().await?;
         let mut secrets = BTreeSet::new();
         self.each_secret(|record| {
             let key = String::from_utf8_lossy(record.key);

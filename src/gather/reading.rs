@@ -173,7 +173,7 @@ impl Reading {
     /// Says why there is no etcd to be reached, where the API tells.
     async fn explain(&mut self) {
         let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
-        let nodes = cluster.list(&Collection::new("v1", "Node", None), None).await.unwrap_or_default();
+        let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
         if let Some((reason, todo)) = without_etcd(&nodes) {
             self.store = Err(Judged::fail(format!("{reason}; {}", judged.seen), todo));
         }
@@ -308,12 +308,7 @@ pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster: &Cluster,
     namespace: Option<&str>,
 ) -> Result<Vec<K>, ClusterError> {
-    cluster
-        .objects_as(namespace, &|mut object: K| {
-            object.metadata_mut().managed_fields = None;
-            Some(object)
-        })
-        .await
+    cluster.objects_as(namespace, &|object| Some(kept(object))).await
 }
 
 /// The objects of a kind, in one namespace or in all, without what no check reads.
@@ -323,7 +318,12 @@ pub(super) async fn listed(
     (kind, namespace): (&str, Option<&str>),
 ) -> Result<Vec<Value>, ClusterError> {
     let collection = Collection::new(api_version, kind, namespace);
-    cluster.list_as(&collection, &|object| Some(kept(kind, object))).await
+    let keep = |mut object: Value| {
+        let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+        metadata.filter(|_| kind != "Service").and_then(|metadata| metadata.remove("managedFields"));
+        Some(object)
+    };
+    cluster.list_as(&collection, &keep).await
 }
 
 /// Returns the routes of this host.

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 use serde_json::Value;
 
+use super::objects::{label, name, words};
 use super::{Judged, first_few};
 use crate::ip::{ServiceCidr, as_flag};
 
@@ -62,12 +65,10 @@ pub fn announcing(advertisements: &[Value]) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a DaemonSet of kube-router announces ClusterIPs: `--advertise-cluster-ip`, alone or with a value that is not `false`.
-pub fn is_announcing(router: &Value) -> bool {
-    let containers = router.pointer("/spec/template/spec/containers").and_then(Value::as_array);
-    let words = containers.into_iter().flatten().flat_map(|container| {
-        ["command", "args"].into_iter().filter_map(|list| container.get(list)?.as_array()).flatten()
-    });
-    words.filter_map(Value::as_str).flat_map(str::split_whitespace).any(|word| {
+pub fn is_announcing(router: &DaemonSet) -> bool {
+    let pod = router.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let words = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(words);
+    words.flat_map(str::split_whitespace).any(|word| {
         word.strip_prefix("--advertise-cluster-ip").is_some_and(|rest| matches!(rest, "" | "=true" | "=1"))
     })
 }
@@ -102,15 +103,18 @@ const MANAGED: [(&str, &str, &str); 4] = [
     ("-aliyun", "alibabacloud.com/nodepool-id", "ACK"),
 ];
 
+/// Returns what the kubelet of a Node says of itself.
+fn info(node: &Node) -> Option<&NodeSystemInfo> {
+    node.status.as_ref()?.node_info.as_ref()
+}
+
 /// Returns why there is no etcd to be reached, and what to do, by the Nodes as the API has them; `None` if they do not tell.
-pub fn without_etcd(nodes: &[Value]) -> Option<(String, &'static str)> {
+pub fn without_etcd(nodes: &[Node]) -> Option<(String, &'static str)> {
     for node in nodes {
-        let version =
-            node.pointer("/status/nodeInfo/kubeletVersion").and_then(Value::as_str).unwrap_or_default();
-        let labels = node.pointer("/metadata/labels");
-        let has = |label: &str| labels.is_some_and(|labels| labels.get(label).is_some());
-        if let Some((.., who)) = MANAGED.iter().find(|(part, label, _)| version.contains(part) || has(label))
-        {
+        let version = info(node).map(|info| info.kubelet_version.as_str()).unwrap_or_default();
+        let is_of =
+            |(part, name, _): &&(&str, &str, &str)| version.contains(part) || label(node, name).is_some();
+        if let Some((.., who)) = MANAGED.iter().find(is_of) {
             let reason = format!(
                 "this is a cluster of {who} (kubelet `{version}`), whose etcd is the provider's: a Service range cannot be changed there"
             );
@@ -119,10 +123,7 @@ pub fn without_etcd(nodes: &[Value]) -> Option<(String, &'static str)> {
                 "make a cluster with the new range, and bring there what runs on this one",
             ));
         }
-        let of_etcd = |node: &Value| {
-            let labels = node.pointer("/metadata/labels");
-            labels.is_some_and(|labels| labels.get("node-role.kubernetes.io/etcd").is_some())
-        };
+        let of_etcd = |node: &Node| label(node, "node-role.kubernetes.io/etcd").is_some();
         if version.contains("+k3s") && !nodes.iter().any(of_etcd) {
             let reason = format!(
                 "this is a cluster of K3s (kubelet `{version}`) without a Node of etcd: it keeps its objects in a database behind kine, \
@@ -135,17 +136,12 @@ pub fn without_etcd(nodes: &[Value]) -> Option<(String, &'static str)> {
 }
 
 /// Nodes on which kube-proxy was never measured. `accepted`: whether the operator takes the gap.
-pub fn windows(nodes: &[Value], accepted: bool) -> Judged {
-    let is_one = |node: &&Value| {
-        let system = |path: &str| node.pointer(path).and_then(Value::as_str);
-        [system("/metadata/labels/kubernetes.io~1os"), system("/status/nodeInfo/operatingSystem")]
-            .contains(&Some("windows"))
+pub fn windows(nodes: &[Node], accepted: bool) -> Judged {
+    let is_one = |node: &&Node| {
+        let said = info(node).map(|info| info.operating_system.as_str());
+        [label(*node, "kubernetes.io/os"), said].contains(&Some("windows"))
     };
-    let name = |node: &Value| {
-        let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        format!("`{name}`")
-    };
-    let found: Vec<String> = nodes.iter().filter(is_one).map(name).collect();
+    let found: Vec<String> = nodes.iter().filter(is_one).map(|node| format!("`{}`", name(node))).collect();
     if found.is_empty() {
         return Judged::pass(format!("none of {} Nodes", nodes.len()));
     }
@@ -163,6 +159,10 @@ mod tests {
 
     use super::*;
     use crate::preflight::Verdict;
+
+    fn node(object: Value) -> Node {
+        serde_json::from_value(object).unwrap()
+    }
 
     #[test]
     fn deploy_tools_are_known_by_their_groups() {
@@ -190,7 +190,10 @@ mod tests {
         };
         let all = [advert("a", &["LoadBalancerIP"]), advert("b", &["ExternalIP", "ClusterIP"])];
         assert_eq!(announcing(&all).collect::<Vec<_>>(), ["b"]);
-        let router = |word: &str| json!({"spec": {"template": {"spec": {"containers": [{"args": ["--run-router", word]}]}}}});
+        let router = |word: &str| -> DaemonSet {
+            let pod = json!({"containers": [{"name": "router", "args": ["--run-router", word]}]});
+            serde_json::from_value(json!({"spec": {"template": {"spec": pod}}})).unwrap()
+        };
         assert!(
             is_announcing(&router("--advertise-cluster-ip=true"))
                 && is_announcing(&router("--advertise-cluster-ip"))
@@ -215,7 +218,9 @@ mod tests {
 
     #[test]
     fn an_etcd_that_nobody_can_reach_is_explained() {
-        let node = |version: &str, labels: Value| json!({"metadata": {"labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}});
+        let node = |version: &str, labels: Value| {
+            node(json!({"metadata": {"labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}}))
+        };
         assert_eq!(without_etcd(&[node("v1.36.3", json!({}))]), None);
         let told = |version: &str, labels: Value| without_etcd(&[node(version, labels)]).unwrap();
         assert!(told("v1.33.1-eks-7f2c", json!({})).0.contains("EKS"));
@@ -228,9 +233,10 @@ mod tests {
 
     #[test]
     fn windows_is_seen_by_label_and_by_what_the_kubelet_says() {
-        let plain = json!({"metadata": {"name": "a", "labels": {"kubernetes.io/os": "linux"}}});
-        let labelled = json!({"metadata": {"name": "b", "labels": {"kubernetes.io/os": "windows"}}});
-        let said = json!({"metadata": {"name": "c"}, "status": {"nodeInfo": {"operatingSystem": "windows"}}});
+        let plain = node(json!({"metadata": {"name": "a", "labels": {"kubernetes.io/os": "linux"}}}));
+        let labelled = node(json!({"metadata": {"name": "b", "labels": {"kubernetes.io/os": "windows"}}}));
+        let said =
+            node(json!({"metadata": {"name": "c"}, "status": {"nodeInfo": {"operatingSystem": "windows"}}}));
         assert_eq!(windows(std::slice::from_ref(&plain), false).verdict, Verdict::Pass);
         assert_eq!(windows(&[plain.clone(), labelled], false).verdict, Verdict::Fail);
         assert_eq!(windows(&[plain, said], true).verdict, Verdict::Warn);

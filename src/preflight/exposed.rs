@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::{list, subject, text};
+use super::{list, objects, subject, text};
 use crate::nameserver::canonical;
 
 /// A name that an object has from outside.
@@ -24,9 +28,9 @@ pub struct Exposed {
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     /// Ingresses.
-    pub ingresses: Vec<Value>,
+    pub ingresses: Vec<Ingress>,
     /// Services.
-    pub services: Vec<Value>,
+    pub services: Vec<Service>,
     /// HTTPRoutes.
     pub routes: Vec<Value>,
     /// Gateways, which have the addresses of routes.
@@ -40,8 +44,10 @@ pub fn exposed(objects: &Objects, annotations: &BTreeSet<String>) -> Vec<Exposed
         found.extend(of_ingress(ingress, annotations));
     }
     for service in &objects.services {
-        let by = format!("Service {}", subject(service));
-        let at = addresses(service, "/status/loadBalancer/ingress");
+        let by = format!("Service {}", objects::subject(service));
+        let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+        let at = addresses(at.map(|one| (&one.ip, &one.hostname)));
         found.extend(annotated(service, annotations).map(|name| Exposed {
             name,
             by: by.clone(),
@@ -56,18 +62,19 @@ pub fn exposed(objects: &Objects, annotations: &BTreeSet<String>) -> Vec<Exposed
     found
 }
 
-fn of_ingress(ingress: &Value, annotations: &BTreeSet<String>) -> Vec<Exposed> {
-    let with_tls: BTreeSet<String> = list(ingress, "/spec/tls")
-        .iter()
-        .flat_map(|tls| list(tls, "/hosts"))
-        .filter_map(Value::as_str)
-        .map(canonical)
-        .collect();
-    let hosts = list(ingress, "/spec/rules").iter().map(|rule| canonical(text(rule, "/host")));
+fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed> {
+    let spec = || ingress.spec.iter();
+    let with_tls = spec().flat_map(|spec| spec.tls.iter().flatten());
+    let with_tls: BTreeSet<String> =
+        with_tls.flat_map(|tls| tls.hosts.iter().flatten()).map(|host| canonical(host)).collect();
+    let hosts = spec().flat_map(|spec| spec.rules.iter().flatten());
+    let hosts = hosts.filter_map(|rule| rule.host.as_deref()).map(canonical);
     let names: BTreeSet<String> =
         hosts.filter(|host| !host.is_empty()).chain(annotated(ingress, annotations)).collect();
-    let at = addresses(ingress, "/status/loadBalancer/ingress");
-    let by = format!("Ingress {}", subject(ingress));
+    let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+    let at = addresses(at.map(|one| (&one.ip, &one.hostname)));
+    let by = format!("Ingress {}", objects::subject(ingress));
     let exposed = |name: String| {
         let has_tls = with_tls.iter().any(|host| covers(host, &name));
         Exposed { name, by: by.clone(), has_tls, at: at.clone() }
@@ -102,21 +109,24 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
     names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone() }).collect()
 }
 
-fn annotated<'v>(object: &'v Value, annotations: &'v BTreeSet<String>) -> impl Iterator<Item = String> + 'v {
-    let found = object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
-    let values = found.filter(|(key, _)| annotations.contains(*key)).filter_map(|(_, value)| value.as_str());
-    values
-        .flat_map(|value| value.split(','))
+fn annotated(
+    object: &impl Metadata<Ty = ObjectMeta>,
+    annotations: &BTreeSet<String>,
+) -> impl Iterator<Item = String> {
+    let found = object.metadata().annotations.iter().flatten();
+    let found = found.filter(|(key, _)| annotations.contains(*key));
+    found
+        .flat_map(|(_, value)| value.split(','))
         .map(|name| canonical(name.trim()))
         .filter(|name| !name.is_empty())
 }
 
-fn addresses(object: &Value, path: &str) -> BTreeSet<String> {
-    let one = |entry: &Value| {
-        let ip = text(entry, "/ip");
-        canonical(if ip.is_empty() { text(entry, "/hostname") } else { ip })
-    };
-    list(object, path).iter().map(one).filter(|at| !at.is_empty()).collect()
+/// The addresses of load balancers, or their names.
+fn addresses<'o>(found: impl Iterator<Item = (&'o Option<String>, &'o Option<String>)>) -> BTreeSet<String> {
+    let given = found.filter_map(|(ip, hostname)| {
+        [ip, hostname].into_iter().flatten().find(|text| !text.is_empty()).map(|text| canonical(text))
+    });
+    given.filter(|at| !at.is_empty()).collect()
 }
 
 /// Whether a name, which may begin with `*.`, stands for another (RFC 6125, section 6.4.3: one label).
@@ -163,8 +173,8 @@ mod tests {
             Objects { routes: vec![without], gateways: vec![gateway.clone()], ..Objects::default() };
         assert_eq!(exposed(&listened, &BTreeSet::new())[0].name, "by-listener.example.com");
         let objects = Objects {
-            ingresses: vec![ingress],
-            services: vec![service],
+            ingresses: vec![serde_json::from_value(ingress).unwrap()],
+            services: vec![serde_json::from_value(service).unwrap()],
             routes: vec![route],
             gateways: vec![gateway],
         };

@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Container;
 
-use super::{Judged, first_few, subject, text};
+use super::objects::{subject, words};
+use super::{Judged, first_few};
 use crate::nameserver::Kind;
 
 /// Annotations that name a host: as they were until v0.21, and since.
@@ -35,22 +37,23 @@ pub struct Controller {
 
 impl Controller {
     /// Finds those in a cluster, by the image or the flags of their Deployments.
-    pub fn all(deployments: &[Value]) -> Vec<Self> {
+    pub fn all(deployments: &[Deployment]) -> Vec<Self> {
         deployments.iter().filter_map(Self::of).collect()
     }
 
-    fn of(deployment: &Value) -> Option<Self> {
-        let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
-        let is_it = |container: &&Value| {
-            let image = text(container, "/image").rsplit('/').next().unwrap_or_default();
+    fn of(deployment: &Deployment) -> Option<Self> {
+        let spec = deployment.spec.as_ref()?;
+        let is_it = |container: &&Container| {
+            let image =
+                container.image.as_deref().and_then(|image| image.rsplit('/').next()).unwrap_or_default();
             image.starts_with("external-dns") || flag(container, "txt-owner-id").is_some()
         };
-        let container = containers.iter().find(is_it)?;
+        let container = spec.template.spec.as_ref()?.containers.iter().find(is_it)?;
         let told = |name: &str, default: &str| flag(container, name).unwrap_or_else(|| default.to_string());
         let is_plain = |owner: &String| !owner.is_empty() && !owner.contains("$(");
         Some(Self {
             subject: subject(deployment),
-            runs: deployment.pointer("/spec/replicas").and_then(Value::as_u64) != Some(0),
+            runs: spec.replicas != Some(0),
             owner: Some(told("txt-owner-id", "default")).filter(is_plain),
             registry: told("registry", "txt"),
             policy: told("policy", "sync"),
@@ -62,10 +65,8 @@ impl Controller {
 }
 
 /// Returns what a flag says, in the arguments or in the environment.
-fn flag(container: &Value, name: &str) -> Option<String> {
-    let list = |path: &str| container.pointer(path).and_then(Value::as_array).into_iter().flatten();
-    let words: Vec<&str> = list("/command").chain(list("/args")).filter_map(Value::as_str).collect();
-    let mut rest = words.iter();
+fn flag(container: &Container, name: &str) -> Option<String> {
+    let mut rest = words(container);
     while let Some(word) = rest.next() {
         let Some(word) = word.strip_prefix("--").and_then(|word| word.strip_prefix(name)) else { continue };
         match word.strip_prefix('=') {
@@ -75,8 +76,8 @@ fn flag(container: &Value, name: &str) -> Option<String> {
         }
     }
     let variable = format!("EXTERNAL_DNS_{}", name.to_uppercase().replace('-', "_"));
-    let found = list("/env").find(|one| text(one, "/name") == variable);
-    found.map(|one| text(one, "/value").to_string())
+    let found = container.env.iter().flatten().find(|one| one.name == variable)?;
+    Some(found.value.clone().unwrap_or_default())
 }
 
 /// The annotations by which these controllers, or any with their defaults, learn the names of an object.
@@ -196,16 +197,17 @@ pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) ->
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::preflight::Verdict;
 
-    fn deployment(replicas: u8, container: &Value) -> Value {
-        json!({
+    fn deployment(replicas: u8, container: &Value) -> Deployment {
+        let deployment = json!({
             "metadata": {"namespace": "dns", "name": "external-dns"},
             "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
-        })
+        });
+        serde_json::from_value(deployment).unwrap()
     }
 
     fn controller(owner: &str, more: &[&str]) -> Controller {

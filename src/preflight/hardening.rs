@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Pod;
 
-use super::{Judged, first_few, is_alive, text};
+use super::objects::{is_alive, name, namespace};
+use super::{Judged, first_few};
 use crate::wire::Envelope;
 
 /// How Secrets are stored.
@@ -128,16 +129,16 @@ pub fn ssh(open: &[String], asked: usize) -> Judged {
 }
 
 /// Judges what Pods need to get their images. `secrets`: namespace and name of every Secret.
-pub fn images(pods: &[Value], secrets: &BTreeSet<(String, String)>) -> Judged {
+pub fn images(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     let (mut waiting, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for pod in pods.iter().filter(|pod| is_alive(pod)) {
-        let (namespace, name) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
+        let (namespace, name) = (namespace(pod), name(pod));
         for (image, reason) in not_pulled(pod) {
             waiting.insert(format!("`{namespace}/{name}` waits for `{image}` ({reason})"));
         }
-        let named = pod.pointer("/spec/imagePullSecrets").and_then(Value::as_array).into_iter().flatten();
-        for secret in named.filter_map(|secret| secret.get("name")?.as_str()) {
-            if !secrets.contains(&(namespace.to_string(), secret.to_string())) {
+        let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+        for secret in named.map(|secret| &secret.name).filter(|secret| !secret.is_empty()) {
+            if !secrets.contains(&(namespace.to_string(), secret.clone())) {
                 missing.insert(format!("`{namespace}/{secret}`, which `{name}` names, does not exist"));
             }
         }
@@ -155,7 +156,7 @@ pub fn images(pods: &[Value], secrets: &BTreeSet<(String, String)>) -> Judged {
 
 /// Images that a kubelet does not get, and what it says (`pkg/kubelet/images/types.go`, v1.36.3, and
 /// `k8s.io/cri-api/pkg/errors/errors.go`, v0.36.3).
-fn not_pulled(pod: &Value) -> Vec<(&str, &str)> {
+fn not_pulled(pod: &Pod) -> Vec<(&str, &str)> {
     const REASONS: [&str; 7] = [
         "ErrImagePull",
         "ImagePullBackOff",
@@ -165,21 +166,20 @@ fn not_pulled(pod: &Value) -> Vec<(&str, &str)> {
         "RegistryUnavailable",
         "SignatureValidationFailed",
     ];
-    let statuses = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
-    let status = pod.get("status");
-    let statuses = statuses.into_iter().filter_map(|list| status?.get(list)?.as_array()).flatten();
-    statuses
-        .filter_map(|one| {
-            let reason = one.pointer("/state/waiting/reason")?.as_str()?;
-            let image = one.get("image").and_then(Value::as_str).unwrap_or_default();
-            REASONS.contains(&reason).then_some((image, reason))
-        })
-        .collect()
+    let Some(status) = &pod.status else { return Vec::new() };
+    let init = status.init_container_statuses.iter();
+    let statuses =
+        init.chain(&status.container_statuses).chain(&status.ephemeral_container_statuses).flatten();
+    let not_pulled = statuses.filter_map(|one| {
+        let reason = one.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+        REASONS.contains(&reason).then_some((one.image.as_str(), reason))
+    });
+    not_pulled.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::preflight::Verdict;
@@ -213,17 +213,18 @@ mod tests {
     #[test]
     fn images_and_the_credentials_for_them_are_there_or_not() {
         let pod = |phase: &str, secret: &str, reason: Value| {
-            json!({
+            let pod = json!({
                 "metadata": {"namespace": "shop", "name": "web"},
                 "spec": {"imagePullSecrets": [{"name": secret}]},
                 "status": {
                     "phase": phase,
                     "initContainerStatuses": [{"image": "registry.test/web:1", "state": {"waiting": reason}}],
                 },
-            })
+            });
+            serde_json::from_value(pod).unwrap()
         };
         let secrets: BTreeSet<(String, String)> = [("shop".into(), "registry".into())].into();
-        let judged = |pod: Value| images(&[pod], &secrets);
+        let judged = |pod: Pod| images(&[pod], &secrets);
         let fine = judged(pod("Pending", "registry", json!({"reason": "PodInitializing"})));
         assert_eq!(fine.verdict, Verdict::Pass);
         let waits = judged(pod("Pending", "registry", json!({"reason": "ImagePullBackOff"})));

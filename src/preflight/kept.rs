@@ -1,41 +1,48 @@
 //! What is kept of the objects that checks read: what an object takes in memory is many times what whoever made it has sent,
 //! and any tenant may make many.
 
+use std::any::Any;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 /// Takes out of an object of a list what no check reads: who owns which field, but for a Service's (`metadata.managedFields`); ports of
 /// a Service that have no node port, and the environments of a Pod's containers.
-pub fn kept(kind: &str, mut object: Value) -> Value {
-    match kind {
-        "Service" => of_service(&mut object),
-        "Pod" => {
-            without(&mut object, "/metadata", "managedFields");
-            for list in ["/spec/containers", "/spec/initContainers"] {
-                let containers = object.pointer_mut(list).and_then(Value::as_array_mut);
-                containers.into_iter().flatten().for_each(|one| without(one, "", "env"));
-            }
-        }
-        _ => without(&mut object, "/metadata", "managedFields"),
+pub fn kept<K: Metadata<Ty = ObjectMeta> + Any>(mut object: K) -> K {
+    let any: &mut dyn Any = &mut object;
+    if let Some(service) = any.downcast_mut() {
+        of_service(service);
+        return object;
     }
+    if let Some(pod) = any.downcast_mut() {
+        of_pod(pod);
+    }
+    object.metadata_mut().managed_fields = None;
     object
 }
 
-fn of_service(service: &mut Value) {
-    if let Some(ports) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) {
-        ports.retain(|port| port.get("nodePort").and_then(Value::as_u64).is_some_and(|port| port != 0));
+fn of_pod(pod: &mut Pod) {
+    let Some(spec) = &mut pod.spec else { return };
+    let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
+    containers.for_each(|container| container.env = None);
+}
+
+fn of_service(service: &mut Service) {
+    if let Some(ports) = service.spec.as_mut().and_then(|spec| spec.ports.as_mut()) {
+        ports.retain(|port| port.node_port.is_some_and(|port| port != 0));
         ports.shrink_to_fit();
     }
-    let entries = service.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
-    for entry in entries.into_iter().flatten() {
-        let spec = entry.pointer_mut("/fieldsV1/f:spec").map(Value::take).unwrap_or_default();
+    let entries = service.metadata.managed_fields.iter_mut().flatten();
+    for fields in entries.filter_map(|entry| entry.fields_v1.as_mut()) {
+        let spec = fields.0.get_mut("f:spec").map(Value::take).unwrap_or_default();
         let owned = spec.as_object().into_iter().flatten().map(|(field, below)| {
             let below = if field == "f:ports" { node_ports(below) } else { Map::new() };
             (field.clone(), Value::Object(below))
         });
         let owned: Map<String, Value> = owned.collect();
-        if let Some(fields) = entry.get_mut("fieldsV1") {
-            *fields = serde_json::json!({"f:spec": owned});
-        }
+        fields.0 = serde_json::json!({"f:spec": owned});
     }
 }
 
@@ -46,17 +53,17 @@ fn node_ports(ports: &Value) -> Map<String, Value> {
     owned.map(|(key, _)| (key.clone(), serde_json::json!({"f:nodePort": {}}))).collect()
 }
 
-fn without(object: &mut Value, path: &str, name: &str) {
-    if let Some(members) = object.pointer_mut(path).and_then(Value::as_object_mut) {
-        members.remove(name);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::networking::v1::Ingress;
+    use serde::de::DeserializeOwned;
     use serde_json::json;
 
     use super::*;
+
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
+    }
 
     #[test]
     fn of_a_service_what_checks_read_is_kept() {
@@ -82,7 +89,7 @@ mod tests {
         expected["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {
             "f:clusterIP": {}, "f:selector": {}, "f:ports": {"k:{\"port\":7,\"protocol\":\"TCP\"}": {"f:nodePort": {}}},
         }});
-        assert_eq!(kept("Service", service), expected);
+        assert_eq!(kept(typed::<Service>(service)), typed(expected));
     }
 
     #[test]
@@ -95,8 +102,9 @@ mod tests {
             "metadata": {"name": "a"},
             "spec": {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]},
         });
-        assert_eq!(kept("Pod", pod), expected);
-        let other = json!({"metadata": {"managedFields": [{}]}, "spec": {"ports": [1]}});
-        assert_eq!(kept("Ingress", other), json!({"metadata": {}, "spec": {"ports": [1]}}));
+        assert_eq!(kept(typed::<Pod>(pod)), typed(expected));
+        let other = json!({"metadata": {"managedFields": [{}]}, "spec": {"rules": [{"host": "a"}]}});
+        let expected = json!({"metadata": {}, "spec": {"rules": [{"host": "a"}]}});
+        assert_eq!(kept(typed::<Ingress>(other)), typed(expected));
     }
 }

@@ -1,7 +1,8 @@
-//! What is read of objects of every type: how they are called, their labels and controllers, and in which state Pods and Nodes are.
+//! What is read of objects of several types: how they are called, their labels and controllers, in which state Pods and Nodes are,
+//! and what a container is started with.
 
 use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::selectors::Labels;
@@ -19,6 +20,16 @@ pub fn namespace(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
 /// Returns namespace and name of an object, in words.
 pub fn subject(object: &impl Metadata<Ty = ObjectMeta>) -> String {
     format!("`{}/{}`", namespace(object), name(object))
+}
+
+/// Returns what a label of an object says.
+pub fn label<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
+    object.metadata().labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Returns the words that a container is started with.
+pub fn words(container: &Container) -> impl Iterator<Item = &str> {
+    container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
 /// Whether a Pod has not come to its end.

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
-use super::{Judged, first_few, text};
+use super::objects::{name, namespace};
+use super::{Judged, first_few};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -14,10 +17,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const OWN: [&str; 3] = ["kube-apiserver", "kubeadm", "netsurgeon"];
 
 /// Returns who pins the address of a Service, each once: field managers, and kubectl's annotation.
-fn pinned_by(service: &Value) -> Vec<String> {
+fn pinned_by(service: &Service) -> Vec<String> {
     let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
-    let annotations = service.pointer("/metadata/annotations");
-    let applied = annotations.and_then(|all| all.get(LAST_APPLIED)).and_then(Value::as_str);
+    let applied = service.metadata.annotations.as_ref().and_then(|all| all.get(LAST_APPLIED));
     let applied = applied.and_then(|text| serde_json::from_str::<Value>(text).ok());
     let pins = |applied: &Value| {
         let address = applied.pointer("/spec/clusterIP").and_then(Value::as_str).unwrap_or_default();
@@ -31,15 +33,14 @@ fn pinned_by(service: &Value) -> Vec<String> {
 }
 
 /// Returns the managers that own one of these fields of `spec`. Nobody owns an address that the API server chose.
-fn owners(service: &Value, fields: &[&str]) -> Vec<String> {
-    let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let owns = |entry: &&Value| {
-        let spec = entry.pointer("/fieldsV1/f:spec");
+fn owners(service: &Service, fields: &[&str]) -> Vec<String> {
+    let entries = service.metadata.managed_fields.iter().flatten();
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let spec = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:spec"));
         spec.is_some_and(|spec| fields.iter().any(|field| spec.get(field).is_some()))
     };
-    let manager =
-        |entry: &Value| entry.get("manager").and_then(Value::as_str).unwrap_or("unknown").to_string();
-    let mut found: Vec<String> = entries.into_iter().flatten().filter(owns).map(manager).collect();
+    let manager = |entry: &ManagedFieldsEntry| entry.manager.as_deref().unwrap_or("unknown").to_string();
+    let mut found: Vec<String> = entries.filter(owns).map(manager).collect();
     found.retain(|manager| !OWN.contains(&manager.as_str()));
     found.sort_unstable();
     found.dedup();
@@ -48,10 +49,10 @@ fn owners(service: &Value, fields: &[&str]) -> Vec<String> {
 
 /// Judges Services as the API has them, `managedFields` included. `moves`: those that move, by `namespace/name`, and whether each is
 /// held by an external IP.
-pub fn judge(services: &[Value], moves: &BTreeMap<String, bool>) -> Judged {
+pub fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());
     for service in services {
-        let subject = format!("{}/{}", text(service, "/metadata/namespace"), text(service, "/metadata/name"));
+        let subject = format!("{}/{}", namespace(service), name(service));
         let Some(by_external_ip) = moves.get(&subject) else { continue };
         let who = pinned_by(service);
         if !who.is_empty() {
@@ -89,19 +90,20 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
-    fn service(manager: &str, field: &str, applied: &Value) -> Value {
+    fn service(manager: &str, field: &str, applied: &Value) -> Service {
         let annotations =
             if applied.is_null() { json!({}) } else { json!({LAST_APPLIED: applied.to_string()}) };
-        json!({"metadata": {
+        let service = json!({"metadata": {
             "namespace": "shop", "name": "web", "annotations": annotations,
             "managedFields": [{"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {field: {}}}}],
-        }})
+        }});
+        serde_json::from_value(service).unwrap()
     }
 
     #[test]
     fn who_wrote_an_address_down_is_named() {
         let moves = |by_external_ip| BTreeMap::from([("shop/web".to_string(), by_external_ip)]);
-        let judged = |service: Value| judge(&[service], &moves(false));
+        let judged = |service: Service| judge(&[service], &moves(false));
         let by_manager = judged(service("argocd", "f:clusterIP", &Value::Null));
         assert_eq!(by_manager.verdict, Verdict::Warn);
         assert!(

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Node;
 
 use super::Judged;
+use super::objects::label;
 use crate::store::etcd::Member;
 
 /// The well-known label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and the one before it.
 const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 
 /// Judges where the members are that vote. A zone that is lost takes its members along, and a majority must be left.
-pub fn zones(members: &[Member], nodes: &[Value]) -> Judged {
+pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     let zones = by_address(nodes);
     let voting: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
     let zone_of = |member: &&Member| member.addresses.iter().find_map(|address| zones.get(address).copied());
@@ -44,13 +45,12 @@ pub fn zones(members: &[Member], nodes: &[Value]) -> Judged {
 }
 
 /// The zones of Nodes, by their addresses.
-fn by_address(nodes: &[Value]) -> BTreeMap<IpAddr, &str> {
+fn by_address(nodes: &[Node]) -> BTreeMap<IpAddr, &str> {
     let mut zones = BTreeMap::new();
     for node in nodes {
-        let labels = node.pointer("/metadata/labels");
-        let Some(zone) = ZONE.iter().find_map(|label| labels?.get(label)?.as_str()) else { continue };
-        let addresses = node.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten();
-        let addresses = addresses.filter_map(|address| address.get("address")?.as_str()?.parse().ok());
+        let Some(zone) = ZONE.iter().find_map(|name| label(node, name)) else { continue };
+        let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        let addresses = addresses.filter_map(|address| address.address.parse().ok());
         zones.extend(addresses.map(|address: IpAddr| (address, zone)));
     }
     zones
@@ -75,10 +75,11 @@ mod tests {
         let node = |(number, zone): (usize, Option<&str>)| {
             let labels = zone.map_or(json!({}), |zone| json!({"topology.kubernetes.io/zone": zone}));
             let addresses = json!([{"type": "InternalIP", "address": address(number)}]);
-            json!({"metadata": {"labels": labels}, "status": {"addresses": addresses}})
+            let node = json!({"metadata": {"labels": labels}, "status": {"addresses": addresses}});
+            serde_json::from_value(node).unwrap()
         };
         let members: Vec<Member> = (0..zones_of.len()).map(member).collect();
-        let nodes: Vec<Value> = zones_of.iter().copied().enumerate().map(node).collect();
+        let nodes: Vec<Node> = zones_of.iter().copied().enumerate().map(node).collect();
         zones(&members, &nodes)
     }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use self::compare::difference;
@@ -18,10 +19,9 @@ pub use self::shadows::delete_again;
 use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
 use super::steps::{FLAGS, OTHER_RANGES, Wait, routed};
-use crate::cluster::{
-    Barrier, BarrierError, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef, Reach,
-};
+use crate::cluster::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed};
+use crate::preflight::objects::subject;
 use crate::store::{Guard, ReadStore, Revision};
 
 /// How long a wait may take: longer
@@ -169,8 +169,7 @@ impl LiveEnvironment<'_> {
     /// Says which Service has the address that a manifest asks for, if one has.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
-        let services = Collection::new("v1", "Service", None);
-        self.cluster.list_as(&services, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
+        self.cluster.objects_as(None, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
     }
 
     /// Compares what is there under a manifest's name with the manifest; returns what the journal keeps of it if it is that.
@@ -232,15 +231,14 @@ impl LiveEnvironment<'_> {
     }
 }
 
-fn owner(service: &Value, wanted: &str) -> Option<String> {
-    let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array)?;
+fn owner(service: &Service, wanted: &str) -> Option<String> {
+    let addresses = service.spec.as_ref()?.cluster_ips.as_ref()?;
     if addresses.iter().all(|address| address != wanted) {
         return None;
     }
-    let text = |path: &str| service.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     Some(format!(
-        "`{wanted}` is the address of Service `{namespace}/{name}`: once that is gone, or has another one, resume"
+        "`{wanted}` is the address of Service {}: once that is gone, or has another one, resume",
+        subject(service)
     ))
 }
 
@@ -341,7 +339,11 @@ mod tests {
 
     #[test]
     fn whose_an_address_is_is_said() {
-        let service = |name: &str, address: &str| json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"clusterIPs": [address, "fd00::1"]}});
+        let service = |name: &str, address: &str| {
+            let metadata = json!({"name": name, "namespace": "shop"});
+            let service = json!({"metadata": metadata, "spec": {"clusterIPs": [address, "fd00::1"]}});
+            serde_json::from_value(service).unwrap()
+        };
         let services = [service("api", "10.200.0.1"), service("web", "10.200.0.2")];
         let owner = |wanted| services.iter().find_map(|service| owner(service, wanted));
         let said = owner("10.200.0.2").unwrap();

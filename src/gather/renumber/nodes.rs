@@ -53,7 +53,7 @@ impl Looking {
     }
 
     pub(super) async fn windows(&self) -> Read<Judged> {
-        Ok(around::windows(self.read.raw_nodes().await?, self.options.accept_gap))
+        Ok(around::windows(self.read.nodes().await?, self.options.accept_gap))
     }
 
     /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::Looking;
-use crate::cluster::{ClusterError, MANAGED_BY, ObjectRef, sentinel};
+use crate::cluster::{ClusterError, MANAGED_BY, passing, sentinel};
 use crate::gather::permissions;
 use crate::gather::reading::{Read, unread};
 use crate::operation::Plan;
-use crate::preflight::selectors::labels;
+use crate::preflight::objects::{name, namespace};
 use crate::preflight::webhooks::{self, Admitted, Written};
 use crate::preflight::{Judged, around, pinned};
 use crate::renumber::hold::Hold;
@@ -88,7 +91,7 @@ impl Looking {
             (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
         };
         let moves: BTreeMap<String, bool> = self.plan().await?.work.moves.iter().map(of).collect();
-        Ok(pinned::judge(self.read.raw_services().await?, &moves))
+        Ok(pinned::judge(self.read.services().await?, &moves))
     }
 
     /// Webhooks, and how many endpoints of their Services are ready.
@@ -102,42 +105,37 @@ impl Looking {
     /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
     /// where nothing can be planned.
     async fn written(&self) -> Read<Vec<Written>> {
-        let (services, namespaces) =
-            (self.read.raw_services().await?, self.read.list("v1", "Namespace").await?);
-        let text = |object: &Value, path| {
-            object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
-        };
-        let (name, namespace) = ("/metadata/name", "/metadata/namespace");
-        let namespaces = namespaces.iter().map(|object| (text(object, name), labels(object))).collect();
+        let (services, namespaces) = (self.read.services().await?, self.read.objects::<Namespace>().await?);
+        let labels = namespaces.iter().map(|one| {
+            let labels = one.metadata.labels.clone().unwrap_or_default();
+            (name(one).to_string(), labels)
+        });
+        let labels = labels.collect();
         let moves = self.plan().await.ok().map(|plan| &plan.work.moves);
         let candidates: Option<BTreeSet<(&str, &str)>> =
             moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
-        let is_moved = |service: &Value| {
-            let of = (text(service, namespace), text(service, name));
-            candidates.as_ref().is_none_or(|all| all.contains(&(of.0.as_str(), of.1.as_str())))
+        let is_moved = |service: &&Service| {
+            candidates.as_ref().is_none_or(|all| all.contains(&(namespace(*service), name(*service))))
         };
-        let mut found: Vec<(Admitted, Value)> =
-            services.iter().filter(|one| is_moved(one)).map(|one| (Admitted::Service, one.clone())).collect();
+        let moved = services.iter().filter(is_moved).map(|one| (Admitted::Service, &one.metadata));
         let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
-        let ours = json!({MANAGED_BY.0: MANAGED_BY.1});
-        found.extend(shadows.flat_map(|one| {
-            let made = json!({"metadata": {"namespace": one.namespace, "labels": ours}});
-            let copies = one.has_copies().then(|| (Admitted::EndpointSlice, made.clone()));
-            [(Admitted::Service, made)].into_iter().chain(copies)
-        }));
-        let family = self.options.to.family();
-        found.push((Admitted::Service, sentinel("preflight", "kube-system", family)));
-        if self.survey().await?.era.era != Era::Bitmap {
-            let allocated = json!({IP_FAMILY: family.to_string(), ALLOCATED_BY: ALLOCATOR});
-            // That of the API servers has no labels.
-            let made = [
-                (Admitted::ServiceCidr, json!({})),
-                (Admitted::ServiceCidr, ours),
-                (Admitted::IpAddress, allocated),
-            ];
-            found.extend(made.map(|(kind, labels)| (kind, json!({"metadata": {"labels": labels}}))));
+        let ours = labelled(&[MANAGED_BY]);
+        let mut made = Vec::new();
+        for one in shadows {
+            let metadata = ObjectMeta { namespace: Some(one.namespace.to_string()), ..ours.clone() };
+            made.extend(one.has_copies().then(|| (Admitted::EndpointSlice, metadata.clone())));
+            made.push((Admitted::Service, metadata));
         }
-        Ok(found.iter().filter_map(|(kind, object)| Written::of(*kind, object, &namespaces)).collect())
+        let family = self.options.to.family();
+        made.push((Admitted::Service, passing("barrier", "kube-system", "preflight")));
+        if self.survey().await?.era.era != Era::Bitmap {
+            let allocated = labelled(&[(IP_FAMILY, &family.to_string()), (ALLOCATED_BY, ALLOCATOR)]);
+            made.push((Admitted::IpAddress, allocated));
+            // That of the API servers has no labels.
+            made.extend([ours, ObjectMeta::default()].map(|one| (Admitted::ServiceCidr, one)));
+        }
+        let all = moved.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
+        Ok(all.filter_map(|(kind, metadata)| Written::of(kind, &raw(metadata), &labels)).collect())
     }
 
     /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
@@ -153,14 +151,23 @@ impl Looking {
                 break;
             }
         }
-        let router = ObjectRef::new("apps/v1", "DaemonSet", Some("kube-system"), "kube-router");
-        let router = cluster.get(&router).await.map_err(unread)?;
-        if router.is_some_and(|router| around::is_announcing(&router)) {
+        let router = cluster.object::<DaemonSet>(Some("kube-system"), "kube-router").await;
+        if router.map_err(unread)?.is_some_and(|router| around::is_announcing(&router)) {
             others.push("DaemonSet `kube-system/kube-router` (`--advertise-cluster-ip`)".to_string());
         }
         let calico = self.plan().await.map(|plan| plan.work.overlaps.len()).unwrap_or_default();
         Ok(around::announced(calico, &others))
     }
+}
+
+fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
+    let labels = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }
+}
+
+/// An object with this metadata, as JSON: until the merge.
+fn raw(metadata: &ObjectMeta) -> Value {
+    json!({"metadata": metadata})
 }
 
 pub(super) fn allocations(survey: &Survey) -> Judged {

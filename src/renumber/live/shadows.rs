@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::LiveEnvironment;
 use super::waits::NotYet;
@@ -108,7 +108,7 @@ impl LiveEnvironment<'_> {
     /// Returns the endpoints of a Service in the family that is renumbered: one text each, with everything that
     /// decides whether traffic goes there.
     async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, NotYet> {
-        let slices = self.cluster.slices(namespace, name).await?;
+        let slices = self.cluster.endpoint_slices(namespace, name).await?;
         Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
     }
 }
@@ -125,24 +125,22 @@ pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<Option<
     }
 }
 
-fn of_slice(slice: &Value, family: Family) -> Vec<String> {
-    if slice.get("addressType").and_then(Value::as_str) != Some(family.to_string().as_str()) {
+fn of_slice(slice: &EndpointSlice, family: Family) -> Vec<String> {
+    if slice.address_type != family.to_string() {
         return Vec::new();
     }
-    let list =
-        |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut ports: Vec<String> = list(slice, "ports").iter().map(ToString::to_string).collect();
+    let mut ports: Vec<String> = slice.ports.iter().flatten().map(|port| format!("{port:?}")).collect();
     ports.sort_unstable();
     let ports = ports.join(",");
     let mut found = Vec::new();
-    for endpoint in list(slice, "endpoints") {
-        let conditions = endpoint.get("conditions").cloned().unwrap_or_default();
-        let conditions =
-            ["ready", "serving", "terminating"].map(|name| conditions.get(name) == Some(&true.into()));
-        let node = endpoint.get("nodeName").and_then(Value::as_str).unwrap_or_default().to_string();
-        for address in list(&endpoint, "addresses") {
-            found.push(format!("{address} {conditions:?} {node} {ports}"));
-        }
+    for endpoint in slice.endpoints.iter().flatten() {
+        let conditions = endpoint.conditions.clone().unwrap_or_default();
+        let conditions = [conditions.ready, conditions.serving, conditions.terminating];
+        let conditions = conditions.map(Option::unwrap_or_default);
+        let node = endpoint.node_name.as_deref().unwrap_or_default();
+        let texts =
+            endpoint.addresses.iter().map(|address| format!("{address} {conditions:?} {node} {ports}"));
+        found.extend(texts);
     }
     found
 }
@@ -156,12 +154,13 @@ mod tests {
     #[test]
     fn endpoints_differ_by_what_decides_where_traffic_goes() {
         let slice = |ready: bool, port: u16| {
-            json!({
+            let slice = json!({
                 "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
                 "endpoints": [{"addresses": ["10.244.1.2"], "nodeName": "a", "conditions": {"ready": ready}}],
-            })
+            });
+            serde_json::from_value(slice).unwrap()
         };
-        let of = |slice: &Value| of_slice(slice, Family::V4);
+        let of = |slice: &EndpointSlice| of_slice(slice, Family::V4);
         assert_eq!(of(&slice(true, 80)).len(), 1);
         assert_eq!(of(&slice(true, 80)), of(&slice(true, 80)));
         assert_ne!(of(&slice(true, 80)), of(&slice(false, 80)));

@@ -1,8 +1,9 @@
 //! Services of the plan that were deleted, or made anew, meanwhile: the plan's own steps would not find them, neither on
 //! the way back nor at the end. What was made for them is taken away in the place of those steps.
 
+use k8s_openapi::api::core::v1::Namespace;
+
 use super::{Ongoing, RenumberSession, Way};
-use crate::cluster::ObjectRef;
 use crate::operation::{Ambient as _, Lock, Mended, Record, Report, State, StepId, SystemAmbient, settle};
 use crate::renumber::live::delete_again;
 use crate::renumber::{Move, Renumbering, current, guard};
@@ -162,8 +163,8 @@ impl RenumberSession {
     /// Whether a namespace is deleted, or being deleted: nothing can be created in it, and its Services go.
     async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
         let Some(cluster) = self.cluster() else { return Ok(false) };
-        let found = cluster.get(&ObjectRef::new("v1", "Namespace", None, name)).await?;
-        Ok(found.is_none_or(|found| found.pointer("/metadata/deletionTimestamp").is_some()))
+        let found = cluster.object::<Namespace>(None, name).await?;
+        Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
     }
 
     /// Looks once for Services that are gone, and brings their steps to an end state: [`State::Done`] retires them,

@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
-use crate::cluster::{Cluster, ClusterError, Collection, ObjectRef};
+use crate::cluster::{Cluster, ClusterError, Typed};
+use crate::preflight::objects::{name, words};
 
 const NAMESPACE: &str = "kube-system";
 /// Of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).
@@ -16,73 +16,61 @@ const NAME: &str = "node-local-dns";
 /// Looks whether nothing of it has one of these addresses, and every Pod of it is younger than that, in seconds since
 /// 1970; says what it has seen, or what is missing.
 pub(super) async fn followed(cluster: &Cluster, old: &[IpAddr], since: i64) -> Result<String, String> {
-    let Some(set) = get(cluster, "apps/v1", "DaemonSet").await? else {
+    let Some(set) = get::<DaemonSet>(cluster).await? else {
         return Ok(format!("seen to be done: DaemonSet `{NAMESPACE}/{NAME}` is gone"));
     };
-    let config = get(cluster, "v1", "ConfigMap").await?.unwrap_or_default();
+    let config = get(cluster).await?.unwrap_or_default();
     told(&set, &config, old)?;
-    let labels = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
-    let labels: Vec<String> = labels
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)))
-        .collect();
+    let labels = set.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref());
+    let labels = labels.into_iter().flatten().map(|(name, value)| format!("{name}={value}"));
+    let labels = labels.collect::<Vec<_>>().join(",");
     if labels.is_empty() {
         return Err(format!(
             "DaemonSet `{NAMESPACE}/{NAME}` selects its Pods in a way that is not known here"
         ));
     }
-    let pods = Collection::new("v1", "Pod", Some(NAMESPACE));
-    let pods = cluster.list(&pods, Some(&labels.join(","))).await.map_err(|error| error.to_string())?;
+    let pods = cluster.objects(Some(NAMESPACE), Some(&labels)).await.map_err(|error| error.to_string())?;
     made_anew(&set, &pods, since)
 }
 
-async fn get(cluster: &Cluster, api_version: &str, kind: &str) -> Result<Option<Value>, String> {
-    let object = ObjectRef::new(api_version, kind, Some(NAMESPACE), NAME);
-    cluster.get(&object).await.map_err(|error: ClusterError| error.to_string())
+async fn get<K: Typed>(cluster: &Cluster) -> Result<Option<K>, String> {
+    cluster.object(Some(NAMESPACE), NAME).await.map_err(|error: ClusterError| error.to_string())
 }
 
 /// Neither the arguments of the DaemonSet nor the Corefile may have an old address.
-fn told(set: &Value, config: &Value, old: &[IpAddr]) -> Result<(), String> {
+fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), String> {
     let has = |text: &str| {
         let mut words =
             text.split(|letter: char| letter.is_whitespace() || matches!(letter, ',' | '=' | '[' | ']'));
         words.find_map(|word| word.parse::<IpAddr>().ok().filter(|address| old.contains(address)))
     };
-    let containers = set.pointer("/spec/template/spec/containers").and_then(Value::as_array);
-    let words = containers.into_iter().flatten().flat_map(|container| {
-        let lists = ["command", "args"].map(|name| container.get(name).and_then(Value::as_array));
-        lists.into_iter().flatten().flatten().filter_map(Value::as_str)
-    });
-    if let Some(address) = words.into_iter().find_map(has) {
+    let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let mut words = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(words);
+    if let Some(address) = words.find_map(has) {
         return Err(format!("DaemonSet `{NAMESPACE}/{NAME}` still has `{address}` among its arguments"));
     }
-    let texts = config.get("data").and_then(Value::as_object).into_iter().flatten();
-    match texts.filter_map(|(_, text)| text.as_str()).find_map(has) {
+    match config.data.iter().flatten().find_map(|(_, text)| has(text)) {
         Some(address) => Err(format!("the Corefile in ConfigMap `{NAMESPACE}/{NAME}` still has `{address}`")),
         None => Ok(()),
     }
 }
 
 /// As many Pods as there are nodes for it must be ready, each made after that.
-fn made_anew(set: &Value, pods: &[Value], since: i64) -> Result<String, String> {
-    let text = |object: &Value, path: &str| {
-        object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string()
-    };
-    let is_old = |pod: &&Value| {
-        let made = OffsetDateTime::parse(&text(pod, "/metadata/creationTimestamp"), &Rfc3339);
-        made.is_ok_and(|made| made.unix_timestamp() <= since)
-    };
-    let old: Vec<String> = pods.iter().filter(is_old).map(|pod| text(pod, "/metadata/name")).collect();
-    if let Some(first) = old.first() {
-        let count = old.len();
+fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String> {
+    let is_old =
+        |pod: &&Pod| pod.metadata.creation_timestamp.as_ref().is_some_and(|made| made.0.as_second() <= since);
+    let mut old = pods.iter().filter(is_old);
+    if let Some(first) = old.next() {
+        let count = old.count().saturating_add(1);
         return Err(format!(
-            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` were made before the Services moved, the first is `{first}`",
-            pods.len()
+            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` were made before the Services moved, the first is `{}`",
+            pods.len(),
+            name(first)
         ));
     }
-    let number = |path: &str| set.pointer(path).and_then(Value::as_u64).unwrap_or_default();
-    let (wanted, ready) = (number("/status/desiredNumberScheduled"), number("/status/numberReady"));
+    let status = set.status.as_ref();
+    let (wanted, ready) =
+        status.map(|status| (status.desired_number_scheduled, status.number_ready)).unwrap_or_default();
     if ready < wanted {
         return Err(format!("{ready} of {wanted} Pods of DaemonSet `{NAMESPACE}/{NAME}` are ready"));
     }
@@ -91,17 +79,25 @@ fn made_anew(set: &Value, pods: &[Value], since: i64) -> Result<String, String> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+    use time::OffsetDateTime;
+    use time::format_description::well_known::Rfc3339;
 
     use super::*;
+
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
+    }
 
     #[test]
     fn no_old_address_may_be_left() {
         let old: Vec<IpAddr> = vec!["10.96.0.10".parse().unwrap(), "fd00::a".parse().unwrap()];
         let of = |local: &str, corefile: &str| {
-            let container = json!({"args": ["-localip", local, "-conf", "/etc/Corefile"]});
+            let container =
+                json!({"name": "node-cache", "args": ["-localip", local, "-conf", "/etc/Corefile"]});
             let set = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
-            told(&set, &json!({"data": {"Corefile": corefile}}), &old)
+            told(&typed(set), &typed(json!({"data": {"Corefile": corefile}})), &old)
         };
         let corefile =
             "cluster.local:53 {\n  bind 169.254.20.10 10.200.0.10\n  forward . __PILLAR__CLUSTER__DNS__\n}";
@@ -119,15 +115,15 @@ mod tests {
 
     #[test]
     fn every_pod_must_be_younger_than_the_move() {
-        let set = json!({"status": {"desiredNumberScheduled": 2, "numberReady": 2}});
-        let pod = |name: &str, made: &str| json!({"metadata": {"name": name, "creationTimestamp": made}});
+        let set = |ready: u8| typed(json!({"status": {"desiredNumberScheduled": 2, "numberReady": ready}}));
+        let pod =
+            |name: &str, made: &str| typed(json!({"metadata": {"name": name, "creationTimestamp": made}}));
         let (before, after) = ("2026-03-01T10:00:00Z", "2026-03-01T10:00:02Z");
         let since = OffsetDateTime::parse("2026-03-01T10:00:01Z", &Rfc3339).unwrap().unix_timestamp();
-        let of = |pods: &[Value]| made_anew(&set, pods, since);
+        let of = |pods: &[Pod]| made_anew(&set(2), pods, since);
         assert!(of(&[pod("a", after), pod("b", after)]).is_ok());
         let error = of(&[pod("a", after), pod("b", before)]).unwrap_err();
         assert!(error.starts_with("1 of 2 Pods") && error.ends_with("the first is `b`"), "{error}");
-        let coming = json!({"status": {"desiredNumberScheduled": 2, "numberReady": 1}});
-        assert!(made_anew(&coming, &[pod("a", after)], since).unwrap_err().starts_with("1 of 2 Pods"));
+        assert!(made_anew(&set(1), &[pod("a", after)], since).unwrap_err().starts_with("1 of 2 Pods"));
     }
 }
