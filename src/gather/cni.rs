@@ -195,7 +195,7 @@ impl Looking<'_> {
         let mut namespaces: BTreeMap<String, Labels> =
             HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
         namespaces.extend(found.iter().map(|one| (text(one, "/metadata/name").to_string(), labels(one))));
-        let admitted = |pod: &Value| Written::of(Admitted::Pod, pod, &namespaces);
+        let admitted = |pod: &Value| Written::of(Admitted::Pod, &metadata(pod), &namespaces);
         let all: BTreeSet<Written> = self.read.raw_pods().await?.iter().filter_map(admitted).collect();
         let all: Vec<Written> = all.into_iter().collect();
         // The one to come has no Pods yet, and perhaps no namespace.
@@ -211,4 +211,9 @@ impl Looking<'_> {
 fn parsed<T: FromStr>(object: &Value, path: &str) -> impl Iterator<Item = T> {
     let list = object.pointer(path).and_then(Value::as_array).into_iter().flatten();
     list.filter_map(|text| text.as_str()?.parse().ok())
+}
+
+// until the merge
+fn metadata(object: &Value) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+    serde_json::from_value(object.get("metadata").cloned().unwrap_or_default()).unwrap_or_default()
 }
