@@ -438,8 +438,7 @@ async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
 
 /// Namespace and name.
 fn place(metadata: &ObjectMeta) -> (&str, &str) {
-    let of = [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default());
-    of.into()
+    [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default()).into()
 }
 
 /// The group of `apps/v1`.

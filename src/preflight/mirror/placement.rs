@@ -52,13 +52,12 @@ fn wish(spec: &PodSpec) -> String {
     let terms = required.into_iter().flat_map(|required| &required.node_selector_terms);
     let requirements =
         terms.flat_map(|term| term.match_expressions.iter().chain(&term.match_fields).flatten());
-    let parts: Vec<String> = pairs
-        .chain(requirements.map(|one| {
-            let values = one.values.iter().filter(|values| !values.is_empty());
-            let values: String = values.map(|values| format!(" {}", values.join("|"))).collect();
-            format!("`{} {}{values}`", one.key, one.operator)
-        }))
-        .collect();
+    let requirements = requirements.map(|one| {
+        let values = one.values.iter().filter(|values| !values.is_empty());
+        let values: String = values.map(|values| format!(" {}", values.join("|"))).collect();
+        format!("`{} {}{values}`", one.key, one.operator)
+    });
+    let parts: Vec<String> = pairs.chain(requirements).collect();
     match (parts.is_empty(), spec.node_name.as_deref().unwrap_or_default()) {
         (false, _) => format!("wants {}", first_few(&parts)),
         (true, "") => "no node takes Pods".to_string(),
@@ -84,9 +83,8 @@ fn takes(node: &Node, spec: &PodSpec) -> bool {
 // until the merge: `placing`
 fn untolerated<'n>(spec: &PodSpec, node: &'n Node) -> Option<&'n Taint> {
     let tolerations = spec.tolerations.iter().flatten().map(raw).collect::<Vec<_>>();
-    let node_raw = raw(node);
-    let found = placing::untolerated(&tolerations, &node_raw)?;
-    node.spec.as_ref()?.taints.iter().flatten().find(|taint| raw(*taint) == *found)
+    let found = placing::untolerated(&tolerations, &raw(node))?.clone();
+    node.spec.as_ref()?.taints.iter().flatten().find(|taint| raw(*taint) == found)
 }
 
 // until the merge
