@@ -90,6 +90,15 @@ impl Cluster {
         self.each(&Place::of::<K>(namespace)?, Wanted::all(labels), &Some).await
     }
 
+    /// Reads all objects of a type as [`objects`](Self::objects) does, and keeps what `keep` makes of each.
+    pub async fn objects_as<K: Typed, T>(
+        &self,
+        namespace: Option<&str>,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.each(&Place::of::<K>(namespace)?, Wanted::all(None), keep).await
+    }
+
     /// Reads the metadata of all objects of a kind, and nothing else of them: the way to list Secrets. Kept are names, uid, labels and
     /// owners, and of annotations the one by which tokens of ServiceAccounts are known: what `kubectl apply` has annotated a Secret with
     /// (`kubectl.kubernetes.io/last-applied-configuration`) holds all of it, and is dropped with the page that brought it.

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use serde_json::{Value, json};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::permissions;
@@ -187,13 +188,14 @@ impl Looking<'_> {
         let mut namespaces: BTreeMap<String, Labels> =
             HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
         namespaces.extend(found.iter().map(|one| (name(one).to_string(), labels(one).clone())));
-        let admitted = |pod: &Value| Written::of(Admitted::Pod, pod, &namespaces);
-        let all = self.read.pods().await?.iter().filter_map(|pod| admitted(&raw(pod)));
-        let all: BTreeSet<Written> = all.collect();
+        let admitted = |pod: &ObjectMeta| Written::of(Admitted::Pod, pod, &namespaces);
+        let pods = self.read.pods().await?.iter().map(|pod| &pod.metadata);
+        let all: BTreeSet<Written> = pods.filter_map(admitted).collect();
         let all: Vec<Written> = all.into_iter().collect();
         // The one to come has no Pods yet, and perhaps no namespace.
-        let own: Vec<Written> =
-            HOMES.iter().filter_map(|home| admitted(&json!({"metadata": {"namespace": home}}))).collect();
+        let there =
+            |home: &&str| ObjectMeta { namespace: Some((*home).to_string()), ..ObjectMeta::default() };
+        let own: Vec<Written> = HOMES.iter().map(there).filter_map(|pod| admitted(&pod)).collect();
         let (of_own, of_all) = (self.read.called(&own).await?, self.read.called(&all).await?);
         let both: Vec<Called> = of_own.iter().chain(&of_all).cloned().collect();
         Ok(cni::webhooks(&of_own, &of_all, &self.read.on_the_host(&both).await?))
@@ -203,9 +205,4 @@ impl Looking<'_> {
 /// The texts that can be read as something.
 fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iterator<Item = T> {
     texts.filter_map(|text| text.as_ref().parse().ok())
-}
-
-// until the merge
-fn raw(pod: &Pod) -> Value {
-    serde_json::to_value(pod).unwrap_or_default()
 }

@@ -5,14 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::Selection;
 use super::permissions::{self, Asked};
-use super::reading::{AT_ONCE, Read, Reading, carry_out, listed, unread};
-use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds};
+use super::reading::{AT_ONCE, Read, Reading, carry_out, listed, objects, unread};
+use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds, Typed};
 use crate::preflight::mirror::capacity::{self, Compared};
 use crate::preflight::mirror::classes::{self, Classes, Users};
 use crate::preflight::mirror::issuers::{self, Asking, Issuers};
@@ -21,9 +30,9 @@ use crate::preflight::mirror::templates::{self, Left, Pulling, Template, templat
 use crate::preflight::mirror::{
     self, COPIED, Copied, Identity, OWN_NAMESPACES, fixed, is_made_anew, placement,
 };
-use crate::preflight::selectors::labels;
+use crate::preflight::objects::{name, namespace};
 use crate::preflight::webhooks::{Admitted, Written};
-use crate::preflight::{Check, Judged, MIRROR, MirrorCheck, subject, text};
+use crate::preflight::{Check, Judged, MIRROR, MirrorCheck, text};
 use crate::session::Failure;
 
 const CERT_MANAGER: &str = "cert-manager.io/v1";
@@ -40,7 +49,7 @@ struct Looking {
     mirror: Reading,
     /// Those that were named; empty for all but the system's own.
     named: Vec<String>,
-    namespaces: OnceCell<Read<Vec<Value>>>,
+    namespaces: OnceCell<Read<Vec<Namespace>>>,
     templates: OnceCell<Read<Vec<Template>>>,
     /// What is copied, without what it holds.
     copied: OnceCell<Read<Found>>,
@@ -48,9 +57,17 @@ struct Looking {
 
 /// Objects that are copied: the kind, and the metadata.
 struct Found {
-    objects: Vec<(&'static Copied, Value)>,
+    objects: Vec<(&'static Copied, ObjectMeta)>,
     /// Whether Secrets are missing among them, which the user has no permission to list.
     is_without_secrets: bool,
+}
+
+impl Found {
+    /// Returns what an object is, in words.
+    fn told((copied, object): &(&Copied, ObjectMeta)) -> String {
+        let (namespace, name) = place(object);
+        format!("{} `{namespace}/{name}`", copied.kind.1)
+    }
 }
 
 /// Carries the checks out.
@@ -82,15 +99,11 @@ impl Looking {
                 Ok(mirror::two(&source, &mirror))
             }
             MirrorCheck::Namespaces => self.free().await,
-            MirrorCheck::MirrorNodes => Ok(mirror::nodes(self.mirror.raw_nodes().await?)),
+            MirrorCheck::MirrorNodes => Ok(mirror::nodes(self.mirror.nodes().await?)),
             MirrorCheck::Kinds => self.kinds().await,
             MirrorCheck::Stateless => {
-                let (sets, claims, services, pods) = tokio::try_join!(
-                    self.chosen("apps/v1", "StatefulSet"),
-                    self.chosen("v1", "PersistentVolumeClaim"),
-                    self.chosen("v1", "Service"),
-                    self.chosen("v1", "Pod")
-                )?;
+                let (sets, claims, services, pods) =
+                    tokio::try_join!(self.chosen(), self.chosen(), self.chosen(), self.chosen())?;
                 let templates = self.templates().await?;
                 Ok(templates::stateless(&Left {
                     templates,
@@ -104,12 +117,12 @@ impl Looking {
             MirrorCheck::Issuers => self.issuers().await,
             MirrorCheck::PullSecrets => self.pull_secrets().await,
             MirrorCheck::Placement => {
-                Ok(placement::judge(self.templates().await?, self.mirror.raw_nodes().await?))
+                Ok(placement::judge(self.templates().await?, self.mirror.nodes().await?))
             }
             MirrorCheck::Capacity => self.capacity().await,
             MirrorCheck::FixedAddresses => {
-                let services = self.chosen("v1", "Service").await?;
-                let there = self.mirror.raw_services().await?;
+                let services = self.chosen::<Service>().await?;
+                let there = self.mirror.services().await?;
                 Ok(fixed::judge(&services, there, self.templates().await?))
             }
             MirrorCheck::MirrorWebhooks => self.webhooks().await,
@@ -120,22 +133,20 @@ impl Looking {
     }
 
     async fn capacity(&self) -> Read<Judged> {
-        let (pods, nodes, taken) =
-            tokio::try_join!(self.chosen("v1", "Pod"), self.mirror.raw_nodes(), self.mirror.raw_pods())?;
+        let (pods, nodes, taken) = tokio::try_join!(self.chosen(), self.mirror.nodes(), self.mirror.pods())?;
         let (namespaces, templates) = (self.names().await?, self.templates().await?);
         Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
     }
 
     /// The chosen namespaces, as far as they are in the source.
-    async fn namespaces(&self) -> Read<&Vec<Value>> {
+    async fn namespaces(&self) -> Read<&Vec<Namespace>> {
         let read = async || {
-            let mut found = self.source.list("v1", "Namespace").await?;
+            let mut found: Vec<Namespace> = self.source.objects().await?;
             found.retain(|one| {
-                let name = text(one, "/metadata/name");
                 if self.named.is_empty() {
-                    !OWN_NAMESPACES.contains(&name)
+                    !OWN_NAMESPACES.contains(&name(one))
                 } else {
-                    self.named.iter().any(|named| named == name)
+                    self.named.iter().any(|named| named == name(one))
                 }
             });
             Ok(found)
@@ -145,7 +156,7 @@ impl Looking {
 
     async fn names(&self) -> Read<Vec<String>> {
         let found = self.namespaces().await?;
-        Ok(found.iter().map(|one| text(one, "/metadata/name").to_string()).collect())
+        Ok(found.iter().map(|one| name(one).to_string()).collect())
     }
 
     /// The namespaces that were named, one by one, or all at once.
@@ -156,15 +167,19 @@ impl Looking {
         Ok(self.names().await?.into_iter().map(Some).collect())
     }
 
-    /// The objects of a kind in the chosen namespaces of the source.
-    async fn chosen(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
-        within(
-            self.source.cluster()?,
-            &self.names().await?,
-            !self.named.is_empty(),
-            async |cluster, namespace| listed(cluster, api_version, (kind, namespace)).await,
-        )
-        .await
+    /// The objects of a type in the chosen namespaces of the source.
+    async fn chosen<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+        let (cluster, names) = (self.source.cluster()?, self.names().await?);
+        within(cluster, &names, !self.named.is_empty(), namespace, objects).await
+    }
+
+    /// The objects of a kind of cert-manager there.
+    async fn of_cert_manager(&self, kind: &str) -> Read<Vec<Value>> {
+        let (cluster, names) = (self.source.cluster()?, self.names().await?);
+        let read = async |cluster: &Cluster, namespace: Option<&str>| {
+            listed(cluster, &Collection::new(CERT_MANAGER, kind, namespace)).await
+        };
+        within(cluster, &names, !self.named.is_empty(), |one| text(one, "/metadata/namespace"), read).await
     }
 
     /// Names, labels and owners of the objects of a kind in namespaces of a cluster.
@@ -173,12 +188,11 @@ impl Looking {
         (api_version, kind): (&str, &str),
         names: &[String],
         each: bool,
-    ) -> Read<Vec<Value>> {
-        within(cluster, names, each, async |cluster, namespace| {
-            let found = cluster.list_metadata(&Collection::new(api_version, kind, namespace)).await?;
-            Ok(found.iter().map(bare).collect())
-        })
-        .await
+    ) -> Read<Vec<ObjectMeta>> {
+        let read = async |cluster: &Cluster, namespace: Option<&str>| {
+            cluster.list_metadata(&Collection::new(api_version, kind, namespace)).await
+        };
+        within(cluster, names, each, |one| place(one).0, read).await
     }
 
     /// The same of each kind that is copied.
@@ -200,14 +214,10 @@ impl Looking {
     async fn templates(&self) -> Read<&Vec<Template>> {
         let read = async || {
             let mut all = Vec::new();
-            for (api_version, kind) in [
-                ("apps/v1", "Deployment"),
-                ("apps/v1", "DaemonSet"),
-                ("batch/v1", "Job"),
-                ("batch/v1", "CronJob"),
-            ] {
-                all.extend(templates(kind, &self.chosen(api_version, kind).await?));
-            }
+            all.extend(templates::<Deployment>(self.chosen().await?));
+            all.extend(templates::<DaemonSet>(self.chosen().await?));
+            all.extend(templates::<Job>(self.chosen().await?));
+            all.extend(templates::<CronJob>(self.chosen().await?));
             Ok(all)
         };
         self.templates.get_or_init(read).await.as_ref().map_err(Clone::clone)
@@ -227,19 +237,13 @@ impl Looking {
     async fn free(&self) -> Read<Judged> {
         let (names, cluster) = (self.names().await?, self.mirror.cluster()?);
         let missing: Vec<String> = self.named.iter().filter(|name| !names.contains(name)).cloned().collect();
-        let there = self.mirror.list("v1", "Namespace").await?;
-        let both: Vec<String> = there
-            .iter()
-            .map(|one| text(one, "/metadata/name").to_string())
-            .filter(|name| names.contains(name))
-            .collect();
-        let there = Self::found(cluster, &both, true).await?;
-        let place = |(copied, object): &(&Copied, Value)| (copied.kind, subject(object));
-        let on_mirror: BTreeSet<_> = there.objects.iter().map(place).collect();
+        let there = self.mirror.objects::<Namespace>().await?;
+        let both = there.iter().map(|one| name(one).to_string()).filter(|name| names.contains(name));
+        let there = Self::found(cluster, &both.collect::<Vec<_>>(), true).await?;
+        let on_mirror: BTreeSet<_> = there.objects.iter().map(Found::told).collect();
         let copied = self.copied().await?;
-        let taken = copied.objects.iter().map(place).filter(|one| on_mirror.contains(one));
-        let taken: Vec<String> = taken.map(|((_, kind), name)| format!("{kind} {name}")).collect();
-        let judged = mirror::namespaces(&names, &missing, &taken);
+        let taken = copied.objects.iter().map(Found::told).filter(|one| on_mirror.contains(one));
+        let judged = mirror::namespaces(&names, &missing, &taken.collect::<Vec<_>>());
         let is_partial = there.is_without_secrets || copied.is_without_secrets;
         Ok(if is_partial { mirror::without_secrets(judged) } else { judged })
     }
@@ -249,7 +253,7 @@ impl Looking {
         let (of_source, of_mirror) =
             tokio::try_join!(source.served_kinds(), mirror.served_kinds()).map_err(unread)?;
         let used = self.used(&of_source).await?;
-        let definitions = self.mirror.list("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
+        let definitions = definitions(self.mirror.cluster()?).await?;
         let kinds = |served: &ServedKinds| Kinds {
             all: by_place(&served.kinds),
             silent: served
@@ -276,20 +280,21 @@ impl Looking {
             asked.iter().flat_map(|kind| places.iter().map(move |place| (*kind, place.as_deref())));
         let questions: Vec<_> = questions.collect();
         let answers = questions.into_iter().map(async |(kind, place)| {
-            let is_wanted = |one: &ObjectMeta| !is_made_anew(&kind.kind, &bare(one));
+            let is_wanted = |one: &ObjectMeta| !is_made_anew(&kind.kind, one);
             (kind, cluster.first_of(kind, place, without, is_wanted).await)
         });
         let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
         let mut used = Used::new();
         for (kind, answer) in answers {
-            let place = (kind.group.clone(), kind.plural.clone());
+            let of = (kind.group.clone(), kind.plural.clone());
             match answer {
                 Ok(None) => {}
                 Ok(Some(one)) => {
-                    used.insert(place, Ok(subject(&bare(&one)).trim_matches('`').to_string()));
+                    let (namespace, name) = place(&one);
+                    used.insert(of, Ok(format!("{namespace}/{name}")));
                 }
                 Err(error) => {
-                    used.entry(place).or_insert_with(|| Err(error.to_string()));
+                    used.entry(of).or_insert_with(|| Err(error.to_string()));
                 }
             }
         }
@@ -297,21 +302,17 @@ impl Looking {
     }
 
     async fn classes(&self) -> Read<Judged> {
-        let ingresses = self.chosen("networking.k8s.io/v1", "Ingress").await?;
-        let sets = self.chosen("apps/v1", "StatefulSet").await?;
-        let claims = self.chosen("v1", "PersistentVolumeClaim").await?;
+        let (ingresses, sets, claims) = tokio::try_join!(self.chosen(), self.chosen(), self.chosen())?;
         let users =
             Users { ingresses: &ingresses, templates: self.templates().await?, sets: &sets, claims: &claims };
-        let of_source = self.source.list("networking.k8s.io/v1", "IngressClass").await?;
-        let source = Classes { ingress: &of_source, priority: &[], runtime: &[], storage: &[] };
-        let list = async |version, kind| self.mirror.list(version, kind).await;
+        let source = Classes::default().with::<IngressClass>(&self.source.objects().await?);
         let (ingress, priority, runtime, storage) = tokio::try_join!(
-            list("networking.k8s.io/v1", "IngressClass"),
-            list("scheduling.k8s.io/v1", "PriorityClass"),
-            list("node.k8s.io/v1", "RuntimeClass"),
-            list("storage.k8s.io/v1", "StorageClass")
+            self.mirror.objects::<IngressClass>(),
+            self.mirror.objects::<PriorityClass>(),
+            self.mirror.objects::<RuntimeClass>(),
+            self.mirror.objects::<StorageClass>()
         )?;
-        let there = Classes { ingress: &ingress, priority: &priority, runtime: &runtime, storage: &storage };
+        let there = Classes::default().with(&ingress).with(&priority).with(&runtime).with(&storage);
         Ok(classes::judge(&users, &source, &there))
     }
 
@@ -320,35 +321,31 @@ impl Looking {
         let cluster = self.source.cluster()?;
         let has_group = cluster.groups().await.map_err(unread)?.contains(issuers::GROUP);
         let certificates = if cluster.serves(&is_served).await.map_err(unread)? {
-            Some(self.chosen(CERT_MANAGER, "Certificate").await?)
+            Some(self.of_cert_manager("Certificate").await?)
         } else {
             None
         };
         let of_source = match certificates {
-            Some(_) => self.chosen(CERT_MANAGER, "Issuer").await?,
+            Some(_) => self.of_cert_manager("Issuer").await?,
             None => Vec::new(),
         };
-        let ingresses = self.chosen("networking.k8s.io/v1", "Ingress").await?;
+        let ingresses = self.chosen::<Ingress>().await?;
         let of_mirror = self.mirror.list_if_served(CERT_MANAGER, "ClusterIssuer").await?;
         let asking = Asking { certificates: certificates.as_deref(), has_group, ingresses: &ingresses };
         Ok(issuers::judge(&asking, &Issuers { of_source: &of_source, of_mirror: of_mirror.as_deref() }))
     }
 
     async fn pull_secrets(&self) -> Read<Judged> {
-        let accounts = self.chosen("v1", "ServiceAccount").await?;
+        let accounts = self.chosen::<ServiceAccount>().await?;
         let (cluster, names) = (self.source.cluster()?, self.names().await?);
         let each = !self.named.is_empty();
-        let on_mirror = within(self.mirror.cluster()?, &names, each, async |cluster, namespace| {
-            listed(cluster, "v1", ("ServiceAccount", namespace)).await
-        })
-        .await?;
+        let on_mirror = within(self.mirror.cluster()?, &names, each, namespace, objects).await?;
         let secrets = Self::metadata(cluster, ("v1", "Secret"), &names, each)
             .await
             .map_err(|judged| if judged.denied.is_some() { mirror::no_pull_secrets() } else { judged })?;
-        let place = |secret: &Value| {
-            (text(secret, "/metadata/namespace").to_string(), text(secret, "/metadata/name").to_string())
-        };
-        let secrets: BTreeSet<_> = secrets.iter().map(place).collect();
+        let secrets =
+            secrets.iter().map(place).map(|(namespace, name)| (namespace.to_string(), name.to_string()));
+        let secrets: BTreeSet<_> = secrets.collect();
         let templates = self.templates().await?;
         Ok(templates::pull_secrets(&Pulling {
             templates,
@@ -364,7 +361,7 @@ impl Looking {
             .namespaces()
             .await?
             .iter()
-            .map(|one| (text(one, "/metadata/name").to_string(), labels(one)))
+            .map(|one| (name(one).to_string(), one.metadata.labels.clone().unwrap_or_default()))
             .collect();
         let found = self.copied().await?;
         let copied = found
@@ -372,11 +369,11 @@ impl Looking {
             .iter()
             .filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
         let made = self.namespaces().await?.iter();
-        let made = made.filter_map(|one| Written::of(Admitted::Namespace, one, &namespaces));
+        let made = made.filter_map(|one| Written::of(Admitted::Namespace, &one.metadata, &namespaces));
         let pod = |template: &Template| {
-            let labels = serde_json::json!(template.labels);
-            let metadata = serde_json::json!({"namespace": template.namespace, "labels": labels});
-            Written::of(Admitted::Pod, &serde_json::json!({"metadata": metadata}), &namespaces)
+            let (namespace, labels) = (Some(template.namespace.clone()), Some(template.labels.clone()));
+            let metadata = ObjectMeta { namespace, labels, ..ObjectMeta::default() };
+            Written::of(Admitted::Pod, &metadata, &namespaces)
         };
         let pods = self.templates().await?.iter().filter_map(pod);
         let written: Vec<Written> =
@@ -414,24 +411,34 @@ impl Looking {
 }
 
 /// Reads something of each of these namespaces, or of all at once and leaves out what is in others.
-async fn within(
+async fn within<T>(
     cluster: &Cluster,
     names: &[String],
     each: bool,
-    read: impl AsyncFn(&Cluster, Option<&str>) -> Result<Vec<Value>, ClusterError>,
-) -> Read<Vec<Value>> {
+    namespace: fn(&T) -> &str,
+    read: impl AsyncFn(&Cluster, Option<&str>) -> Result<Vec<T>, ClusterError>,
+) -> Read<Vec<T>> {
     if each {
         let found = join_all(names.iter().map(async |name| read(cluster, Some(name)).await)).await;
         let found: Result<Vec<_>, _> = found.into_iter().collect();
-        return Ok(found.map_err(unread)?.concat());
+        return Ok(found.map_err(unread)?.into_iter().flatten().collect());
     }
     let mut found = read(cluster, None).await.map_err(unread)?;
-    found.retain(|one| names.iter().any(|name| name == text(one, "/metadata/namespace")));
+    found.retain(|one| names.iter().any(|name| name == namespace(one)));
     Ok(found)
 }
 
-fn bare(metadata: &ObjectMeta) -> Value {
-    serde_json::json!({"metadata": metadata})
+/// Reads the CustomResourceDefinitions, without the schemas that they define.
+async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
+    let keep = |CustomResourceDefinition { metadata, status, .. }| {
+        Some(CustomResourceDefinition { metadata, status, ..CustomResourceDefinition::default() })
+    };
+    cluster.objects_as(None, &keep).await.map_err(unread)
+}
+
+/// Namespace and name.
+fn place(metadata: &ObjectMeta) -> (&str, &str) {
+    [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default()).into()
 }
 
 /// The group of `apps/v1`.

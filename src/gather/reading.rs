@@ -46,10 +46,9 @@ pub(super) struct Reading {
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     met: OnceCell<Read<Vec<Met>>>,
-    raw_pods: OnceCell<Read<Vec<Value>>>,
-    raw_services: OnceCell<Read<Vec<Value>>>,
+    pods: OnceCell<Read<Vec<v1::Pod>>>,
+    services: OnceCell<Read<Vec<v1::Service>>>,
     nodes: OnceCell<Read<Vec<v1::Node>>>,
-    raw_nodes: OnceCell<Read<Vec<Value>>>,
 }
 
 /// Carries checks out side by side, each within its time.
@@ -129,10 +128,9 @@ impl Reading {
             members: OnceCell::new(),
             servers: OnceCell::new(),
             met: OnceCell::new(),
-            raw_pods: OnceCell::new(),
-            raw_services: OnceCell::new(),
+            pods: OnceCell::new(),
+            services: OnceCell::new(),
             nodes: OnceCell::new(),
-            raw_nodes: OnceCell::new(),
         }
     }
 
@@ -185,10 +183,6 @@ impl Reading {
 
     pub(super) fn cluster(&self) -> Read<&Cluster> {
         self.cluster.as_ref().map_err(Clone::clone)
-    }
-
-    pub(super) async fn list(&self, api_version: &str, kind: &str) -> Read<Vec<Value>> {
-        listed(self.cluster()?, api_version, (kind, None)).await.map_err(unread)
     }
 
     pub(super) async fn members(&self) -> Read<&Vec<Member>> {
@@ -252,19 +246,14 @@ impl Reading {
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    pub(super) async fn raw_pods(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Pod").await;
-        self.raw_pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    pub(super) async fn pods(&self) -> Read<&Vec<v1::Pod>> {
+        let read = async || self.objects().await;
+        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    pub(super) async fn raw_services(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Service").await;
-        self.raw_services.get_or_init(read).await.as_ref().map_err(Clone::clone)
-    }
-
-    pub(super) async fn raw_nodes(&self) -> Read<&Vec<Value>> {
-        let read = async || self.list("v1", "Node").await;
-        self.raw_nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    pub(super) async fn services(&self) -> Read<&Vec<v1::Service>> {
+        let read = async || self.objects().await;
+        self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// Lists the objects of a kind that not every cluster has; `None` if this one does not.
@@ -273,7 +262,7 @@ impl Reading {
         if !self.cluster()?.serves(&collection).await.map_err(unread)? {
             return Ok(None);
         }
-        self.list(api_version, kind).await.map(Some)
+        listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
     }
 
     /// The ranges in a flag of a component of the control plane, as its Pods have it, and where each was seen.
@@ -311,19 +300,19 @@ pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster.objects_as(namespace, &|object| Some(kept(object))).await
 }
 
-/// The objects of a kind, in one namespace or in all, without what no check reads.
+/// The objects of a kind that has no type here, without who owns which field.
 pub(super) async fn listed(
     cluster: &Cluster,
-    api_version: &str,
-    (kind, namespace): (&str, Option<&str>),
+    collection: &Collection<'_>,
 ) -> Result<Vec<Value>, ClusterError> {
-    let collection = Collection::new(api_version, kind, namespace);
     let keep = |mut object: Value| {
-        let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
-        metadata.filter(|_| kind != "Service").and_then(|metadata| metadata.remove("managedFields"));
+        object
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+            .map(|metadata| metadata.remove("managedFields"));
         Some(object)
     };
-    cluster.list_as(&collection, &keep).await
+    cluster.list_as(collection, &keep).await
 }
 
 /// Returns the routes of this host.

@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Service;
 
 use super::reading::{Read, Reading, unread};
-use crate::cluster::{Node, ObjectRef};
+use crate::cluster::Node;
 use crate::preflight::webhooks::{Backends, Called, Written, called, ready};
-
-/// Kinds of `admissionregistration.k8s.io/v1` that say which webhooks there are.
-const CONFIGURATIONS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 /// Namespace and name of a Service.
 pub(super) type Of = (String, String);
@@ -17,22 +14,17 @@ pub(super) type Of = (String, String);
 impl Reading {
     /// Returns the webhooks whose rules are about something that is written.
     pub(super) async fn called(&self, written: &[Written]) -> Read<Vec<Called>> {
-        let mut found = Vec::new();
-        for kind in CONFIGURATIONS {
-            let configurations = self.list("admissionregistration.k8s.io/v1", kind).await?;
-            found.extend(called(kind, &configurations, written));
-        }
-        Ok(found)
+        Ok(called(self.objects().await?, self.objects().await?, written))
     }
 
     /// Returns how many endpoints are ready of each Service through which a webhook must answer.
     pub(super) async fn backends(&self, webhooks: &[Called]) -> Read<Backends> {
         let (cluster, mut backends) = (self.cluster()?, BTreeMap::new());
         for (namespace, name) in needed(webhooks) {
-            let object = ObjectRef::new("v1", "Service", Some(&namespace), &name);
-            let count = match cluster.get(&object).await.map_err(unread)? {
+            let service = cluster.object::<Service>(Some(&namespace), &name).await.map_err(unread)?;
+            let count = match service {
                 None => None,
-                Some(_) => Some(ready(&cluster.slices(&namespace, &name).await.map_err(unread)?)),
+                Some(_) => Some(ready(&cluster.endpoint_slices(&namespace, &name).await.map_err(unread)?)),
             };
             backends.insert((namespace, name), count);
         }
@@ -47,10 +39,9 @@ impl Reading {
             nodes.flat_map(|node| node.internal_ips).map(|address| address.to_string()).collect();
         let mut found = BTreeSet::new();
         for (namespace, name) in needed(webhooks) {
-            let slices = cluster.slices(&namespace, &name).await.map_err(unread)?;
-            let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array()).flatten();
-            let addresses = endpoints.filter_map(|one| one.get("addresses")?.as_array()).flatten();
-            let mut addresses = addresses.filter_map(Value::as_str).peekable();
+            let slices = cluster.endpoint_slices(&namespace, &name).await.map_err(unread)?;
+            let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+            let mut addresses = endpoints.flat_map(|one| &one.addresses).peekable();
             if addresses.peek().is_some() && addresses.all(|address| of_nodes.contains(address)) {
                 found.insert((namespace, name));
             }

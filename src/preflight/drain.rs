@@ -127,7 +127,7 @@ pub fn is_made_anew(pod: &Pod) -> bool {
 
 /// The kind of what would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
 fn maker(pod: &Pod) -> Option<&str> {
-    if annotation(pod, "kubernetes.io/config.mirror").is_some() {
+    if !annotation(pod, "kubernetes.io/config.mirror").is_empty() {
         return Some("Node");
     }
     controller(pod).map(|owner| owner.kind.as_str())

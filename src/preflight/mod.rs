@@ -184,11 +184,6 @@ pub fn subject(object: &Value) -> String {
     format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-/// Whether a Pod has not come to its end.
-fn is_alive(pod: &Value) -> bool {
-    !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
-}
-
 /// How many of a list are told.
 const FEW: usize = 3;
 

@@ -48,9 +48,10 @@ pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
     object.metadata().labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Returns an annotation of an object.
-pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
-    object.metadata().annotations.as_ref()?.get(name).map(String::as_str)
+/// Returns what an annotation of an object says; empty where it has none of that name.
+pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> &'o str {
+    let all = object.metadata().annotations.as_ref();
+    all.and_then(|all| all.get(name)).map(String::as_str).unwrap_or_default()
 }
 
 /// Returns the owner of an object that is its controller.

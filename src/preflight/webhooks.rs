@@ -4,9 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use serde_json::Value;
+use k8s_openapi::Resource;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
+    ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::selectors::{Labels, labels, selects};
+use super::objects::name;
+use super::selectors::{Labels, selects};
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 
@@ -131,88 +138,93 @@ pub struct Written {
 impl Written {
     /// Returns an object with what selectors look at. `namespaces`: the labels of all Namespaces, by name. `None` if the object's
     /// Namespace is not among them: then it goes with it.
-    pub fn of(kind: Admitted, object: &Value, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
-        let of = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
+        let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {
             Admitted::ServiceCidr | Admitted::IpAddress => None,
             // `GetNamespaceLabels`, `predicates/namespace/matcher.go`, v1.36.3.
-            Admitted::Namespace => Some(labels(object)),
-            _ => Some(namespaces.get(of)?.clone()),
+            Admitted::Namespace => Some(labels.clone()),
+            _ => Some(namespaces.get(object.namespace.as_ref()?)?.clone()),
         };
-        Some(Self { kind, namespace, labels: labels(object) })
+        Some(Self { kind, namespace, labels })
     }
 
     /// Whether a rule is about it (`Matcher.Matches`, `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3:
     /// `services/*` has the Services themselves, too, and a Namespace is of the scope `Cluster`).
-    fn is_ruled_by(&self, rule: &Value) -> bool {
-        let has = |name: &str, wanted: &[&str]| texts(rule, name).iter().any(|text| wanted.contains(text));
+    fn is_ruled_by(&self, rule: &RuleWithOperations) -> bool {
+        let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
+            list.iter().flatten().any(|text| wanted.contains(&text.as_str()))
+        };
         let (_, group, versions, resource) = self.kind.names();
-        let is_of_version = versions.iter().any(|version| has("apiVersions", &[version]));
         let is_in_one = self.namespace.is_some() && self.kind != Admitted::Namespace;
         let scope = if is_in_one { "Namespaced" } else { "Cluster" };
-        has("apiGroups", &[group, "*"])
-            && (is_of_version || has("apiVersions", &["*"]))
-            && has("resources", &[resource, &format!("{resource}/*"), "*", "*/*"])
-            && has("operations", self.kind.operations())
-            && [None, Some("*"), Some(scope)].contains(&rule.get("scope").and_then(Value::as_str))
+        has(&rule.api_groups, &[group, "*"])
+            && (has(&rule.api_versions, versions) || has(&rule.api_versions, &["*"]))
+            && has(&rule.resources, &[resource, &format!("{resource}/*"), "*", "*/*"])
+            && has(&rule.operations, self.kind.operations())
+            && [None, Some("*"), Some(scope)].contains(&rule.scope.as_deref())
     }
 
     /// Whether the selectors of a webhook let it pass. That of namespaces selects everything that is in none (`MatchNamespaceSelector`,
     /// `predicates/namespace/matcher.go`; `MatchObjectSelector`, `predicates/object/matcher.go`, v1.36.3).
-    fn is_selected_by(&self, webhook: &Value) -> bool {
+    fn is_selected_by(&self, webhook: &ValidatingWebhook) -> bool {
         let namespace = self.namespace.as_ref();
-        let selects = |name: &str, labels: &Labels| selects(webhook.get(name).map(typed).as_ref(), labels);
-        namespace.is_none_or(|labels| selects("namespaceSelector", labels))
-            && selects("objectSelector", &self.labels)
+        namespace.is_none_or(|labels| selects(webhook.namespace_selector.as_ref(), labels))
+            && selects(webhook.object_selector.as_ref(), &self.labels)
     }
-}
-
-// until the merge
-fn typed<K: serde::de::DeserializeOwned + Default>(value: &Value) -> K {
-    serde_json::from_value(value.clone()).unwrap_or_default()
 }
 
 /// Who refuses later updates of Services by rules of their own, and by what the names of their webhooks are known.
 const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gatekeeper")];
 
-fn texts<'v>(rule: &'v Value, name: &str) -> Vec<&'v str> {
-    rule.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// Returns the webhooks of configurations of one kind, as what is written meets them.
-pub fn called(kind: &str, configurations: &[Value], written: &[Written]) -> Vec<Called> {
+/// Returns the webhooks of configurations, as what is written meets them.
+pub fn called(
+    mutating: Vec<MutatingWebhookConfiguration>,
+    validating: Vec<ValidatingWebhookConfiguration>,
+    written: &[Written],
+) -> Vec<Called> {
+    let told = |kind: &str, of: &str, webhook: ValidatingWebhook| {
+        judged(format!("{kind} `{of}`, webhook `{}`", webhook.name), webhook, written)
+    };
     let mut found = Vec::new();
-    for configuration in configurations {
-        let of = text(configuration, "/metadata/name").unwrap_or_default();
-        let webhooks = configuration.get("webhooks").and_then(Value::as_array);
-        found.extend(webhooks.into_iter().flatten().map(|webhook| {
-            let name = format!("{kind} `{of}`, webhook `{}`", text(webhook, "/name").unwrap_or_default());
-            judged(name, webhook, written)
-        }));
+    for mut one in mutating {
+        let webhooks = one.webhooks.take().into_iter().flatten().map(unchanging);
+        found.extend(webhooks.map(|webhook| told(MutatingWebhookConfiguration::KIND, name(&one), webhook)));
+    }
+    for mut one in validating {
+        let webhooks = one.webhooks.take().into_iter().flatten();
+        found.extend(webhooks.map(|webhook| told(ValidatingWebhookConfiguration::KIND, name(&one), webhook)));
     }
     found
 }
 
-fn text(value: &Value, path: &str) -> Option<String> {
-    value.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_string)
+/// A webhook that may change what it is asked about, as one that may not: what is read is the same of both.
+fn unchanging(webhook: MutatingWebhook) -> ValidatingWebhook {
+    ValidatingWebhook {
+        name: webhook.name,
+        client_config: webhook.client_config,
+        failure_policy: webhook.failure_policy,
+        match_conditions: webhook.match_conditions,
+        namespace_selector: webhook.namespace_selector,
+        object_selector: webhook.object_selector,
+        rules: webhook.rules,
+        ..ValidatingWebhook::default()
+    }
 }
 
-fn judged(name: String, webhook: &Value, written: &[Written]) -> Called {
-    let list =
-        |name: &str| webhook.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let rules = list("rules");
+fn judged(name: String, webhook: ValidatingWebhook, written: &[Written]) -> Called {
+    let rules = webhook.rules.as_deref().unwrap_or_default();
     let met = written.iter().filter(|one| rules.iter().any(|rule| one.is_ruled_by(rule)));
     let asked: BTreeSet<&str> =
-        met.clone().filter(|one| one.is_selected_by(webhook)).map(|one| one.kind.names().0).collect();
+        met.clone().filter(|one| one.is_selected_by(&webhook)).map(|one| one.kind.names().0).collect();
     Called {
         name,
         is_left_out: asked.is_empty() && met.count() > 0,
         asked,
-        has_conditions: !list("matchConditions").is_empty(),
-        refuses: text(webhook, "/failurePolicy").as_deref() != Some("Ignore"),
-        service: text(webhook, "/clientConfig/service/namespace")
-            .zip(text(webhook, "/clientConfig/service/name")),
-        url: text(webhook, "/clientConfig/url"),
+        has_conditions: webhook.match_conditions.is_some_and(|list| !list.is_empty()),
+        refuses: webhook.failure_policy.as_deref() != Some("Ignore"),
+        service: webhook.client_config.service.map(|service| (service.namespace, service.name)),
+        url: webhook.client_config.url,
     }
 }
 
@@ -246,10 +258,10 @@ impl Called {
 }
 
 /// Counts the endpoints in the EndpointSlices of a Service that are ready.
-pub fn ready(slices: &[Value]) -> usize {
-    let list = |slice: &Value| slice.get("endpoints").and_then(Value::as_array).cloned().unwrap_or_default();
-    let is_ready = |one: &Value| one.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
-    slices.iter().flat_map(list).filter(is_ready).count()
+pub fn ready(slices: &[EndpointSlice]) -> usize {
+    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+    let conditions = endpoints.map(|one| one.conditions.as_ref());
+    conditions.filter(|conditions| conditions.and_then(|one| one.ready) != Some(false)).count()
 }
 
 /// How many endpoints of a Service, by namespace and name, are ready; `None` if there is no such Service.
@@ -309,7 +321,7 @@ pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> J
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::preflight::Verdict;
@@ -324,18 +336,18 @@ mod tests {
             ("shop".to_string(), labelled(&[("kubernetes.io/metadata.name", "shop"), ("team", "shop")])),
             ("kube-system".to_string(), labelled(&[("kubernetes.io/metadata.name", "kube-system")])),
         ]);
-        let object =
-            |namespace: &str, labels: Value| json!({"metadata": {"namespace": namespace, "labels": labels}});
+        let object = |namespace: &str, labels: Value| json!({"namespace": namespace, "labels": labels});
         let all = [
             (Admitted::Service, object("shop", json!({"app": "web"}))),
             (Admitted::Service, object("kube-system", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
             (Admitted::Service, object("gone", json!({"app": "web"}))),
             (Admitted::EndpointSlice, object("shop", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
-            (Admitted::ServiceCidr, json!({"metadata": {}})),
-            (Admitted::IpAddress, json!({"metadata": {"labels": {"family": "IPv4"}}})),
+            (Admitted::ServiceCidr, json!({})),
+            (Admitted::IpAddress, json!({"labels": {"family": "IPv4"}})),
         ];
-        let found: Vec<Written> =
-            all.iter().filter_map(|(kind, object)| Written::of(*kind, object, &namespaces)).collect();
+        let written =
+            |(kind, object)| Written::of(kind, &serde_json::from_value(object).unwrap(), &namespaces);
+        let found: Vec<Written> = all.into_iter().filter_map(written).collect();
         assert_eq!(found.len(), 5, "what goes with its Namespace is not written");
         found
     }
@@ -345,11 +357,12 @@ mod tests {
         for (name, value) in more.as_object().unwrap() {
             webhook[name] = value.clone();
         }
-        called(
-            "ValidatingWebhookConfiguration",
-            &[json!({"metadata": {"name": "policies"}, "webhooks": [webhook]})],
-            &written(),
-        )
+        validating(webhook, &written())
+    }
+
+    fn validating(webhook: Value, written: &[Written]) -> Vec<Called> {
+        let configuration = json!({"metadata": {"name": "policies"}, "webhooks": [webhook]});
+        called(Vec::new(), vec![serde_json::from_value(configuration).unwrap()], written)
     }
 
     fn rules(resource: &str, operation: &str) -> Value {
@@ -419,17 +432,14 @@ mod tests {
 
     #[test]
     fn a_namespace_is_selected_by_its_own_labels() {
-        let shop = json!({"metadata": {"name": "shop", "labels": {"team": "shop"}}});
+        let shop = serde_json::from_value(json!({"name": "shop", "labels": {"team": "shop"}})).unwrap();
         let written = [Written::of(Admitted::Namespace, &shop, &BTreeMap::new()).unwrap()];
         let is_asked = |scope: &str, selector: Value| {
             let rule = json!({
                 "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "operations": ["CREATE"], "scope": scope,
             });
             let webhook = json!({"name": "check.example", "rules": [rule], "namespaceSelector": selector});
-            let configuration = json!({"metadata": {"name": "policies"}, "webhooks": [webhook]});
-            called("ValidatingWebhookConfiguration", &[configuration], &written)[0]
-                .asked
-                .contains("Namespaces")
+            validating(webhook, &written)[0].asked.contains("Namespaces")
         };
         assert!(is_asked("*", json!({})) && is_asked("Cluster", json!({"matchLabels": {"team": "shop"}})));
         assert!(!is_asked("*", json!({"matchLabels": {"team": "till"}})));

@@ -12,7 +12,7 @@ use crate::cluster::{ClusterError, MANAGED_BY, passing, sentinel};
 use crate::gather::permissions;
 use crate::gather::reading::{Read, unread};
 use crate::operation::Plan;
-use crate::preflight::objects::{name, namespace};
+use crate::preflight::objects::{labels, name, namespace};
 use crate::preflight::webhooks::{self, Admitted, Written};
 use crate::preflight::{Judged, around, pinned};
 use crate::renumber::hold::Hold;
@@ -106,11 +106,8 @@ impl Looking {
     /// where nothing can be planned.
     async fn written(&self) -> Read<Vec<Written>> {
         let (services, namespaces) = (self.read.services().await?, self.read.objects::<Namespace>().await?);
-        let labels = namespaces.iter().map(|one| {
-            let labels = one.metadata.labels.clone().unwrap_or_default();
-            (name(one).to_string(), labels)
-        });
-        let labels = labels.collect();
+        let of_namespaces =
+            namespaces.iter().map(|one| (name(one).to_string(), labels(one).clone())).collect();
         let moves = self.plan().await.ok().map(|plan| &plan.work.moves);
         let candidates: Option<BTreeSet<(&str, &str)>> =
             moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
@@ -135,7 +132,7 @@ impl Looking {
             made.extend([ours, ObjectMeta::default()].map(|one| (Admitted::ServiceCidr, one)));
         }
         let all = moved.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
-        Ok(all.filter_map(|(kind, metadata)| Written::of(kind, &raw(metadata), &labels)).collect())
+        Ok(all.filter_map(|(kind, metadata)| Written::of(kind, metadata, &of_namespaces)).collect())
     }
 
     /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
@@ -163,11 +160,6 @@ impl Looking {
 fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
     let labels = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }
-}
-
-/// An object with this metadata, as JSON: until the merge.
-fn raw(metadata: &ObjectMeta) -> Value {
-    json!({"metadata": metadata})
 }
 
 pub(super) fn allocations(survey: &Survey) -> Judged {

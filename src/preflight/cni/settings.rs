@@ -81,8 +81,8 @@ pub struct Sources {
 /// out where another is there (`to`, in words, as `Cilium`).
 pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
-    let flannel = nodes.iter().any(|node| annotation(node, ANNOTATION_OF_FLANNEL) == Some("vxlan"))
-        && to != Some("Flannel");
+    let flannel =
+        nodes.iter().any(|node| annotation(node, ANNOTATION_OF_FLANNEL) == "vxlan") && to != Some("Flannel");
     found.has_newcomer = to.is_some_and(|to| found.running.contains(to));
     if found.running.len() > 1 || flannel {
         found.running.retain(|whose| Some(*whose) != to);

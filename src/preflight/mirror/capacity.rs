@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
-use super::super::objects::has_condition;
+use super::super::objects::{has_condition, is_alive, name, namespace};
 use super::super::placing::{takes, wish, would_take};
 use super::super::room::{CLOSE, Room, requested};
-use super::super::{Judged, first_few, is_alive, text};
+use super::super::{Judged, first_few};
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
-use super::typed;
-use k8s_openapi::api::core::v1::PodSpec;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
@@ -19,18 +17,18 @@ pub struct Compared<'a> {
     /// The namespaces that are mirrored.
     pub namespaces: &'a [String],
     /// Pods of these in the source.
-    pub pods: &'a [Value],
+    pub pods: &'a [Pod],
     /// The templates of what is copied: DaemonSets have a Pod on every node that they select.
     pub templates: &'a [Template],
     /// Nodes of the mirror.
-    pub nodes: &'a [Value],
+    pub nodes: &'a [Node],
     /// Pods of the mirror, of all namespaces.
-    pub taken: &'a [Value],
+    pub taken: &'a [Pod],
 }
 
 /// What one node has left, and what DaemonSets that are copied want of it.
 struct Place<'a> {
-    node: &'a Value,
+    node: &'a Node,
     left: Room,
     of_sets: Room,
 }
@@ -38,19 +36,17 @@ struct Place<'a> {
 /// What is requested against what the mirror's nodes have left. A node counts that is ready, takes Pods, and that one of the Pods that
 /// are moved may go to; a DaemonSet counts on the nodes that it goes to, which must have room for it, whoever else may go there.
 pub fn judge(compared: &Compared<'_>) -> Judged {
-    let moved = compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.get("spec"));
-    let moved: Vec<PodSpec> = moved.map(typed).collect();
+    let moved: Vec<&PodSpec> =
+        compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.spec.as_ref()).collect();
     let sets: Vec<&Template> = compared.templates.iter().filter(|one| one.kind == "DaemonSet").collect();
-    let (ready, taken) =
-        (compared.nodes.iter().filter(|node| has_condition(&typed(node), "Ready")), taken(compared));
+    let (ready, taken) = (compared.nodes.iter().filter(|node| has_condition(node, "Ready")), taken(compared));
     let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
-    let wishes: Vec<PodSpec> = if moved.is_empty() {
-        sets.iter().map(|one| typed(&one.spec)).collect()
+    let wishes: Vec<&PodSpec> = if moved.is_empty() {
+        sets.iter().map(|one| &one.spec).collect()
     } else {
-        let wishes = moved.iter().map(|spec| (wish(spec), spec.clone()));
-        wishes.collect::<BTreeMap<_, _>>().into_values().collect()
+        moved.iter().map(|spec| (wish(spec), *spec)).collect::<BTreeMap<_, _>>().into_values().collect()
     };
-    let is_open = |place: &&Place<'_>| wishes.iter().any(|spec| would_take(&typed(place.node), spec));
+    let is_open = |place: &&Place<'_>| wishes.iter().any(|spec| would_take(place.node, spec));
     let open: Vec<&Place<'_>> = places.iter().filter(is_open).collect();
     let wanted = moved.iter().fold(Room::default(), |sum, spec| sum.plus(&requested(spec)));
     let wanted = open.iter().fold(wanted, |sum, place| sum.plus(&place.of_sets));
@@ -76,28 +72,27 @@ pub fn judge(compared: &Compared<'_>) -> Judged {
 
 /// What is requested on each node of the mirror. What a copy has made earlier is left out: it is among what is wanted.
 fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
-    let is_copy = |pod: &Value| {
-        let namespace = text(pod, "/metadata/namespace");
-        compared.namespaces.iter().any(|chosen| chosen == namespace)
+    let is_copy = |pod: &Pod| {
+        compared.namespaces.iter().any(|chosen| chosen == namespace(pod))
             && (is_of_copy(pod) || is_of_daemon_set(pod))
     };
     let mut taken: BTreeMap<&str, Room> = BTreeMap::new();
-    for pod in compared.taken.iter().filter(|pod| is_alive(pod) && !is_copy(pod)) {
-        let room = taken.entry(text(pod, "/spec/nodeName")).or_default();
-        *room = std::mem::take(room)
-            .plus(&pod.get("spec").map(|spec| requested(&typed(spec))).unwrap_or_default());
+    let staying = compared.taken.iter().filter(|pod| is_alive(pod) && !is_copy(pod));
+    for spec in staying.filter_map(|pod| pod.spec.as_ref()) {
+        let room = taken.entry(spec.node_name.as_deref().unwrap_or_default()).or_default();
+        *room = std::mem::take(room).plus(&requested(spec));
     }
     taken
 }
 
-fn place<'a>(node: &'a Value, sets: &[&Template], taken: &BTreeMap<&str, Room>) -> Place<'a> {
+fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Room>) -> Place<'a> {
     let nothing = Room::default();
-    let taken = taken.get(text(node, "/metadata/name")).unwrap_or(&nothing);
-    let on_it = sets.iter().filter(|one| takes(&typed(node), &typed(&one.spec)));
+    let taken = taken.get(name(node)).unwrap_or(&nothing);
+    let on_it = sets.iter().filter(|one| takes(node, &one.spec));
     Place {
         node,
-        left: Room::given(&typed(node)).without(taken),
-        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&typed(&one.spec)))),
+        left: Room::given(node).without(taken),
+        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&one.spec))),
     }
 }
 
@@ -105,7 +100,7 @@ impl Place<'_> {
     /// Its name and what there is too little of, if that is so for DaemonSets alone.
     fn crowded(&self) -> Option<String> {
         let more = self.of_sets.more_than(&self.left);
-        (!more.is_empty()).then(|| format!("`{}` ({})", text(self.node, "/metadata/name"), more.join(", ")))
+        (!more.is_empty()).then(|| format!("`{}` ({})", name(self.node), more.join(", ")))
     }
 }
 
@@ -133,48 +128,54 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use k8s_openapi::api::apps::v1::DaemonSet;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
 
     use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
+
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
+    }
 
     fn container(cpu: &str, memory: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
     /// A Pod of the shop that somebody has made, on the node `a`.
-    fn pod(kind: &str, requests: &Value) -> Value {
-        json!({
+    fn pod(kind: &str, requests: &Value) -> Pod {
+        typed(json!({
             "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},
             "spec": {"containers": [{"resources": {"requests": requests}}], "nodeName": "a"},
             "status": {"phase": "Running"},
-        })
+        }))
     }
 
-    fn cores(kind: &str, cpu: &str) -> Value {
+    fn cores(kind: &str, cpu: &str) -> Pod {
         pod(kind, &json!({"cpu": cpu, "memory": "1Gi"}))
     }
 
-    fn node(name: &str, status: &str, taints: &Value) -> Value {
-        json!({
+    fn node(name: &str, status: &str, taints: &Value) -> Node {
+        typed(json!({
             "metadata": {"name": name, "labels": {"name": name}}, "spec": {"taints": taints},
             "status": {
                 "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
                 "conditions": [{"type": "Ready", "status": status}],
             },
-        })
+        }))
     }
 
-    fn up() -> Value {
+    fn up() -> Node {
         node("a", "True", &json!([]))
     }
 
-    fn closed() -> Value {
+    fn closed() -> Node {
         node("b", "True", &json!([{"key": "x", "effect": "NoSchedule"}]))
     }
 
-    fn of(pods: &[Value], agents: &[Template], nodes: &[Value], taken: &[Value]) -> Judged {
+    fn of(pods: &[Pod], agents: &[Template], nodes: &[Node], taken: &[Pod]) -> Judged {
         let namespaces = ["shop".to_string()];
         judge(&Compared { namespaces: &namespaces, pods, templates: agents, nodes, taken })
     }
@@ -184,7 +185,7 @@ mod tests {
         for (name, value) in more {
             spec[*name] = value.clone();
         }
-        templates("DaemonSet", &[json!({"metadata": {}, "spec": {"template": {"spec": spec}}})])
+        templates::<DaemonSet>(vec![typed(json!({"metadata": {}, "spec": {"template": {"spec": spec}}}))])
     }
 
     #[test]
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(close.verdict, Verdict::Warn);
         assert!(close.seen.ends_with(" left: 88 % of its `cpu`"), "{}", close.seen);
         let mut other = cores("DaemonSet", "1");
-        other["metadata"]["namespace"] = json!("system");
+        other.metadata.namespace = Some("system".to_string());
         let taken = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[other]);
         assert_eq!(taken.verdict, Verdict::Fail);
         assert!(taken.seen.ends_with(" left: too little `cpu`"), "{}", taken.seen);
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(of(&moved[..1], &elsewhere, &[up()], &[]).verdict, Verdict::Pass, "it goes to no node");
         let mut choosy = moved.clone();
         for pod in &mut choosy {
-            pod["spec"]["nodeSelector"] = json!({"name": "a"});
+            pod.spec.as_mut().unwrap().node_selector = typed(json!({"name": "a"}));
         }
         let two = [up(), node("b", "True", &json!([]))];
         assert_eq!(of(&moved, &[], &two, &[]).verdict, Verdict::Pass);
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_resource_is_compared() {
-        let many: Vec<Value> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
+        let many: Vec<Pod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
         let crowd = of(&many, &[], &[up()], &[]);
         assert!(
             crowd.verdict == Verdict::Fail && crowd.seen.ends_with("too little `pods`"),
@@ -269,7 +270,11 @@ mod tests {
         );
         let wants = pod("ReplicaSet", &json!({"nvidia.com/gpu": "2", "ephemeral-storage": "2Gi"}));
         let mut large = up();
-        large["status"]["allocatable"]["ephemeral-storage"] = json!("10Gi");
+        let give = |node: &mut Node, resource: &str, amount: &str| {
+            let given = node.status.as_mut().unwrap().allocatable.as_mut().unwrap();
+            given.insert(resource.to_string(), typed(json!(amount)));
+        };
+        give(&mut large, "ephemeral-storage", "10Gi");
         let without = of(std::slice::from_ref(&wants), &[], std::slice::from_ref(&large), &[]);
         assert_eq!(without.verdict, Verdict::Fail);
         assert!(
@@ -278,7 +283,7 @@ mod tests {
             "{}",
             without.seen
         );
-        large["status"]["allocatable"]["nvidia.com/gpu"] = json!("4");
+        give(&mut large, "nvidia.com/gpu", "4");
         assert_eq!(of(&[wants], &[], &[large], &[]).verdict, Verdict::Pass);
     }
 }

@@ -2,9 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{Metadata, Resource};
 
-use super::super::{Judged, first_few, subject, text};
+use super::super::objects::{annotation, name, subject};
+use super::super::{Judged, first_few};
 use super::templates::Template;
 
 /// Marks the IngressClass of what names none (`AnnotationIsDefaultIngressClass`, `k8s.io/api/networking/v1/well_known_annotations.go`,
@@ -13,58 +18,46 @@ const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// How Ingresses named their class before 1.18; controllers still obey it (`AnnotationIngressClass`, same folder of `v1beta1`).
 const OF_OLD: &str = "kubernetes.io/ingress.class";
 
-/// Who uses a class, by the kind and the name of the class.
-type Uses = BTreeMap<(&'static str, String), BTreeSet<String>>;
+/// The kind and the name of a class.
+type Class = (&'static str, String);
+
+/// Who uses a class.
+type Uses = BTreeMap<Class, BTreeSet<String>>;
 
 /// Objects of the source that name classes.
 #[derive(Debug, Clone, Copy)]
 pub struct Users<'a> {
     /// The Ingresses.
-    pub ingresses: &'a [Value],
+    pub ingresses: &'a [Ingress],
     /// The templates of Pods that are copied.
     pub templates: &'a [Template],
     /// What is not copied: StatefulSets.
-    pub sets: &'a [Value],
+    pub sets: &'a [StatefulSet],
     /// What is not copied: PersistentVolumeClaims.
-    pub claims: &'a [Value],
+    pub claims: &'a [PersistentVolumeClaim],
 }
 
 /// Classes that are there.
-#[derive(Debug, Clone, Copy)]
-pub struct Classes<'a> {
-    /// IngressClasses.
-    pub ingress: &'a [Value],
-    /// PriorityClasses.
-    pub priority: &'a [Value],
-    /// RuntimeClasses.
-    pub runtime: &'a [Value],
-    /// StorageClasses.
-    pub storage: &'a [Value],
+#[derive(Debug, Clone, Default)]
+pub struct Classes {
+    all: BTreeSet<Class>,
+    /// Whether one is the IngressClass of what names none.
+    has_default: bool,
 }
 
-impl Classes<'_> {
-    fn has(&self, kind: &str, name: &str) -> bool {
-        let list = match kind {
-            "IngressClass" => self.ingress,
-            "PriorityClass" => self.priority,
-            "RuntimeClass" => self.runtime,
-            _ => self.storage,
-        };
-        list.iter().any(|one| text(one, "/metadata/name") == name)
+impl Classes {
+    /// Returns them with all of another kind.
+    #[must_use]
+    pub fn with<K: Metadata<Ty = ObjectMeta>>(mut self, classes: &[K]) -> Self {
+        self.all.extend(classes.iter().map(|one| (K::KIND, name(one).to_string())));
+        self.has_default |=
+            K::KIND == IngressClass::KIND && classes.iter().any(|one| annotation(one, IS_DEFAULT) == "true");
+        self
     }
 }
 
-fn annotation<'v>(object: &'v Value, name: &str) -> &'v str {
-    let all = object.pointer("/metadata/annotations");
-    all.and_then(|all| all.get(name)).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn has_default(classes: &[Value]) -> bool {
-    classes.iter().any(|one| annotation(one, IS_DEFAULT) == "true")
-}
-
-fn note(asked: &mut Uses, kind: &'static str, class: &str, who: &str) {
-    if !class.is_empty() {
+fn note(asked: &mut Uses, kind: &'static str, class: Option<&str>, who: &str) {
+    if let Some(class) = class.filter(|class| !class.is_empty()) {
         asked.entry((kind, class.to_string())).or_default().insert(who.to_string());
     }
 }
@@ -74,18 +67,19 @@ fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
     let (mut asked, mut of_old, mut without) = (Uses::new(), Uses::new(), Vec::new());
     for ingress in users.ingresses {
         let who = format!("Ingress {}", subject(ingress));
-        match (text(ingress, "/spec/ingressClassName"), annotation(ingress, OF_OLD)) {
+        let class = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
+        match (class.unwrap_or_default(), annotation(ingress, OF_OLD)) {
             ("", "") => without.push(who),
-            ("", old) => note(&mut of_old, "IngressClass", old, &who),
-            (class, _) => note(&mut asked, "IngressClass", class, &who),
+            ("", old) => note(&mut of_old, "IngressClass", Some(old), &who),
+            (class, _) => note(&mut asked, "IngressClass", Some(class), &who),
         }
     }
     for template in users.templates {
-        note(&mut asked, "PriorityClass", text(&template.spec, "/priorityClassName"), &template.of);
-        note(&mut asked, "RuntimeClass", text(&template.spec, "/runtimeClassName"), &template.of);
-        for volume in template.list("/volumes") {
-            let class = text(volume, "/ephemeral/volumeClaimTemplate/spec/storageClassName");
-            note(&mut asked, "StorageClass", class, &template.of);
+        note(&mut asked, "PriorityClass", template.spec.priority_class_name.as_deref(), &template.of);
+        note(&mut asked, "RuntimeClass", template.spec.runtime_class_name.as_deref(), &template.of);
+        let ephemeral = template.volumes().filter_map(|volume| volume.ephemeral.as_ref());
+        for claim in ephemeral.filter_map(|volume| volume.volume_claim_template.as_ref()) {
+            note(&mut asked, "StorageClass", claim.spec.storage_class_name.as_deref(), &template.of);
         }
     }
     (asked, of_old, without)
@@ -96,33 +90,37 @@ fn named_by_data(users: &Users<'_>) -> Uses {
     let mut asked = Uses::new();
     for claim in users.claims {
         let who = format!("PersistentVolumeClaim {}", subject(claim));
-        note(&mut asked, "StorageClass", text(claim, "/spec/storageClassName"), &who);
+        note(&mut asked, "StorageClass", storage_class(claim), &who);
     }
     for set in users.sets {
-        let list = set.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
+        let claims = set.spec.iter().flat_map(|spec| spec.volume_claim_templates.iter().flatten());
         let who = format!("StatefulSet {}", subject(set));
-        list.for_each(|claim| note(&mut asked, "StorageClass", text(claim, "/spec/storageClassName"), &who));
+        claims.for_each(|claim| note(&mut asked, "StorageClass", storage_class(claim), &who));
     }
     asked
 }
 
-fn missing(asked: &Uses, classes: &Classes<'_>) -> Vec<String> {
-    let gone = asked.iter().filter(|((kind, name), _)| !classes.has(kind, name));
+fn storage_class(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.storage_class_name.as_deref()
+}
+
+fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
+    let gone = asked.iter().filter(|(class, _)| !classes.all.contains(class));
     let askers = |who: &BTreeSet<String>| first_few(&who.iter().cloned().collect::<Vec<_>>());
     gone.map(|((kind, name), who)| format!("{kind} `{name}` ({})", askers(who))).collect()
 }
 
 /// Every class that is named must be on the mirror. An old annotation names a class that a controller may know without any object: it
 /// must be there where it is an object in the source.
-pub fn judge(users: &Users<'_>, source: &Classes<'_>, mirror: &Classes<'_>) -> Judged {
+pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
     let (mut asked, of_old, without) = named(users);
     let (as_objects, as_words): (Uses, Uses) =
-        of_old.into_iter().partition(|((kind, name), _)| source.has(kind, name));
+        of_old.into_iter().partition(|(class, _)| source.all.contains(class));
     for (class, who) in as_objects {
         asked.entry(class).or_default().extend(who);
     }
     let mut wrong = missing(&asked, mirror);
-    if !without.is_empty() && has_default(source.ingress) && !has_default(mirror.ingress) {
+    if !without.is_empty() && source.has_default && !mirror.has_default {
         wrong.push(format!("a default IngressClass ({})", first_few(&without)));
     }
     let unsure = [missing(&as_words, mirror), missing(&named_by_data(users), mirror)].concat();
@@ -144,21 +142,31 @@ pub fn judge(users: &Users<'_>, source: &Classes<'_>, mirror: &Classes<'_>) -> J
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::node::v1::RuntimeClass;
+    use k8s_openapi::api::scheduling::v1::PriorityClass;
+    use k8s_openapi::api::storage::v1::StorageClass;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
 
     use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
 
-    fn class(name: &str, is_default: bool) -> Value {
-        json!({"metadata": {"name": name, "annotations": {IS_DEFAULT: is_default.to_string()}}})
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
     }
 
-    fn classes<'a>(ingress: &'a [Value], others: &'a [Value]) -> Classes<'a> {
-        Classes { ingress, priority: others, runtime: others, storage: others }
+    fn of_ingress(name: &str, is_default: bool) -> Classes {
+        let class = json!({"metadata": {"name": name, "annotations": {IS_DEFAULT: is_default.to_string()}}});
+        Classes::default().with::<IngressClass>(&[typed(class)])
     }
 
-    fn ingress(class: &str, old: &str) -> Value {
+    fn class<K: DeserializeOwned>(name: &str) -> K {
+        typed(json!({"metadata": {"name": name}}))
+    }
+
+    fn ingress(class: &str, old: &str) -> Ingress {
         let mut found =
             json!({"metadata": {"namespace": "shop", "name": "web", "annotations": {}}, "spec": {}});
         if !class.is_empty() {
@@ -167,25 +175,23 @@ mod tests {
         if !old.is_empty() {
             found["metadata"]["annotations"][OF_OLD] = json!(old);
         }
-        found
+        typed(found)
     }
 
     #[test]
     fn an_ingress_finds_its_class() {
-        let (nginx, default) = ([class("nginx", false)], [class("nginx", true)]);
-        let none = classes(&[], &[]);
-        let of = |one: Value, source: &Classes<'_>, mirror: &Classes<'_>| {
+        let (there, by_default) = (of_ingress("nginx", false), of_ingress("nginx", true));
+        let none = Classes::default();
+        let of = |one: Ingress, source: &Classes, mirror: &Classes| {
             let users = Users { ingresses: &[one], templates: &[], sets: &[], claims: &[] };
             judge(&users, source, mirror)
         };
-        let there = classes(&nginx, &[]);
         assert_eq!(of(ingress("nginx", ""), &there, &there).verdict, Verdict::Pass);
         let gone = of(ingress("nginx", ""), &there, &none);
         assert_eq!(gone.seen, "not on the mirror: IngressClass `nginx` (Ingress `shop/web`)");
         assert_eq!(of(ingress("", "nginx"), &there, &none).verdict, Verdict::Fail);
         assert_eq!(of(ingress("", "nginx"), &none, &none).verdict, Verdict::Warn, "a controller may know it");
         assert_eq!(of(ingress("", "nginx"), &none, &there).verdict, Verdict::Pass);
-        let by_default = classes(&default, &[]);
         assert_eq!(of(ingress("", ""), &by_default, &by_default).verdict, Verdict::Pass);
         assert_eq!(of(ingress("", ""), &there, &none).verdict, Verdict::Pass);
         let gone = of(ingress("", ""), &by_default, &there);
@@ -198,12 +204,14 @@ mod tests {
         let spec = json!({"priorityClassName": "high", "runtimeClassName": "gvisor", "volumes": [volume]});
         let object =
             json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {"spec": spec}}});
-        let templates = templates("Deployment", &[object]);
+        let templates = templates::<Deployment>(vec![typed(object)]);
         let users = Users { ingresses: &[], templates: &templates, sets: &[], claims: &[] };
-        let all = [class("high", false), class("gvisor", false), class("fast", false)];
-        let none = classes(&[], &[]);
-        assert_eq!(judge(&users, &none, &classes(&[], &all)).seen, "all 3 that are named are there");
-        let gone = judge(&users, &none, &classes(&[], &all[..1]));
+        let none = Classes::default();
+        let high = Classes::default().with::<PriorityClass>(&[class("high")]);
+        let all =
+            high.clone().with::<RuntimeClass>(&[class("gvisor")]).with::<StorageClass>(&[class("fast")]);
+        assert_eq!(judge(&users, &none, &all).seen, "all 3 that are named are there");
+        let gone = judge(&users, &none, &high);
         assert_eq!(
             gone.seen,
             "not on the mirror: RuntimeClass `gvisor` (Deployment `shop/web`), StorageClass `fast` (Deployment `shop/web`)"
@@ -211,7 +219,7 @@ mod tests {
         let claim =
             json!({"metadata": {"namespace": "shop", "name": "data"}, "spec": {"storageClassName": "fast"}});
         let set = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"volumeClaimTemplates": [claim]}});
-        let of_data = Users { ingresses: &[], templates: &[], sets: &[set], claims: &[claim] };
+        let of_data = Users { ingresses: &[], templates: &[], sets: &[typed(set)], claims: &[typed(claim)] };
         let warned = judge(&of_data, &none, &none);
         assert_eq!(warned.verdict, Verdict::Warn, "neither is copied");
         assert_eq!(

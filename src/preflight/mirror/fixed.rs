@@ -2,34 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use serde::Deserialize;
 
-use super::super::{Judged, first_few, subject, text};
+use super::super::objects::{annotation, subject};
+use super::super::{Judged, first_few};
 use super::templates::Template;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Services of the source, what is on the mirror, and templates of Pods that are copied.
-pub fn judge(services: &[Value], on_mirror: &[Value], templates: &[Template]) -> Judged {
-    let mut taken: BTreeMap<u64, &Value> = BTreeMap::new();
+pub fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) -> Judged {
+    let mut taken: BTreeMap<i32, &Service> = BTreeMap::new();
     for service in on_mirror {
-        taken.extend(ports(service).map(|port| (port, service)));
+        taken.extend(node_ports(service).map(|port| (port, service)));
     }
     let (mut wrong, mut shared) = (Vec::new(), Vec::new());
     for service in services {
         let who = subject(service);
         for port in pinned(service) {
-            if let Some(other) = taken.get(&port).filter(|other| subject(other) != who) {
+            if let Some(other) = taken.get(&port).copied().filter(|other| subject(*other) != who) {
                 wrong.push(format!("nodePort {port} of {who} is that of {} there", subject(other)));
             }
         }
-        let address = text(service, "/spec/loadBalancerIP");
-        if !address.is_empty() {
+        let Some(ServiceSpec { load_balancer_ip, external_ips, .. }) = &service.spec else { continue };
+        if let Some(address) = load_balancer_ip.as_ref().filter(|address| !address.is_empty()) {
             shared.push(format!("{who} (`loadBalancerIP` {address})"));
         }
-        let list = service.pointer("/spec/externalIPs").and_then(Value::as_array).into_iter().flatten();
-        let list: Vec<&str> = list.filter_map(Value::as_str).collect();
-        if !list.is_empty() {
+        if let Some(list) = external_ips.as_ref().filter(|list| !list.is_empty()) {
             shared.push(format!("{who} (`externalIPs` {})", list.join(", ")));
         }
     }
@@ -51,41 +51,50 @@ pub fn judge(services: &[Value], on_mirror: &[Value], templates: &[Template]) ->
 }
 
 fn on_the_host(template: &Template) -> Option<String> {
-    if template.spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
+    if template.spec.host_network == Some(true) {
         return Some(format!("{} (`hostNetwork`)", template.of));
     }
-    let containers = template.list("/containers").chain(template.list("/initContainers"));
-    let ports = containers.filter_map(|one| one.get("ports")?.as_array()).flatten();
-    let ports = ports.filter_map(|port| port.get("hostPort")?.as_u64()).filter(|port| *port != 0);
-    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+    let containers = template.spec.containers.iter().chain(template.spec.init_containers.iter().flatten());
+    let ports = containers.flat_map(|one| one.ports.iter().flatten()).filter_map(|port| port.host_port);
+    let ports: Vec<String> = ports.filter(|port| *port != 0).map(|port| port.to_string()).collect();
     (!ports.is_empty()).then(|| format!("{} (`hostPort` {})", template.of, ports.join(", ")))
 }
 
-fn ports(service: &Value) -> impl Iterator<Item = u64> {
-    let list = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|port| port.get("nodePort")?.as_u64()).filter(|port| *port != 0)
+fn ports(service: &Service) -> impl Iterator<Item = &ServicePort> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    ports.filter(|port| port.node_port.is_some_and(|port| port != 0))
+}
+
+fn node_ports(service: &Service) -> impl Iterator<Item = i32> {
+    ports(service).filter_map(|port| port.node_port)
+}
+
+/// By what field managers tell the ports of a Service from each other.
+#[derive(Deserialize)]
+struct Key {
+    port: Option<i32>,
+    protocol: Option<String>,
 }
 
 /// The node ports that somebody chose: field managers own them, or kubectl's annotation has them. Nobody owns what the API server
 /// allocated (`structured-merge-diff` sees what a client sent).
-fn pinned(service: &Value) -> Vec<u64> {
-    let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
-    let keys = entries.filter_map(|entry| entry.pointer("/fieldsV1/f:spec/f:ports")?.as_object()).flatten();
-    let owned = keys.filter(|(_, fields)| fields.get("f:nodePort").is_some());
-    let owned: Vec<Value> =
+fn pinned(service: &Service) -> Vec<i32> {
+    let entries = service.metadata.managed_fields.iter().flatten();
+    let fields =
+        entries.filter_map(|entry| entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:ports")?.as_object());
+    let owned = fields.flatten().filter(|(_, fields)| fields.get("f:nodePort").is_some());
+    let owned: Vec<Key> =
         owned.filter_map(|(key, _)| serde_json::from_str(key.strip_prefix("k:")?).ok()).collect();
-    let annotations = service.pointer("/metadata/annotations");
-    let applied = annotations.and_then(|all| all.get(LAST_APPLIED)).and_then(Value::as_str);
-    let applied = applied.and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let applied: Vec<u64> = applied.iter().flat_map(ports).collect();
-    let list = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
-    let is_owned = |port: &&Value| {
-        let has = |key: &Value, name: &str| key.get(name).is_none_or(|value| port.get(name) == Some(value));
-        owned.iter().any(|key| has(key, "port") && has(key, "protocol"))
+    let applied: Option<Service> = serde_json::from_str(annotation(service, LAST_APPLIED)).ok();
+    let applied: Vec<i32> = applied.iter().flat_map(node_ports).collect();
+    let is_owned = |port: &&ServicePort| {
+        owned.iter().any(|key| {
+            key.port.is_none_or(|number| number == port.port)
+                && (key.protocol.is_none() || key.protocol == port.protocol)
+        })
     };
-    let number = |port: &Value| port.get("nodePort").and_then(Value::as_u64).filter(|port| *port != 0);
-    let mut found: Vec<u64> = list.filter(is_owned).filter_map(number).collect();
-    found.extend(ports(service).filter(|port| applied.contains(port)));
+    let mut found: Vec<i32> = ports(service).filter(is_owned).filter_map(|port| port.node_port).collect();
+    found.extend(node_ports(service).filter(|port| applied.contains(port)));
     found.sort_unstable();
     found.dedup();
     found
@@ -93,50 +102,53 @@ fn pinned(service: &Value) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::{Value, json};
 
     use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
 
-    fn service(name: &str, is_pinned: bool) -> Value {
+    fn service(name: &str, is_pinned: bool) -> Service {
         let fields = if is_pinned { json!({"f:port": {}, "f:nodePort": {}}) } else { json!({"f:port": {}}) };
         let managed = json!([{"fieldsV1": {"f:spec": {"f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": fields}}}}]);
-        json!({
+        let service = json!({
             "metadata": {"namespace": "shop", "name": name, "managedFields": managed},
             "spec": {"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 443, "protocol": "TCP", "nodePort": 30443}]},
-        })
+        });
+        serde_json::from_value(service).unwrap()
     }
 
     #[test]
     fn a_port_that_somebody_chose_is_free() {
         assert_eq!(pinned(&service("web", true)), [30080]);
-        assert_eq!(pinned(&service("web", false)), Vec::<u64>::new());
+        assert_eq!(pinned(&service("web", false)), Vec::<i32>::new());
         let taken = judge(&[service("web", true)], &[service("other", false)], &[]);
         assert_eq!(taken.seen, "nodePort 30080 of `shop/web` is that of `shop/other` there");
         assert_eq!(taken.verdict, Verdict::Fail);
         assert_eq!(judge(&[service("web", false)], &[service("other", false)], &[]).verdict, Verdict::Pass);
         assert_eq!(judge(&[service("web", true)], &[service("web", true)], &[]).verdict, Verdict::Pass);
         let mut applied = service("web", false);
-        applied["metadata"]["annotations"] =
-            json!({LAST_APPLIED: "{\"spec\": {\"ports\": [{\"nodePort\": 30443}]}}"});
+        let last = "{\"spec\": {\"ports\": [{\"nodePort\": 30443}]}}";
+        applied.metadata.annotations = Some([(LAST_APPLIED.to_string(), last.to_string())].into());
         assert_eq!(pinned(&applied), [30443]);
     }
 
     #[test]
     fn what_leads_to_one_cluster_is_named() {
         let mut pinned = service("web", false);
-        pinned["spec"]["loadBalancerIP"] = json!("192.0.2.7");
-        pinned["spec"]["externalIPs"] = json!(["192.0.2.8", "192.0.2.9"]);
-        let deployment = |name: &str, spec: Value| json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"template": {"spec": spec}}});
-        let of = templates(
-            "Deployment",
-            &[
-                deployment("a", json!({"hostNetwork": true, "containers": [{"ports": [{"hostPort": 1}]}]})),
-                deployment("b", json!({"containers": [{"ports": [{"hostPort": 53}, {"hostPort": 0}]}]})),
-                deployment("c", json!({"containers": [{"ports": [{"containerPort": 53}]}]})),
-            ],
-        );
+        let addresses = json!({"loadBalancerIP": "192.0.2.7", "externalIPs": ["192.0.2.8", "192.0.2.9"]});
+        pinned.spec = serde_json::from_value(addresses).unwrap();
+        let deployment = |name: &str, spec: Value| {
+            let metadata = json!({"namespace": "shop", "name": name});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"template": {"spec": spec}}}))
+                .unwrap()
+        };
+        let of = templates::<Deployment>(vec![
+            deployment("a", json!({"hostNetwork": true, "containers": [{"ports": [{"hostPort": 1}]}]})),
+            deployment("b", json!({"containers": [{"ports": [{"hostPort": 53}, {"hostPort": 0}]}]})),
+            deployment("c", json!({"containers": [{"ports": [{"containerPort": 53}]}]})),
+        ]);
         let judged = judge(&[pinned], &[], &of);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(

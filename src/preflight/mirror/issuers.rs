@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::Value;
 
+use super::super::objects::{self, annotation, namespace};
 use super::super::{Judged, first_few, subject, text};
 
 /// cert-manager's API group, and the default of `issuerRef.group`.
@@ -23,7 +25,7 @@ pub struct Asking<'a> {
     /// Whether the source serves the API group of cert-manager, in whatever version.
     pub has_group: bool,
     /// Ingresses of the chosen namespaces.
-    pub ingresses: &'a [Value],
+    pub ingresses: &'a [Ingress],
 }
 
 /// Issuers that are there.
@@ -114,7 +116,7 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
 
 /// Who is asked: by Certificates, and by annotations of Ingresses
 /// (`IngressIssuerNameAnnotationKey`, `pkg/apis/certmanager/v1/types.go`, cert-manager 1.18).
-fn asked(certificates: &[Value], ingresses: &[Value]) -> (Asked, Others) {
+fn asked(certificates: &[Value], ingresses: &[Ingress]) -> (Asked, Others) {
     let (mut asked, mut others) = (Asked::new(), Others::new());
     let mut ask = |place: &str, (group, kind, name): (&str, &str, &str), who: String| {
         let namespace = match (group, kind) {
@@ -133,11 +135,11 @@ fn asked(certificates: &[Value], ingresses: &[Value]) -> (Asked, Others) {
         ask(text(certificate, "/metadata/namespace"), (of("group"), of("kind"), of("name")), who);
     }
     for ingress in ingresses {
-        let of = |name: &str| text(ingress, &format!("/metadata/annotations/{GROUP}~1{name}"));
+        let of = |name: &str| annotation(ingress, &format!("{GROUP}/{name}"));
         let issuer = (of("issuer-group"), of("issuer-kind"), of("issuer"));
         let of_cluster = ("", "ClusterIssuer", of("cluster-issuer"));
         for issuer in [issuer, of_cluster].into_iter().filter(|(_, _, name)| !name.is_empty()) {
-            ask(text(ingress, "/metadata/namespace"), issuer, format!("Ingress {}", subject(ingress)));
+            ask(namespace(ingress), issuer, format!("Ingress {}", objects::subject(ingress)));
         }
     }
     (asked, others)
@@ -174,6 +176,11 @@ mod tests {
             "metadata": {"name": "acme", "namespace": namespace}, "spec": {"acme": {"solvers": solvers}},
             "status": {"conditions": [{"type": "Ready", "status": ready}]},
         })
+    }
+
+    fn ingress(annotations: &Value) -> Ingress {
+        let metadata = json!({"namespace": "shop", "name": "web", "annotations": annotations});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
     fn of(certificate: Value, of_source: &[Value], of_mirror: Option<&[Value]>) -> Judged {
@@ -214,7 +221,7 @@ mod tests {
         assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "nobody asks it there");
         let annotations =
             json!({"cert-manager.io/issuer": "acme", "cert-manager.io/issuer-group": "pki.example.com"});
-        let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "annotations": annotations}});
+        let ingress = ingress(&annotations);
         let asking = Asking { certificates: Some(&[]), has_group: true, ingresses: &[ingress] };
         let issuers = Issuers { of_source: &[], of_mirror: Some(&[]) };
         assert_eq!(judge(&asking, &issuers).verdict, Verdict::Warn);
@@ -244,7 +251,7 @@ mod tests {
     #[test]
     fn an_ingress_asks_too() {
         let annotations = json!({"cert-manager.io/cluster-issuer": "acme"});
-        let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "annotations": annotations}});
+        let ingress = ingress(&annotations);
         let with = |certificates: Option<&'static [Value]>| {
             let has_group = certificates.is_some();
             let asking = Asking { certificates, has_group, ingresses: std::slice::from_ref(&ingress) };

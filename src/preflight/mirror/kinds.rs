@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use super::super::{Judged, first_few, text};
+use super::super::objects::name;
+use super::super::{Judged, first_few};
 
 /// A kind that a cluster serves, in all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,12 @@ fn is_of_metrics(group: &str) -> bool {
 pub type Used = BTreeMap<(String, String), Result<String, String>>;
 
 /// Every kind of which there are objects must be served by the mirror. `definitions`: CustomResourceDefinitions of the mirror.
-pub fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[Value]) -> Judged {
+pub fn judge(
+    used: &Used,
+    source: &Kinds,
+    mirror: &Kinds,
+    definitions: &[CustomResourceDefinition],
+) -> Judged {
     let (mut missing, mut other, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
     for (place, found) in used {
         let (Some(kind), (group, _)) = (source.all.get(place), place) else { continue };
@@ -152,17 +158,17 @@ fn in_words(group: &str, kind: &Kind) -> String {
 }
 
 /// Why a kind is not served although somebody has defined it.
-fn is_refused((group, resource): &(String, String), definitions: &[Value]) -> String {
-    let name = format!("{resource}.{group}");
-    let Some(definition) = definitions.iter().find(|one| text(one, "/metadata/name") == name) else {
+fn is_refused((group, resource): &(String, String), definitions: &[CustomResourceDefinition]) -> String {
+    let wanted = format!("{resource}.{group}");
+    let Some(definition) = definitions.iter().find(|one| name(*one) == wanted) else {
         return String::new();
     };
-    let list = definition.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    let of = |name: &str| list.clone().find(|one| text(one, "/type") == name);
-    if of("Established").is_some_and(|one| text(one, "/status") == "True") {
+    let conditions = || definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let of = |name: &str| conditions().find(|one| one.type_ == name);
+    if of("Established").is_some_and(|one| one.status == "True") {
         return String::new();
     }
-    let reason = of("NamesAccepted").map(|one| text(one, "/message")).unwrap_or_default();
+    let reason = of("NamesAccepted").and_then(|one| one.message.as_deref()).unwrap_or_default();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     format!(" (its CustomResourceDefinition is there and not Established{reason})")
 }
@@ -218,9 +224,10 @@ mod tests {
     fn a_definition_that_is_not_established_serves_nothing() {
         let source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
         let definition = |status: &str| {
-            json!({"metadata": {"name": "widgets.example.com"}, "status": {"conditions": [
+            let definition = json!({"metadata": {"name": "widgets.example.com"}, "status": {"conditions": [
                 {"type": "Established", "status": status}, {"type": "NamesAccepted", "status": "False", "message": "taken"},
-            ]}})
+            ]}});
+            serde_json::from_value(definition).unwrap()
         };
         let of = |status: &str| {
             judge(&used(&[("example.com", "widgets")]), &source, &Kinds::default(), &[definition(status)])

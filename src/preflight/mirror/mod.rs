@@ -9,11 +9,12 @@ pub mod kinds;
 pub mod placement;
 pub mod templates;
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::api::level;
 use super::webhooks::{self, Admitted, Backends, Called};
-use super::{Judged, Verdict, drain, first_few, text};
+use super::{Judged, Verdict, drain, first_few};
 
 /// A kind that is copied, without data of its own: API version and kind, group and resource, and what admission takes it for.
 pub struct Copied {
@@ -117,18 +118,20 @@ pub fn two(source: &Identity, mirror: &Identity) -> Judged {
 
 /// Whether something is made by the cluster or by a controller, and so is not copied: what every namespace has, what has an owner that
 /// makes it anew, tokens of ServiceAccounts.
-pub fn is_made_anew(kind: &str, object: &Value) -> bool {
-    let name = text(object, "/metadata/name");
+pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
+    let name = object.name.as_deref().unwrap_or_default();
     let is_everywhere = match kind {
         "ConfigMap" => matches!(name, "kube-root-ca.crt" | "openshift-service-ca.crt"),
         "ServiceAccount" => name == "default",
-        "Service" => name == "kubernetes" && text(object, "/metadata/namespace") == "default",
-        "Secret" => object.pointer("/metadata/annotations/kubernetes.io~1service-account.name").is_some(),
+        "Service" => name == "kubernetes" && object.namespace.as_deref() == Some("default"),
+        "Secret" => object.annotations.iter().flatten().any(|(name, _)| name == SERVICE_ACCOUNT),
         _ => false,
     };
-    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-    is_everywhere || owners.into_iter().any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+    is_everywhere || object.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
 }
+
+/// Whose token a Secret is (`ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3).
+const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 /// The namespaces that are mirrored. `missing`: those that were named and are not in the source; `there`: objects on the mirror that
 /// would be overwritten, in words; `chosen`: how many there are in the source.
@@ -174,15 +177,9 @@ pub fn no_pull_secrets() -> Judged {
     )
 }
 
-// until the merge
-fn typed<K: serde::de::DeserializeOwned + Default>(value: &Value) -> K {
-    serde_json::from_value(value.clone()).unwrap_or_default()
-}
-
 /// The mirror's Nodes, as before a change of their network.
-pub fn nodes(found: &[Value]) -> Judged {
-    let found: Vec<k8s_openapi::api::core::v1::Node> = found.iter().map(typed).collect();
-    let mut judged = drain::nodes(&found);
+pub fn nodes(found: &[Node]) -> Judged {
+    let mut judged = drain::nodes(found);
     if !judged.todo.is_empty() {
         judged.todo =
             "bring them back, `kubectl uncordon` what should take Pods, and remove Nodes that are gone"
@@ -246,17 +243,22 @@ mod tests {
 
     #[test]
     fn what_every_namespace_has_is_not_overwritten() {
-        let named = |namespace: &str, name: &str| json!({"metadata": {"namespace": namespace, "name": name}});
+        let named = |namespace: &str, name: &str| ObjectMeta {
+            namespace: Some(namespace.to_string()),
+            name: Some(name.to_string()),
+            ..ObjectMeta::default()
+        };
         assert!(is_made_anew("ConfigMap", &named("shop", "kube-root-ca.crt")));
         assert!(!is_made_anew("Secret", &named("shop", "kube-root-ca.crt")));
         assert!(is_made_anew("Service", &named("default", "kubernetes")));
         assert!(!is_made_anew("Service", &named("shop", "kubernetes")));
         let mut job = named("shop", "nightly-123");
         assert!(!is_made_anew("Job", &job));
-        job["metadata"]["ownerReferences"] = json!([{"kind": "CronJob", "controller": true}]);
+        job.owner_references =
+            serde_json::from_value(json!([{"kind": "CronJob", "controller": true}])).unwrap();
         assert!(is_made_anew("Job", &job));
         let mut token = named("shop", "web-token");
-        token["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "web"});
+        token.annotations = Some([(SERVICE_ACCOUNT.to_string(), "web".to_string())].into());
         assert!(is_made_anew("Secret", &token));
     }
 
@@ -288,7 +290,7 @@ mod tests {
     /// Of each kind a webhook that is asked about it alone.
     #[test]
     fn whatever_is_copied_may_be_asked_about() {
-        let object = json!({"metadata": {"namespace": "shop"}});
+        let object = ObjectMeta { namespace: Some("shop".to_string()), ..ObjectMeta::default() };
         let namespaces = BTreeMap::from([("shop".to_string(), BTreeMap::new())]);
         for one in &COPIED {
             let version = one.kind.0.rsplit('/').next();
@@ -298,7 +300,7 @@ mod tests {
             let configuration =
                 json!({"metadata": {"name": "x"}, "webhooks": [{"name": "x", "rules": [rule]}]});
             let written = [Written::of(one.admitted, &object, &namespaces).unwrap()];
-            let found = called("ValidatingWebhookConfiguration", &[configuration], &written);
+            let found = called(Vec::new(), vec![serde_json::from_value(configuration).unwrap()], &written);
             assert_eq!(found[0].asked.len(), 1, "{}", one.kind.1);
         }
     }

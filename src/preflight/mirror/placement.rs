@@ -1,31 +1,25 @@
 //! Whether every Pod finds a node on the mirror that takes it: node selectors, required affinity, and taints.
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Node, PodSpec};
 
-use super::super::placing::{is_closed, is_wanted, takes, untolerated};
-use super::super::{Judged, first_few, list, text};
+use super::super::objects::name;
+use super::super::placing::{is_closed, is_wanted, required, takes, untolerated};
+use super::super::{Judged, first_few};
 use super::templates::Template;
-use super::typed;
-
-/// Where a Pod says which nodes it must have.
-const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
 /// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
-pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
+pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     let idle = templates.iter().filter(|one| one.is_idle).count();
     let templates: Vec<&Template> = templates.iter().filter(|one| !one.is_idle).collect();
-    let nodes: Vec<k8s_openapi::api::core::v1::Node> = nodes.iter().map(typed).collect();
-    let open: Vec<_> = nodes.iter().filter(|node| !is_closed(node)).collect();
+    let open: Vec<&Node> = nodes.iter().filter(|node| !is_closed(node)).collect();
     let homeless = templates.iter().filter_map(|template| {
-        let spec = typed(&template.spec);
-        let mut fitting = open.iter().filter(|node| is_wanted(&spec, node)).peekable();
+        let mut fitting = open.iter().filter(|node| is_wanted(&template.spec, node)).peekable();
         if fitting.peek().is_none() {
             return Some(format!("{} ({})", template.of, wish(&template.spec)));
         }
-        let repelled = fitting.find_map(|node| Some((node, untolerated(&spec, node)?)));
-        let is_taken = open.iter().any(|node| takes(node, &spec));
+        let repelled = fitting.find_map(|node| Some((name(*node), untolerated(&template.spec, node)?)));
+        let is_taken = open.iter().any(|node| takes(node, &template.spec));
         let (node, taint) = repelled.filter(|_| !is_taken)?;
-        let node = crate::preflight::objects::name(*node);
         Some(format!("{} (does not tolerate `{}`, as on `{node}`)", template.of, taint.key))
     });
     let homeless: Vec<String> = homeless.collect();
@@ -52,19 +46,18 @@ pub fn judge(templates: &[Template], nodes: &[Value]) -> Judged {
 }
 
 /// What a Pod asks of its node, in words.
-fn wish(spec: &Value) -> String {
-    let mut parts = Vec::new();
-    let pairs = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
-    parts.extend(pairs.map(|(key, value)| format!("`{key}={}`", value.as_str().unwrap_or_default())));
-    for term in list(spec, &format!("{AFFINITY}/nodeSelectorTerms")) {
-        let all = list(term, "/matchExpressions").iter().chain(list(term, "/matchFields"));
-        parts.extend(all.map(|one| {
-            let values: Vec<&str> = list(one, "/values").iter().filter_map(Value::as_str).collect();
-            let values = if values.is_empty() { String::new() } else { format!(" {}", values.join("|")) };
-            format!("`{} {}{values}`", text(one, "/key"), text(one, "/operator"))
-        }));
-    }
-    match (parts.is_empty(), text(spec, "/nodeName")) {
+fn wish(spec: &PodSpec) -> String {
+    let pairs = spec.node_selector.iter().flatten().map(|(key, value)| format!("`{key}={value}`"));
+    let terms = required(spec).into_iter().flat_map(|required| &required.node_selector_terms);
+    let requirements =
+        terms.flat_map(|term| term.match_expressions.iter().chain(&term.match_fields).flatten());
+    let requirements = requirements.map(|one| {
+        let values = one.values.iter().filter(|values| !values.is_empty());
+        let values: String = values.map(|values| format!(" {}", values.join("|"))).collect();
+        format!("`{} {}{values}`", one.key, one.operator)
+    });
+    let parts: Vec<String> = pairs.chain(requirements).collect();
+    match (parts.is_empty(), spec.node_name.as_deref().unwrap_or_default()) {
         (false, _) => format!("wants {}", first_few(&parts)),
         (true, "") => "no node takes Pods".to_string(),
         (true, name) => format!("wants node `{name}`"),
@@ -73,25 +66,31 @@ fn wish(spec: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
 
     use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
     use crate::preflight::selectors::Labels;
 
-    fn node(labels: &Value, taints: &Value) -> Value {
-        json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}})
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
     }
 
-    fn of(spec: Value, nodes: &[Value]) -> Judged {
+    fn node(labels: &Value, taints: &Value) -> Node {
+        typed(json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}}))
+    }
+
+    fn of(spec: Value, nodes: &[Node]) -> Judged {
         let template = Template {
             of: "Deployment `shop/web`".into(),
             kind: "Deployment",
             namespace: "shop".into(),
             labels: Labels::new(),
             is_idle: false,
-            spec,
+            spec: typed(spec),
         };
         judge(&[template], nodes)
     }
@@ -106,7 +105,7 @@ mod tests {
             "1 of 1 fit on no node of the mirror: Deployment `shop/web` (wants `pool=gpu`)"
         );
         let mut closed = gpu;
-        closed["spec"]["unschedulable"] = json!(true);
+        closed.spec = typed(json!({"unschedulable": true}));
         assert_eq!(of(wants(), &[closed]).verdict, Verdict::Fail);
         assert_eq!(of(json!({"nodeName": "b"}), &[plain]).verdict, Verdict::Fail);
         assert_eq!(of(json!({}), &[]).verdict, Verdict::Fail);
@@ -115,7 +114,7 @@ mod tests {
     #[test]
     fn what_does_not_run_needs_no_node() {
         let spec = json!({"template": {"spec": {"nodeSelector": {"pool": "gpu"}}}, "replicas": 0});
-        let found = templates("Deployment", &[json!({"metadata": {}, "spec": spec})]);
+        let found = templates::<Deployment>(vec![typed(json!({"metadata": {}, "spec": spec}))]);
         let judged = judge(&found, &[node(&json!({}), &json!([]))]);
         assert_eq!(
             (judged.verdict, judged.seen.as_str()),

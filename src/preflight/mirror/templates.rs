@@ -2,14 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{
+    LocalObjectReference, PersistentVolumeClaim, Pod, PodSpec, PodTemplateSpec, Service, ServiceAccount,
+    Volume,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value};
 
+use super::super::objects::{controller, is_alive, name, namespace, subject};
 use super::super::selectors::Labels;
-use super::super::{Judged, first_few, is_alive, list, subject, text};
+use super::super::{Judged, first_few};
 use super::is_made_anew;
 
 /// A template of Pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     /// Whose it is, as in ``Deployment `shop/web` ``.
     pub of: String,
@@ -22,53 +31,93 @@ pub struct Template {
     /// Whether nothing runs of it in the source: no replicas are wanted, it is suspended, or no node is selected.
     pub is_idle: bool,
     /// The `spec` of its Pods.
-    pub spec: Value,
+    pub spec: PodSpec,
 }
 
-/// Returns the templates of objects of a kind: Deployment, DaemonSet, Job, CronJob or StatefulSet. Left out are what a controller makes
-/// anew, and Jobs that have come to their end: they would run a second time.
-pub fn templates(kind: &'static str, objects: &[Value]) -> Vec<Template> {
-    let path = if kind == "CronJob" { "/spec/jobTemplate/spec/template" } else { "/spec/template" };
-    let is_wanted = |object: &&Value| !(is_made_anew(kind, object) || kind == "Job" && is_over(object));
-    let template = |object: &Value| {
-        let template = object.pointer(path)?;
-        Some(Template {
-            of: format!("{kind} {}", subject(object)),
-            kind,
-            namespace: text(object, "/metadata/namespace").to_string(),
-            labels: super::super::selectors::labels(template),
-            is_idle: is_idle(kind, object),
-            spec: template.get("spec")?.clone(),
-        })
-    };
-    objects.iter().filter(is_wanted).filter_map(template).collect()
+/// A kind of which each object has a template of Pods.
+pub trait Templated: Metadata<Ty = ObjectMeta> {
+    /// Whether nothing runs of it.
+    fn is_idle(&self) -> bool;
+
+    /// Whether it has come to its end.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    /// Its template.
+    fn template(self) -> Option<PodTemplateSpec>;
 }
 
-fn is_idle(kind: &str, object: &Value) -> bool {
-    let number = |path: &str| object.pointer(path).and_then(Value::as_i64);
-    match kind {
-        // Before its controller has looked at it the status says nothing, and the number is 0 as well.
-        "DaemonSet" => {
-            number("/status/observedGeneration").is_some()
-                && number("/status/desiredNumberScheduled") == Some(0)
-        }
-        "Job" | "CronJob" => object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true),
-        _ => number("/spec/replicas") == Some(0),
+impl Templated for Deployment {
+    fn is_idle(&self) -> bool {
+        self.spec.as_ref().and_then(|spec| spec.replicas) == Some(0)
+    }
+
+    fn template(self) -> Option<PodTemplateSpec> {
+        Some(self.spec?.template)
     }
 }
 
-/// Whether a Job has come to its end (`IsJobFinished`, `pkg/controller/job/utils.go`, v1.36.3).
-fn is_over(job: &Value) -> bool {
-    let list = job.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    let is_end =
-        |one: &Value| matches!(text(one, "/type"), "Complete" | "Failed") && text(one, "/status") == "True";
-    list.into_iter().any(is_end)
+impl Templated for DaemonSet {
+    /// Before its controller has looked at it the status says nothing, and the number is 0 as well.
+    fn is_idle(&self) -> bool {
+        let status = self.status.as_ref().filter(|status| status.observed_generation.is_some());
+        status.is_some_and(|status| status.desired_number_scheduled == 0)
+    }
+
+    fn template(self) -> Option<PodTemplateSpec> {
+        Some(self.spec?.template)
+    }
+}
+
+impl Templated for Job {
+    fn is_idle(&self) -> bool {
+        self.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
+    }
+
+    /// `IsJobFinished`, `pkg/controller/job/utils.go`, v1.36.3.
+    fn is_over(&self) -> bool {
+        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut ends = conditions.filter(|one| matches!(one.type_.as_str(), "Complete" | "Failed"));
+        ends.any(|one| one.status == "True")
+    }
+
+    fn template(self) -> Option<PodTemplateSpec> {
+        Some(self.spec?.template)
+    }
+}
+
+impl Templated for CronJob {
+    fn is_idle(&self) -> bool {
+        self.spec.suspend == Some(true)
+    }
+
+    fn template(self) -> Option<PodTemplateSpec> {
+        Some(self.spec.job_template.spec?.template)
+    }
+}
+
+/// Returns the templates of objects. Left out are what a controller makes anew, and Jobs that have come to their end: they would run a
+/// second time.
+pub fn templates<K: Templated>(objects: Vec<K>) -> Vec<Template> {
+    let template = |object: K| {
+        let of = format!("{} {}", K::KIND, subject(&object));
+        let (namespace, is_idle) = (namespace(&object).to_string(), object.is_idle());
+        let PodTemplateSpec { metadata, spec } = object.template()?;
+        let labels = metadata.and_then(|metadata| metadata.labels).unwrap_or_default();
+        Some(Template { of, kind: K::KIND, namespace, labels, is_idle, spec: spec? })
+    };
+    let objects = objects.into_iter();
+    objects
+        .filter(|one| !is_made_anew(K::KIND, one.metadata()) && !one.is_over())
+        .filter_map(template)
+        .collect()
 }
 
 impl Template {
-    /// The list at a path of its spec.
-    pub fn list(&self, path: &str) -> impl Iterator<Item = &Value> {
-        list(&self.spec, path).iter()
+    /// Returns the volumes of its Pods.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.spec.volumes.iter().flatten()
     }
 }
 
@@ -78,13 +127,13 @@ pub struct Left<'a> {
     /// The templates of Pods that are copied.
     pub templates: &'a [Template],
     /// StatefulSets.
-    pub sets: &'a [Value],
+    pub sets: &'a [StatefulSet],
     /// PersistentVolumeClaims.
-    pub claims: &'a [Value],
+    pub claims: &'a [PersistentVolumeClaim],
     /// Services, of which those without a selector have endpoints that somebody has written.
-    pub services: &'a [Value],
+    pub services: &'a [Service],
     /// Pods, of which those that nobody makes anew are looked for.
-    pub pods: &'a [Value],
+    pub pods: &'a [Pod],
 }
 
 /// Volumes without data of their own: what they show is copied, made anew, or comes with an image (`VolumeSource`,
@@ -99,25 +148,23 @@ const WITHOUT_DATA: [&str; 11] = [
     "ephemeral",
     "image",
     "gitRepo",
-    CLAIM,
-    HOST_PATH,
+    "persistentVolumeClaim",
+    "hostPath",
 ];
-const CLAIM: &str = "persistentVolumeClaim";
-const HOST_PATH: &str = "hostPath";
 
 /// What has data, or is made by hand: it is not copied.
 pub fn stateless(left: &Left<'_>) -> Judged {
-    let with = |kind: &str| -> Vec<String> {
-        let holds = |template: &&Template| template.list("/volumes").any(|volume| volume.get(kind).is_some());
-        left.templates.iter().filter(holds).map(|one| one.of.clone()).collect()
+    let with = |is_it: fn(&Volume) -> bool| -> Vec<String> {
+        let holding = left.templates.iter().filter(|template| template.volumes().any(is_it));
+        holding.map(|one| one.of.clone()).collect()
     };
     let bare = left.pods.iter().filter(|pod| is_alive(pod) && maker(pod).is_empty());
     let by_hand = left.services.iter().filter(|service| is_without_selector(service));
     let lists: [(&str, Vec<String>); 7] = [
         ("StatefulSets", left.sets.iter().map(subject).collect()),
         ("PersistentVolumeClaims", left.claims.iter().map(subject).collect()),
-        ("templates with a claim", with(CLAIM)),
-        ("templates with a `hostPath`", with(HOST_PATH)),
+        ("templates with a claim", with(|volume| volume.persistent_volume_claim.is_some())),
+        ("templates with a `hostPath`", with(|volume| volume.host_path.is_some())),
         ("templates with data elsewhere", left.templates.iter().filter_map(elsewhere).collect()),
         ("Pods that no controller makes", bare.map(subject).collect()),
         ("Services without a selector, whose endpoints are not copied", by_hand.map(subject).collect()),
@@ -135,22 +182,21 @@ pub fn stateless(left: &Left<'_>) -> Judged {
     )
 }
 
-/// A template with volumes of other kinds that have data, and which.
+/// A template with volumes of other kinds that have data, and which: as JSON a volume has a member of the name of its kind.
 fn elsewhere(template: &Template) -> Option<String> {
-    let volumes = template.list("/volumes").filter_map(Value::as_object).flat_map(|volume| volume.keys());
-    let kinds: BTreeSet<String> = volumes
-        .filter(|kind| !WITHOUT_DATA.contains(&kind.as_str()))
-        .map(|kind| format!("`{kind}`"))
-        .collect();
+    let volumes = serde_json::to_value(&template.spec.volumes).unwrap_or_default();
+    let volumes = volumes.as_array().into_iter().flatten().filter_map(Value::as_object);
+    let kinds = volumes.flat_map(Map::keys).filter(|kind| !WITHOUT_DATA.contains(&kind.as_str()));
+    let kinds: BTreeSet<String> = kinds.map(|kind| format!("`{kind}`")).collect();
     let kinds: Vec<String> = kinds.into_iter().collect();
     (!kinds.is_empty()).then(|| format!("{} ({})", template.of, kinds.join(", ")))
 }
 
-fn is_without_selector(service: &Value) -> bool {
-    let selector = service.pointer("/spec/selector").and_then(Value::as_object);
-    selector.is_none_or(serde_json::Map::is_empty)
-        && text(service, "/spec/type") != "ExternalName"
-        && !is_made_anew("Service", service)
+fn is_without_selector(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.and_then(|spec| spec.selector.as_ref()).is_none_or(Labels::is_empty)
+        && spec.and_then(|spec| spec.type_.as_deref()) != Some("ExternalName")
+        && !is_made_anew("Service", &service.metadata)
 }
 
 /// Where Secrets for registries are named, and where they are.
@@ -159,9 +205,9 @@ pub struct Pulling<'a> {
     /// The templates of Pods that are copied.
     pub templates: &'a [Template],
     /// ServiceAccounts of the chosen namespaces in the source.
-    pub accounts: &'a [Value],
+    pub accounts: &'a [ServiceAccount],
     /// ServiceAccounts of these namespaces that the mirror has already.
-    pub on_mirror: &'a [Value],
+    pub on_mirror: &'a [ServiceAccount],
     /// Namespace and name of each Secret in the source.
     pub secrets: &'a BTreeSet<(String, String)>,
 }
@@ -174,16 +220,14 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
         named.entry((namespace.to_string(), secret.to_string())).or_default().insert(who.to_string());
     };
     for template in pulling.templates {
-        for secret in template.list("/imagePullSecrets").map(|secret| text(secret, "/name")) {
-            if !secret.is_empty() {
-                name(&template.namespace, secret, &template.of);
-            }
+        for secret in named_by(&template.spec.image_pull_secrets) {
+            name(&template.namespace, secret, &template.of);
         }
     }
     for account in pulling.accounts {
-        let (namespace, who) = (text(account, "/metadata/namespace"), subject(account));
-        for secret in named_by(account) {
-            name(namespace, secret, &format!("ServiceAccount {who}"));
+        let who = format!("ServiceAccount {}", subject(account));
+        for secret in named_by(&account.image_pull_secrets) {
+            name(namespace(account), secret, &who);
         }
     }
     let missing = named.iter().filter(|(secret, _)| !pulling.secrets.contains(secret));
@@ -209,25 +253,23 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
     Judged::pass(format!("all {} that are named are there to be copied", named.len()))
 }
 
-fn named_by(account: &Value) -> BTreeSet<&str> {
-    let list = account.get("imagePullSecrets").and_then(Value::as_array).into_iter().flatten();
-    list.map(|secret| text(secret, "/name")).filter(|name| !name.is_empty()).collect()
+fn named_by(secrets: &Option<Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {
+    secrets.iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
 }
 
 /// What the ServiceAccounts `default` name and the mirror's do not, and which templates have it from there: those that name no Secret
 /// themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
 fn lost(pulling: &Pulling<'_>) -> Vec<String> {
-    let of_default = |list: &'_ [Value], namespace: &str| -> BTreeSet<String> {
-        let is_it = |one: &&Value| {
-            text(one, "/metadata/name") == DEFAULT && text(one, "/metadata/namespace") == namespace
-        };
-        list.iter().filter(is_it).flat_map(named_by).map(str::to_string).collect()
+    let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {
+        let its = list.iter().filter(|one| name(*one) == DEFAULT && namespace(*one) == place);
+        its.flat_map(|one| named_by(&one.image_pull_secrets)).map(str::to_string).collect()
     };
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for template in pulling.templates {
-        let account = |name: &str| Some(text(&template.spec, name)).filter(|name| !name.is_empty());
-        let account = account("/serviceAccountName").or_else(|| account("/serviceAccount"));
-        if account.unwrap_or(DEFAULT) != DEFAULT || template.list("/imagePullSecrets").next().is_some() {
+        let spec = &template.spec;
+        let mut accounts = [&spec.service_account_name, &spec.service_account].into_iter().flatten();
+        let is_of_another = accounts.find(|name| !name.is_empty()).is_some_and(|name| name != DEFAULT);
+        if is_of_another || spec.image_pull_secrets.as_ref().is_some_and(|secrets| !secrets.is_empty()) {
             continue;
         }
         let there = of_default(pulling.on_mirror, &template.namespace);
@@ -243,28 +285,35 @@ fn lost(pulling: &Pulling<'_>) -> Vec<String> {
 const DEFAULT: &str = "default";
 
 /// The kind of the controller that has made a Pod; empty if none has.
-fn maker(pod: &Value) -> &str {
-    let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-    let controller = owners.into_iter().find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
-    controller.map(|owner| text(owner, "/kind")).unwrap_or_default()
+fn maker(pod: &Pod) -> &str {
+    controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
 }
 
 /// Whether a Pod is one of a DaemonSet.
-pub fn is_of_daemon_set(pod: &Value) -> bool {
+pub fn is_of_daemon_set(pod: &Pod) -> bool {
     maker(pod) == "DaemonSet"
 }
 
 /// Whether a Pod is one that a copy would make anew, elsewhere than on every node.
-pub fn is_of_copy(pod: &Value) -> bool {
+pub fn is_of_copy(pod: &Pod) -> bool {
     is_alive(pod) && !matches!(maker(pod), "" | "Node" | "DaemonSet" | "StatefulSet")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde::de::DeserializeOwned;
     use serde_json::json;
 
     use super::*;
     use crate::preflight::Verdict;
+
+    fn typed<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn deployed(spec: &Value) -> Vec<Template> {
+        templates::<Deployment>(typed(json!([object("web", spec)])))
+    }
 
     fn object(name: &str, spec: &Value) -> Value {
         json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"template": {"metadata": {"labels": {"app": name}}, "spec": spec}}})
@@ -272,33 +321,34 @@ mod tests {
 
     #[test]
     fn templates_are_those_of_what_is_copied() {
-        let found = templates("Deployment", &[object("web", &json!({"nodeName": "a"}))]);
+        let found = deployed(&json!({"nodeName": "a"}));
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].of.as_str(), &found[0].spec),
-            ("Deployment `shop/web`", &json!({"nodeName": "a"}))
+            ("Deployment `shop/web`", &typed(json!({"nodeName": "a"})))
         );
         assert_eq!(found[0].labels["app"], "web");
         let mut job = object("once", &json!({}));
-        assert_eq!(templates("Job", std::slice::from_ref(&job)).len(), 1);
+        assert_eq!(templates::<Job>(typed(json!([job]))).len(), 1);
         job["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
-        assert!(templates("Job", &[job]).is_empty(), "it would run again");
+        assert!(templates::<Job>(typed(json!([job]))).is_empty(), "it would run again");
+        let spec = json!({"hostname": "x"});
         let nightly =
-            json!({"metadata": {}, "spec": {"jobTemplate": {"spec": {"template": {"spec": {"x": 1}}}}}});
-        assert_eq!(templates("CronJob", &[nightly])[0].spec, json!({"x": 1}));
+            json!({"metadata": {}, "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}});
+        assert_eq!(templates::<CronJob>(vec![typed(nightly)])[0].spec, typed(spec));
     }
 
     #[test]
     fn what_has_data_is_named() {
-        let plain = templates("Deployment", &[object("web", &json!({"volumes": [{"configMap": {}}]}))]);
+        let plain = deployed(&json!({"volumes": [{"configMap": {}}]}));
         let left = Left { templates: &plain, sets: &[], claims: &[], services: &[], pods: &[] };
         assert_eq!(stateless(&left).verdict, Verdict::Pass);
         let volumes =
             json!({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}, {"hostPath": {"path": "/x"}}]});
-        let kept = templates("Deployment", &[object("web", &volumes)]);
-        let set = object("db", &json!({}));
-        let sets = std::slice::from_ref(&set);
-        let judged = stateless(&Left { templates: &kept, sets, claims: sets, ..left });
+        let kept = deployed(&volumes);
+        let named = json!({"metadata": {"namespace": "shop", "name": "db"}});
+        let (sets, claims) = ([typed(named.clone())], [typed(named)]);
+        let judged = stateless(&Left { templates: &kept, sets: &sets, claims: &claims, ..left });
         assert_eq!(
             judged.seen,
             "1 StatefulSets: `shop/db`; 1 PersistentVolumeClaims: `shop/db`; 1 templates with a claim: Deployment `shop/web`; 1 templates with a `hostPath`: Deployment `shop/web`"
@@ -308,7 +358,7 @@ mod tests {
     #[test]
     fn what_nobody_makes_anew_is_named() {
         let nfs = json!({"volumes": [{"name": "a", "nfs": {}}, {"name": "b", "ephemeral": {}}, {"name": "c", "csi": {}}]});
-        let kept = templates("Deployment", &[object("web", &nfs)]);
+        let kept = deployed(&nfs);
         let service =
             |name: &str, spec: Value| json!({"metadata": {"namespace": "shop", "name": name}, "spec": spec});
         let mut own = service("kubernetes", json!({}));
@@ -319,11 +369,13 @@ mod tests {
             service("web", json!({"selector": {"app": "web"}})),
             service("out", json!({"type": "ExternalName"})),
             own,
-        ];
+        ]
+        .map(typed);
         let mut pods =
             ["bare", "made", "over"].map(|name| json!({"metadata": {"namespace": "shop", "name": name}}));
         pods[1]["metadata"]["ownerReferences"] = json!([{"kind": "ReplicaSet", "controller": true}]);
         pods[2]["status"] = json!({"phase": "Succeeded"});
+        let pods = pods.map(typed);
         let left = Left { templates: &kept, sets: &[], claims: &[], services: &services, pods: &pods };
         assert_eq!(
             stateless(&left).seen,
@@ -334,36 +386,33 @@ mod tests {
 
     #[test]
     fn what_runs_nothing_is_told_apart() {
-        let idle = |kind: &'static str, spec: Value, status: Value| {
-            let mut spec = spec;
+        fn idle<K: Templated + DeserializeOwned>(mut spec: Value, status: Value) -> bool {
             spec["template"] = json!({"spec": {}});
             spec["jobTemplate"] = json!({"spec": {"template": {"spec": {}}}});
-            templates(kind, &[json!({"metadata": {}, "spec": spec, "status": status})])[0].is_idle
-        };
-        let none = || json!({});
-        assert!(idle("Deployment", json!({"replicas": 0}), none()) && !idle("Deployment", none(), none()));
-        for kind in ["Job", "CronJob"] {
-            assert!(
-                idle(kind, json!({"suspend": true}), none())
-                    && !idle(kind, json!({"suspend": false}), none())
-            );
+            templates::<K>(typed(json!([{"metadata": {}, "spec": spec, "status": status}])))[0].is_idle
         }
+        let none = || json!({});
+        assert!(idle::<Deployment>(json!({"replicas": 0}), none()) && !idle::<Deployment>(none(), none()));
+        let suspended = |is_suspended: bool| json!({"suspend": is_suspended});
+        assert!(idle::<Job>(suspended(true), none()) && !idle::<Job>(suspended(false), none()));
+        assert!(idle::<CronJob>(suspended(true), none()) && !idle::<CronJob>(suspended(false), none()));
         let seen = |count: u32| json!({"observedGeneration": 1, "desiredNumberScheduled": count});
-        assert!(idle("DaemonSet", none(), seen(0)) && !idle("DaemonSet", none(), seen(1)));
+        assert!(idle::<DaemonSet>(none(), seen(0)) && !idle::<DaemonSet>(none(), seen(1)));
         assert!(
-            !idle("DaemonSet", none(), json!({"desiredNumberScheduled": 0})),
+            !idle::<DaemonSet>(none(), json!({"desiredNumberScheduled": 0})),
             "nobody has looked at it yet"
         );
     }
 
-    fn account(name: &str) -> Value {
-        json!({"metadata": {"namespace": "shop", "name": name}, "imagePullSecrets": [{"name": "registry"}]})
+    fn account(name: &str) -> ServiceAccount {
+        typed(
+            json!({"metadata": {"namespace": "shop", "name": name}, "imagePullSecrets": [{"name": "registry"}]}),
+        )
     }
 
     #[test]
     fn a_secret_that_is_named_is_there() {
-        let of =
-            templates("Deployment", &[object("web", &json!({"imagePullSecrets": [{"name": "registry"}]}))]);
+        let of = deployed(&json!({"imagePullSecrets": [{"name": "registry"}]}));
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
         let pulling = Pulling { templates: &of, accounts: &[], on_mirror: &[], secrets: &there };
         assert_eq!(pull_secrets(&pulling).verdict, Verdict::Pass);
@@ -379,11 +428,11 @@ mod tests {
     #[test]
     fn the_account_of_every_namespace_is_not_copied() {
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
-        let of = |spec: Value, accounts: &[Value], on_mirror: &[Value]| {
-            let templates = templates("Deployment", &[object("web", &spec)]);
+        let of = |spec: Value, accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]| {
+            let templates = deployed(&spec);
             pull_secrets(&Pulling { templates: &templates, accounts, on_mirror, secrets: &there })
         };
-        let bare = json!({"metadata": {"namespace": "shop", "name": "default"}});
+        let bare = typed(json!({"metadata": {"namespace": "shop", "name": "default"}}));
         let lost = of(json!({}), &[account("default")], &[bare]);
         assert_eq!(
             (lost.verdict, lost.seen.as_str()),
@@ -407,9 +456,12 @@ mod tests {
 
     #[test]
     fn pods_that_are_made_anew_are_counted() {
-        let pod = |kind: &str, phase: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}, "status": {"phase": phase}});
+        let pod = |kind: &str, phase: &str| {
+            let owners = json!([{"kind": kind, "controller": true}]);
+            typed(json!({"metadata": {"ownerReferences": owners}, "status": {"phase": phase}}))
+        };
         assert!(is_of_copy(&pod("ReplicaSet", "Running")) && is_of_copy(&pod("Job", "Pending")));
         assert!(!is_of_copy(&pod("Job", "Succeeded")) && !is_of_copy(&pod("StatefulSet", "Running")));
-        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&json!({"metadata": {}})));
+        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&Pod::default()));
     }
 }
