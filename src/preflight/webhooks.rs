@@ -357,10 +357,10 @@ mod tests {
         for (name, value) in more.as_object().unwrap() {
             webhook[name] = value.clone();
         }
-        validating(webhook, &written())
+        validating(&webhook, &written())
     }
 
-    fn validating(webhook: Value, written: &[Written]) -> Vec<Called> {
+    fn validating(webhook: &Value, written: &[Written]) -> Vec<Called> {
         let configuration = json!({"metadata": {"name": "policies"}, "webhooks": [webhook]});
         called(Vec::new(), vec![serde_json::from_value(configuration).unwrap()], written)
     }
@@ -439,7 +439,7 @@ mod tests {
                 "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "operations": ["CREATE"], "scope": scope,
             });
             let webhook = json!({"name": "check.example", "rules": [rule], "namespaceSelector": selector});
-            validating(webhook, &written)[0].asked.contains("Namespaces")
+            validating(&webhook, &written)[0].asked.contains("Namespaces")
         };
         assert!(is_asked("*", json!({})) && is_asked("Cluster", json!({"matchLabels": {"team": "shop"}})));
         assert!(!is_asked("*", json!({"matchLabels": {"team": "till"}})));

@@ -114,7 +114,7 @@ impl Looking {
         let is_moved = |service: &&Service| {
             candidates.as_ref().is_none_or(|all| all.contains(&(namespace(*service), name(*service))))
         };
-        let moved = services.iter().filter(is_moved).map(|one| (Admitted::Service, &one.metadata));
+        let changed = services.iter().filter(is_moved).map(|one| (Admitted::Service, &one.metadata));
         let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
         let ours = labelled(&[MANAGED_BY]);
         let mut made = Vec::new();
@@ -131,7 +131,7 @@ impl Looking {
             // That of the API servers has no labels.
             made.extend([ours, ObjectMeta::default()].map(|one| (Admitted::ServiceCidr, one)));
         }
-        let all = moved.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
+        let all = changed.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
         Ok(all.filter_map(|(kind, metadata)| Written::of(kind, metadata, &of_namespaces)).collect())
     }
 

@@ -53,8 +53,11 @@ fn wish(spec: &PodSpec) -> String {
         terms.flat_map(|term| term.match_expressions.iter().chain(&term.match_fields).flatten());
     let requirements = requirements.map(|one| {
         let values = one.values.iter().filter(|values| !values.is_empty());
-        let values: String = values.map(|values| format!(" {}", values.join("|"))).collect();
-        format!("`{} {}{values}`", one.key, one.operator)
+        let words: Vec<String> = [one.key.clone(), one.operator.clone()]
+            .into_iter()
+            .chain(values.map(|all| all.join("|")))
+            .collect();
+        format!("`{}`", words.join(" "))
     });
     let parts: Vec<String> = pairs.chain(requirements).collect();
     match (parts.is_empty(), spec.node_name.as_deref().unwrap_or_default()) {

@@ -220,13 +220,13 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
         named.entry((namespace.to_string(), secret.to_string())).or_default().insert(who.to_string());
     };
     for template in pulling.templates {
-        for secret in named_by(&template.spec.image_pull_secrets) {
+        for secret in named_by(template.spec.image_pull_secrets.as_ref()) {
             name(&template.namespace, secret, &template.of);
         }
     }
     for account in pulling.accounts {
         let who = format!("ServiceAccount {}", subject(account));
-        for secret in named_by(&account.image_pull_secrets) {
+        for secret in named_by(account.image_pull_secrets.as_ref()) {
             name(namespace(account), secret, &who);
         }
     }
@@ -253,8 +253,8 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
     Judged::pass(format!("all {} that are named are there to be copied", named.len()))
 }
 
-fn named_by(secrets: &Option<Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {
-    secrets.iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
+fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {
+    secrets.into_iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
 }
 
 /// What the ServiceAccounts `default` name and the mirror's do not, and which templates have it from there: those that name no Secret
@@ -262,7 +262,7 @@ fn named_by(secrets: &Option<Vec<LocalObjectReference>>) -> impl Iterator<Item =
 fn lost(pulling: &Pulling<'_>) -> Vec<String> {
     let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {
         let its = list.iter().filter(|one| name(*one) == DEFAULT && namespace(*one) == place);
-        its.flat_map(|one| named_by(&one.image_pull_secrets)).map(str::to_string).collect()
+        its.flat_map(|one| named_by(one.image_pull_secrets.as_ref())).map(str::to_string).collect()
     };
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for template in pulling.templates {
@@ -386,20 +386,20 @@ mod tests {
 
     #[test]
     fn what_runs_nothing_is_told_apart() {
-        fn idle<K: Templated + DeserializeOwned>(mut spec: Value, status: Value) -> bool {
+        fn idle<K: Templated + DeserializeOwned>(mut spec: Value, status: &Value) -> bool {
             spec["template"] = json!({"spec": {}});
             spec["jobTemplate"] = json!({"spec": {"template": {"spec": {}}}});
             templates::<K>(typed(json!([{"metadata": {}, "spec": spec, "status": status}])))[0].is_idle
         }
         let none = || json!({});
-        assert!(idle::<Deployment>(json!({"replicas": 0}), none()) && !idle::<Deployment>(none(), none()));
+        assert!(idle::<Deployment>(json!({"replicas": 0}), &none()) && !idle::<Deployment>(none(), &none()));
         let suspended = |is_suspended: bool| json!({"suspend": is_suspended});
-        assert!(idle::<Job>(suspended(true), none()) && !idle::<Job>(suspended(false), none()));
-        assert!(idle::<CronJob>(suspended(true), none()) && !idle::<CronJob>(suspended(false), none()));
+        assert!(idle::<Job>(suspended(true), &none()) && !idle::<Job>(suspended(false), &none()));
+        assert!(idle::<CronJob>(suspended(true), &none()) && !idle::<CronJob>(suspended(false), &none()));
         let seen = |count: u32| json!({"observedGeneration": 1, "desiredNumberScheduled": count});
-        assert!(idle::<DaemonSet>(none(), seen(0)) && !idle::<DaemonSet>(none(), seen(1)));
+        assert!(idle::<DaemonSet>(none(), &seen(0)) && !idle::<DaemonSet>(none(), &seen(1)));
         assert!(
-            !idle::<DaemonSet>(none(), json!({"desiredNumberScheduled": 0})),
+            !idle::<DaemonSet>(none(), &json!({"desiredNumberScheduled": 0})),
             "nobody has looked at it yet"
         );
     }
