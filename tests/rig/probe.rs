@@ -26,8 +26,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::echo::{AGAIN, ONCE};
 use super::namespace::{Namespace, Worker};
 use super::process::wait_until;
-use super::report::{Failure, Kind, Record, Report, Target};
+use super::report::{FLICKERS, Failure, Kind, Record, Report, Target};
 
+/// How an error begins that says that nobody listens there.
+const REFUSED: &str = "Connection refused";
 /// How often a target is tried.
 const INTERVAL: Duration = Duration::from_millis(5);
 
@@ -260,14 +262,30 @@ async fn try_often(target: Target, log: Log, mut gone: watch::Receiver<()>) {
             _ = attempts.join_next(), if !attempts.is_empty() => {}
             _ = ticks.tick(), if attempts.len() < UNDER_WAY => {
                 let log = log.clone();
-                attempts.spawn(async move {
-                    let begun = Instant::now();
-                    log.note(target, Kind::New, begun, in_time(attempt(target, &log)).await);
-                });
+                attempts.spawn(async move { try_once(target, &log).await });
             }
         }
     }
     while attempts.join_next().await.is_some() {}
+}
+
+/// Makes an attempt, and another one at once where the first is refused.
+async fn try_once(target: Target, log: &Log) {
+    let begun = Instant::now();
+    let outcome = in_time(attempt(target, log)).await;
+    let is_refused = outcome.as_ref().is_err_and(|reason| reason.starts_with(REFUSED));
+    if !is_refused {
+        return log.note(target, Kind::New, begun, outcome);
+    }
+    let again = in_time(attempt(target, log)).await;
+    let may_flicker = again.is_ok() && log.with(|report| report.flickers() < FLICKERS);
+    if !may_flicker {
+        return log.note(target, Kind::New, begun, outcome);
+    }
+    let reason = outcome.unwrap_err();
+    let flicker = Failure { target, kind: Kind::New, at: begun.duration_since(log.began), reason };
+    log.with(|report| report.targets.entry(target).or_default().flickers.push(flicker));
+    log.note(target, Kind::New, begun, again);
 }
 
 /// Opens a connection as soon as that works, and talks on it until that fails; then again.

@@ -5,6 +5,11 @@ use std::fmt::{Display, Formatter, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// How many connections may be refused and succeed when tried again at once. In kube-proxy's nftables mode each change of a Service
+/// or of its endpoints can cost one ("What kube-proxy loses" in docs/renumber.md). A gap that an operation makes lasts until
+/// kube-proxy applies the next change, so that the second attempt fails too.
+pub const FLICKERS: usize = 1;
+
 /// How many failures of one target are printed.
 const SHOWN: usize = 10;
 
@@ -69,6 +74,8 @@ pub struct Record {
     /// New connections, or datagrams, that succeeded or failed.
     pub attempts: u64,
     pub failures: Vec<Failure>,
+    /// Refusals that were none when tried again at once: [`FLICKERS`] at most in a report, more are failures.
+    pub flickers: Vec<Failure>,
     /// Exchanges on long-lived connections that succeeded.
     pub exchanges: u64,
     /// How many long-lived connections there were.
@@ -103,6 +110,11 @@ impl Report {
     /// Returns all failures, by target and time.
     pub fn failures(&self) -> Vec<&Failure> {
         self.targets.values().flat_map(|record| &record.failures).collect()
+    }
+
+    /// Returns how many refusals were none when tried again.
+    pub fn flickers(&self) -> usize {
+        self.targets.values().map(|record| record.flickers.len()).sum()
     }
 
     /// Returns how many attempts there were in all.
@@ -144,6 +156,9 @@ impl Display for Report {
             writeln!(formatter, "    from {:?} by {:?}", record.sources, record.servers)?;
             for failure in record.failures.iter().take(SHOWN) {
                 writeln!(formatter, "    {failure}")?;
+            }
+            for flicker in &record.flickers {
+                writeln!(formatter, "    {flicker}, and not when tried again at once")?;
             }
             if record.failures.len() > SHOWN {
                 writeln!(formatter, "    and {} more", record.failures.len() - SHOWN)?;
