@@ -15,6 +15,7 @@ use kube::client::Body;
 use kube::{Client, Config};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 use tokio::time::{Instant, sleep, timeout};
@@ -181,7 +182,14 @@ impl Connection {
     /// Sends a request and reads the object that comes back.
     pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClusterError> {
         let answer = self.request(call).await?;
-        self.read(call, &answer.body)
+        self.object(call, &answer.body)
+    }
+
+    /// Reads an object. Go writes a time that was never set as `null`, which the type of a condition refuses (`lastTransitionTime` of
+    /// `metav1.Condition`), and API servers do not look at the conditions of a Service, which any controller may write
+    /// (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3): such an object is read without them.
+    pub(super) fn object<T: DeserializeOwned>(&self, call: &Call, body: &[u8]) -> Result<T, ClusterError> {
+        self.read(call, body).or_else(|error| without_conditions(body).ok_or(error))
     }
 
     /// Reads what was answered, or the part of it that is wanted.
@@ -312,5 +320,36 @@ impl Fault {
             FaultKind::Lost
         };
         Self { kind, reason }
+    }
+}
+
+fn without_conditions<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let mut object: Value = serde_json::from_slice(body).ok()?;
+    object.pointer_mut("/status")?.as_object_mut()?.remove("conditions")?;
+    serde_json::from_value(object).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_without_a_time_hides_no_service() {
+        let service = |time: Value| {
+            let condition =
+                json!({"type": "a/b", "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
+            json!({"metadata": {"name": "web"}, "status": {"conditions": [condition]}}).to_string()
+        };
+        let read = |text: String| {
+            let typed = serde_json::from_str::<Service>(&text);
+            (typed.is_ok(), without_conditions::<Service>(text.as_bytes()).and_then(|one| one.metadata.name))
+        };
+        assert_eq!(read(service(json!("2026-11-26T10:00:00Z"))), (true, Some("web".into())));
+        assert_eq!(read(service(Value::Null)), (false, Some("web".into())));
+        assert_eq!(read(json!({"status": {}}).to_string()), (true, None));
+        assert_eq!(read(json!({"metadata": 1, "status": {"conditions": []}}).to_string()), (false, None));
     }
 }

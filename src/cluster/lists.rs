@@ -171,7 +171,7 @@ impl Cluster {
             let page: Page<'_> = self.connection.read(&call, &answer.body)?;
             page_size = page_size.saturating_mul(2).min(wanted.page);
             for item in page.items.unwrap_or_default() {
-                items.extend(keep(self.connection.read(&call, item.get().as_bytes())?));
+                items.extend(keep(self.connection.object(&call, item.get().as_bytes())?));
             }
             if page.metadata.next.is_empty() || items.len() >= wanted.enough {
                 return Ok(items);

@@ -256,11 +256,7 @@ impl Looking {
         let definitions = definitions(self.mirror.cluster()?).await?;
         let kinds = |served: &ServedKinds| Kinds {
             all: by_place(&served.kinds),
-            silent: served
-                .silent
-                .iter()
-                .map(|(place, why)| (group(place).to_string(), why.clone()))
-                .collect(),
+            silent: served.silent.iter().cloned().collect(),
         };
         Ok(kinds::judge(&used, &kinds(&of_source), &kinds(&of_mirror), &definitions))
     }
@@ -439,11 +435,6 @@ async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
 /// Namespace and name.
 fn place(metadata: &ObjectMeta) -> (&str, &str) {
     [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default()).into()
-}
-
-/// The group of `apps/v1`.
-fn group(api_version: &str) -> &str {
-    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 async fn identity(reading: &Reading) -> Read<Identity> {

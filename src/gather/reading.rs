@@ -306,10 +306,9 @@ pub(super) async fn listed(
     collection: &Collection<'_>,
 ) -> Result<Vec<Value>, ClusterError> {
     let keep = |mut object: Value| {
-        object
-            .get_mut("metadata")
-            .and_then(Value::as_object_mut)
-            .map(|metadata| metadata.remove("managedFields"));
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
         Some(object)
     };
     cluster.list_as(collection, &keep).await

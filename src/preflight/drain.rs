@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 
 use super::objects::{
-    annotation, controller, has_condition, is_alive, is_ready, labels, name, namespace, phase, subject,
+    controller, has_condition, is_alive, is_ready, labels, name, namespace, phase, subject,
 };
 use super::placing::is_closed;
 use super::selectors::selects;
@@ -101,17 +101,18 @@ pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
 
 /// Why a budget lets none of these Pods go; `None` if it lets one go.
 fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
-    let status = budget.status.clone().unwrap_or_default();
-    if status.observed_generation.unwrap_or_default() < budget.metadata.generation.unwrap_or_default() {
+    let status = budget.status.as_ref();
+    let observed = status.and_then(|status| status.observed_generation).unwrap_or_default();
+    if observed < budget.metadata.generation.unwrap_or_default() {
         return Some("nobody has looked at it since it was changed".to_string());
     }
-    let number = Option::<i32>::unwrap_or_default;
-    let (healthy, desired) = (number(status.current_healthy), number(status.desired_healthy));
+    let number = |of: fn(&PodDisruptionBudgetStatus) -> Option<i32>| status.and_then(of).unwrap_or_default();
+    let (healthy, desired) = (number(|status| status.current_healthy), number(|status| status.desired_healthy));
     // Pods that are not ready may go all the same, if the budget says so or is met without them.
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     let lets_unready_go = policy == Some("AlwaysAllow") || healthy >= desired && desired > 0;
     let is_blocked =
-        number(status.disruptions_allowed) == 0 && pods.iter().any(|pod| !lets_unready_go || is_ready(pod));
+        number(|status| status.disruptions_allowed) == 0 && pods.iter().any(|pod| !lets_unready_go || is_ready(pod));
     is_blocked.then(|| format!("{healthy} healthy, {desired} wanted"))
 }
 
@@ -127,7 +128,8 @@ pub fn is_made_anew(pod: &Pod) -> bool {
 
 /// The kind of what would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
 fn maker(pod: &Pod) -> Option<&str> {
-    if !annotation(pod, "kubernetes.io/config.mirror").is_empty() {
+    let annotations = pod.metadata.annotations.as_ref();
+    if annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")) {
         return Some("Node");
     }
     controller(pod).map(|owner| owner.kind.as_str())

@@ -1,4 +1,4 @@
-//! What is read of objects of several types: how they are called, their labels and controllers, in which state Pods and Nodes are,
+//! What is read of objects of several types: how they are called, their labels, annotations and controllers, in which state Pods and Nodes are,
 //! and what a container is started with.
 
 use k8s_openapi::Metadata;
@@ -61,8 +61,8 @@ pub fn controller(object: &impl Metadata<Ty = ObjectMeta>) -> Option<&OwnerRefer
 
 /// Whether a condition of a Node is true.
 pub fn has_condition(node: &Node, of: &str) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|one| one.type_ == of && one.status == "True")
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|one| one.type_ == of && one.status == "True")
 }
 
 /// Returns the name of the node that a Pod has been given; empty where it waits for one.
@@ -72,6 +72,6 @@ pub fn node_of(pod: &Pod) -> &str {
 
 /// Whether a Pod is ready.
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
 }

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{
 use super::objects::{labels, name};
 use super::selectors::Labels;
 
-/// Whether a node takes a Pod: it is not cordoned, the Pod's own wish selects it, and its taints are tolerated.
+/// Whether a node takes a Pod: the Pod has been given no other, it is not cordoned, the Pod's own wish selects it, and its taints are
+/// tolerated.
 pub fn takes(node: &Node, spec: &PodSpec) -> bool {
     is_given(node, spec) && would_take(node, spec)
 }

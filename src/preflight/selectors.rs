@@ -3,16 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use serde_json::Value;
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
-
-/// Returns the labels of an object that has no type of its own.
-pub fn labels(object: &Value) -> Labels {
-    let found = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    found.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_string()))).collect()
-}
 
 /// Whether a selector (`matchLabels` and `matchExpressions`, all of which must hold) selects these labels. An empty one selects
 /// everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3), and so does one that is left out of a
@@ -42,7 +35,7 @@ fn meets(requirement: &LabelSelectorRequirement, labels: &Labels) -> Option<bool
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -113,7 +106,5 @@ mod tests {
         };
         assert!(both("web", "Exists"));
         assert!(!both("db", "Exists") && !both("web", "DoesNotExist"));
-        assert_eq!(super::labels(&json!({"metadata": {"labels": {"app": "web", "env": "dev"}}})), labels);
-        assert_eq!(super::labels(&json!({"metadata": {}})), with(&[]));
     }
 }

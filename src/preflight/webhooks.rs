@@ -362,7 +362,14 @@ mod tests {
 
     fn validating(webhook: &Value, written: &[Written]) -> Vec<Called> {
         let configuration = json!({"metadata": {"name": "policies"}, "webhooks": [webhook]});
-        called(Vec::new(), vec![serde_json::from_value(configuration).unwrap()], written)
+        let validating =
+            called(Vec::new(), vec![serde_json::from_value(configuration.clone()).unwrap()], written);
+        let mut mutating = called(vec![serde_json::from_value(configuration).unwrap()], Vec::new(), written);
+        for one in &mut mutating {
+            one.name = one.name.replace("Mutating", "Validating");
+        }
+        assert_eq!(mutating, validating, "one that may change what it is asked about is judged as one that may not");
+        validating
     }
 
     fn rules(resource: &str, operation: &str) -> Value {

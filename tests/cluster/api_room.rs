@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use http::Method;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use netsurgeon::cluster::{
     Cluster as Api, ClusterError, ClusterOptions as ApiOptions, Collection, ObjectRef,
 };
@@ -98,10 +99,26 @@ async fn objects(era: Era) {
     pages(&api).await;
     what_is_served(&api).await;
     applied(&api).await;
+    conditions_without_a_time(&cluster, &api).await;
     kinds_that_are_not_served(&api).await;
     // 1.32 has no ServiceCIDRs unless the gate is on: then the API itself is not there.
     let range = ObjectRef::new("networking.k8s.io/v1", "ServiceCIDR", None, "kubernetes");
     assert_eq!(api.get(&range).await.unwrap().is_some(), era == Era::Objects);
+}
+
+/// An API server stores whatever a controller writes of a Service's conditions, a time that was never set included.
+async fn conditions_without_a_time(cluster: &Cluster, api: &Api) {
+    api.create(&service("odd")).await.unwrap();
+    let condition = json!({"type": "example.com/X", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null});
+    let status = json!({"status": {"conditions": [condition]}});
+    let path = "/api/v1/namespaces/default/services/odd/status";
+    let patched =
+        cluster.api.request(Method::PATCH, path, "application/merge-patch+json", Some(&status)).await.unwrap();
+    assert_eq!(patched["status"]["conditions"][0].get("lastTransitionTime"), Some(&Value::Null));
+    let name = |service: &Service| service.metadata.name.clone().unwrap_or_default();
+    assert_eq!(name(&api.object::<Service>(Some("default"), "odd").await.unwrap().unwrap()), "odd");
+    let all = api.objects::<Service>(Some("default"), None).await.unwrap();
+    assert!(all.iter().any(|service| name(service) == "odd"), "{all:?}");
 }
 
 /// What is applied is made, or changed to what is wanted now, whoever has changed it in between; what others own beside it stays.

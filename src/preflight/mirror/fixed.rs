@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::super::objects::{annotation, subject};
-use super::super::{Judged, first_few};
+use super::super::{Judged, first_few, list};
 use super::templates::Template;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -69,6 +70,10 @@ fn node_ports(service: &Service) -> impl Iterator<Item = i32> {
     ports(service).filter_map(|port| port.node_port)
 }
 
+fn node_port(port: &Value) -> Option<i32> {
+    i32::try_from(port.get("nodePort")?.as_i64()?).ok()
+}
+
 /// By what field managers tell the ports of a Service from each other.
 #[derive(Deserialize)]
 struct Key {
@@ -85,8 +90,9 @@ fn pinned(service: &Service) -> Vec<i32> {
     let owned = fields.flatten().filter(|(_, fields)| fields.get("f:nodePort").is_some());
     let owned: Vec<Key> =
         owned.filter_map(|(key, _)| serde_json::from_str(key.strip_prefix("k:")?).ok()).collect();
-    let applied: Option<Service> = serde_json::from_str(annotation(service, LAST_APPLIED)).ok();
-    let applied: Vec<i32> = applied.iter().flat_map(node_ports).collect();
+    // What somebody wrote, which may be of no type.
+    let applied: Value = serde_json::from_str(annotation(service, LAST_APPLIED)).unwrap_or_default();
+    let applied: Vec<i32> = list(&applied, "/spec/ports").iter().filter_map(node_port).collect();
     let is_owned = |port: &&ServicePort| {
         owned.iter().any(|key| {
             key.port.is_none_or(|number| number == port.port)
@@ -103,7 +109,7 @@ fn pinned(service: &Service) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::templates::templates;
     use super::*;
@@ -129,7 +135,7 @@ mod tests {
         assert_eq!(judge(&[service("web", false)], &[service("other", false)], &[]).verdict, Verdict::Pass);
         assert_eq!(judge(&[service("web", true)], &[service("web", true)], &[]).verdict, Verdict::Pass);
         let mut applied = service("web", false);
-        let last = "{\"spec\": {\"ports\": [{\"nodePort\": 30443}]}}";
+        let last = "{\"metadata\": {\"annotations\": {\"note\": null}}, \"spec\": {\"ports\": [{\"nodePort\": 30443}]}}";
         applied.metadata.annotations = Some([(LAST_APPLIED.to_string(), last.to_string())].into());
         assert_eq!(pinned(&applied), [30443]);
     }
