@@ -1,8 +1,9 @@
 //! What a batch of a renumbering takes on a cluster whose kube-proxy has to follow, beside what kube-proxy takes to apply as many
 //! changes of Services once.
 //!
-//! A batch is two changes of each Service, both of which every node must have applied before it goes on. *Plain* is one change of
-//! as many Services through the API, eight in flight, until the last of them is in the rules of the node (`nft`).
+//! A batch is two changes of each Service: the new address of the next batch beside the old one, and the move of this batch. Every
+//! node must have applied both before it goes on. *Plain* is one change of as many Services through the API, eight in flight, until
+//! the last of them is in the rules of the node (`nft`); *both* is one change of twice as many: what kube-proxy has to apply for a batch.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -34,6 +35,9 @@ pub struct Batches {
     pub seconds: f64,
     pub plain_seconds: f64,
     pub to_plain: f64,
+    /// Plain, of as many changes as a batch makes.
+    pub both_seconds: f64,
+    pub to_both: f64,
 }
 
 /// Measures both on one cluster of one node.
@@ -48,20 +52,27 @@ pub async fn measure(netsurgeon: &Path) -> Batches {
         cluster.create_echo_service(name, &web, &Value::Null).await;
     }
     routed(&cluster, &addresses(&cluster).await).await;
-    let mut rounds = Vec::new();
-    for round in 0..ROUNDS {
-        rounds.push(plain(&cluster, &names[..BATCH], round).await);
-    }
+    let plain_seconds = plain_rounds(&cluster, &names[..BATCH]).await;
+    let both_seconds = plain_rounds(&cluster, &names[..2 * BATCH]).await;
     // A Service with external IPs of its own is held by a shadow: another kind of batch.
-    for name in &names[..BATCH] {
+    for name in &names[..2 * BATCH] {
         let change = json!({"spec": {"externalIPs": null}});
         let patched = cluster.api.request(Method::PATCH, &service(name), MERGE, Some(&change)).await;
         patched.expect("a patch");
     }
-    rounds.sort_by(f64::total_cmp);
-    let plain_seconds = rounds[ROUNDS / 2];
     let seconds = from_batch_to_batch(netsurgeon, &cluster);
-    Batches { services: SERVICES, batch: BATCH, seconds, plain_seconds, to_plain: seconds / plain_seconds }
+    let (to_plain, to_both) = (seconds / plain_seconds, seconds / both_seconds);
+    Batches { services: SERVICES, batch: BATCH, seconds, plain_seconds, to_plain, both_seconds, to_both }
+}
+
+/// Changes these Services again and again; returns the median of the seconds.
+async fn plain_rounds(cluster: &Cluster, names: &[String]) -> f64 {
+    let mut rounds = Vec::new();
+    for round in 0..ROUNDS {
+        rounds.push(plain(cluster, names, round).await);
+    }
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
 }
 
 async fn addresses(cluster: &Cluster) -> Vec<String> {

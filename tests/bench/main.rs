@@ -220,10 +220,11 @@ fn print(outcome: &Outcome) {
         outcome.recreate_seconds * 1e3,
         outcome.recreate_to_moving
     );
-    let Batches { services, batch, seconds, plain_seconds, to_plain } = &outcome.batches;
+    let Batches { services, batch, seconds, plain_seconds, to_plain, both_seconds, to_both } = &outcome.batches;
     println!(
-        "batches of {batch} of {services} Services: {seconds:.2} s each; kube-proxy applies as many plain changes in {plain_seconds:.2} s; \
-         ratio {to_plain:.2}"
+        "batches of {batch} of {services} Services: {seconds:.2} s each; kube-proxy applies {batch} plain changes in {plain_seconds:.2} s, \
+         ratio {to_plain:.2}; the {} of a batch in {both_seconds:.2} s, ratio {to_both:.2}",
+        2 * batch
     );
     println!(
         "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}   moving {:.2}",
