@@ -18,7 +18,7 @@ use crate::harness::{Bench, Keys, LOCK, Settings, keys};
 use crate::saboteur::{Fault, Saboteur};
 
 /// How many commits of an operation a sample looks at, spread evenly.
-const SAMPLE: usize = 8;
+const SAMPLE: usize = 5;
 
 /// Returns the commits to look at.
 pub fn picks(total: usize) -> Vec<usize> {
