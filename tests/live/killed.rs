@@ -444,6 +444,6 @@ async fn after_each_kind_of_record_under_dual_write() {
 
 #[tokio::test]
 async fn at_any_instant() {
-    let enough = if is_soak() { 1000 } else { 20 };
+    let enough = if is_soak() { 1000 } else { 12 };
     Box::pin(killed(Era::Objects, When::Instant(Box::new(StdRng::seed_from_u64(11))), enough)).await;
 }
