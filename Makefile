@@ -57,7 +57,8 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 		$(FUZZ) run --fuzz-dir tests/fuzz --sanitizer none $$target $(CORPUS)/$$target -- \
 			-max_total_time=$(SOAK_SECONDS) -max_len=2097152 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
-	NETSURGEON_SOAK=1 PROPTEST_CASES=4000 cargo test --locked --no-fail-fast -- --include-ignored --nocapture
+	CARGO_PROFILE_DEV_OPT_LEVEL=1 NETSURGEON_SOAK=1 PROPTEST_CASES=4000 \
+		cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 
 lint: prerequisites-build ## format, lints, and what is known of the dependencies
 	cargo fmt --check
