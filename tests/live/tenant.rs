@@ -158,7 +158,7 @@ async fn a_tenant_hijacks_nothing_and_stops_nothing() {
     assert_eq!(applying.end().await, 6, "{:?}", lines_of(&applying.err));
     assert_harmless(&lines_of(&applying.err).join("\n"));
 
-    let maps = if std::env::var_os("NETSURGEON_SOAK").is_some() { 10_000 } else { 10 };
+    let maps = if std::env::var_os("NETSURGEON_SOAK").is_some() { 10_000 } else { 5 };
     flood(&mallory, maps).await;
     serving.restart_with(NEW_RANGE).await;
     let operation = serving.journals().remove(0);
