@@ -339,8 +339,7 @@ mod tests {
     #[test]
     fn a_condition_without_a_time_hides_no_service() {
         let service = |time: Value| {
-            let condition =
-                json!({"type": "a/b", "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
+            let condition = json!({"type": "a/b", "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
             json!({"metadata": {"name": "web"}, "status": {"conditions": [condition]}}).to_string()
         };
         let read = |text: String| {

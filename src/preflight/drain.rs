@@ -107,12 +107,13 @@ fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
         return Some("nobody has looked at it since it was changed".to_string());
     }
     let number = |of: fn(&PodDisruptionBudgetStatus) -> Option<i32>| status.and_then(of).unwrap_or_default();
-    let (healthy, desired) = (number(|status| status.current_healthy), number(|status| status.desired_healthy));
+    let (healthy, desired) =
+        (number(|status| status.current_healthy), number(|status| status.desired_healthy));
     // Pods that are not ready may go all the same, if the budget says so or is met without them.
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     let lets_unready_go = policy == Some("AlwaysAllow") || healthy >= desired && desired > 0;
-    let is_blocked =
-        number(|status| status.disruptions_allowed) == 0 && pods.iter().any(|pod| !lets_unready_go || is_ready(pod));
+    let is_blocked = number(|status| status.disruptions_allowed) == 0
+        && pods.iter().any(|pod| !lets_unready_go || is_ready(pod));
     is_blocked.then(|| format!("{healthy} healthy, {desired} wanted"))
 }
 

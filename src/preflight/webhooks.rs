@@ -368,7 +368,10 @@ mod tests {
         for one in &mut mutating {
             one.name = one.name.replace("Mutating", "Validating");
         }
-        assert_eq!(mutating, validating, "one that may change what it is asked about is judged as one that may not");
+        assert_eq!(
+            mutating, validating,
+            "one that may change what it is asked about is judged as one that may not"
+        );
         validating
     }
 

@@ -220,7 +220,8 @@ fn print(outcome: &Outcome) {
         outcome.recreate_seconds * 1e3,
         outcome.recreate_to_moving
     );
-    let Batches { services, batch, seconds, plain_seconds, to_plain, both_seconds, to_both } = &outcome.batches;
+    let Batches { services, batch, seconds, plain_seconds, to_plain, both_seconds, to_both } =
+        &outcome.batches;
     println!(
         "batches of {batch} of {services} Services: {seconds:.2} s each; kube-proxy applies {batch} plain changes in {plain_seconds:.2} s, \
          ratio {to_plain:.2}; the {} of a batch in {both_seconds:.2} s, ratio {to_both:.2}",

@@ -112,8 +112,11 @@ async fn conditions_without_a_time(cluster: &Cluster, api: &Api) {
     let condition = json!({"type": "example.com/X", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null});
     let status = json!({"status": {"conditions": [condition]}});
     let path = "/api/v1/namespaces/default/services/odd/status";
-    let patched =
-        cluster.api.request(Method::PATCH, path, "application/merge-patch+json", Some(&status)).await.unwrap();
+    let patched = cluster
+        .api
+        .request(Method::PATCH, path, "application/merge-patch+json", Some(&status))
+        .await
+        .unwrap();
     assert_eq!(patched["status"]["conditions"][0].get("lastTransitionTime"), Some(&Value::Null));
     let name = |service: &Service| service.metadata.name.clone().unwrap_or_default();
     assert_eq!(name(&api.object::<Service>(Some("default"), "odd").await.unwrap().unwrap()), "odd");
