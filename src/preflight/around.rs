@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 use serde_json::Value;
 
-use super::objects::{label, name, words};
+use super::objects::{containers, label, name, words};
 use super::{Judged, first_few};
 use crate::ip::{ServiceCidr, as_flag};
 
@@ -66,9 +66,7 @@ pub fn announcing(advertisements: &[Value]) -> impl Iterator<Item = &str> {
 
 /// Whether a DaemonSet of kube-router announces ClusterIPs: `--advertise-cluster-ip`, alone or with a value that is not `false`.
 pub fn is_announcing(router: &DaemonSet) -> bool {
-    let pod = router.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let words = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(words);
-    words.flat_map(str::split_whitespace).any(|word| {
+    containers(router).iter().flat_map(words).flat_map(str::split_whitespace).any(|word| {
         word.strip_prefix("--advertise-cluster-ip").is_some_and(|rest| matches!(rest, "" | "=true" | "=1"))
     })
 }

@@ -1,7 +1,8 @@
-//! What is read of objects of several types: how they are called, their labels, annotations and controllers, in which state Pods and Nodes are,
-//! and what a container is started with.
+//! What is read of objects of several types: names, labels, annotations and controllers, the state of Pods and Nodes, and containers
+//! with their command lines.
 
 use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -25,6 +26,12 @@ pub fn subject(object: &impl Metadata<Ty = ObjectMeta>) -> String {
 /// Returns what a label of an object says.
 pub fn label<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
     object.metadata().labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Returns the containers of a DaemonSet's Pods.
+pub fn containers(daemon_set: &DaemonSet) -> &[Container] {
+    let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    template.map(|spec| spec.containers.as_slice()).unwrap_or_default()
 }
 
 /// Returns the words that a container is started with.

@@ -11,10 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Container;
 
 use super::nodes::Route;
-use super::objects::subject;
+use super::objects::{containers, subject};
 use super::webhooks::Called;
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
@@ -91,12 +90,6 @@ pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
 /// How many nodes a DaemonSet is to be on.
 fn wanted(daemon_set: &DaemonSet) -> i32 {
     daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
-}
-
-/// The containers of a DaemonSet's Pods.
-fn containers(daemon_set: &DaemonSet) -> &[Container] {
-    let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    template.map(|spec| spec.containers.as_slice()).unwrap_or_default()
 }
 
 /// Whose agent a DaemonSet runs, and its image.

@@ -11,8 +11,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::Value;
 
-use super::{Taken, agent, containers, wanted};
-use crate::preflight::objects::{annotation, name};
+use super::{Taken, agent, wanted};
+use crate::preflight::objects::{annotation, containers, name};
 use crate::preflight::{Judged, first_few, list, text};
 use crate::wire::yaml::Yaml;
 

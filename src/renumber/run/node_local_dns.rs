@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
 use crate::cluster::{Cluster, ClusterError, Typed};
-use crate::preflight::objects::{name, words};
+use crate::preflight::objects::{containers, name, words};
 
 const NAMESPACE: &str = "kube-system";
 /// Of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).
@@ -44,8 +44,7 @@ fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), Strin
             text.split(|letter: char| letter.is_whitespace() || matches!(letter, ',' | '=' | '[' | ']'));
         words.find_map(|word| word.parse::<IpAddr>().ok().filter(|address| old.contains(address)))
     };
-    let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let mut words = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(words);
+    let mut words = containers(set).iter().flat_map(words);
     if let Some(address) = words.find_map(has) {
         return Err(format!("DaemonSet `{NAMESPACE}/{NAME}` still has `{address}` among its arguments"));
     }
