@@ -168,6 +168,7 @@ async fn every_node_leads_to_both(serving: &Serving) {
 pub async fn start(era: Era, mode: ProxyMode) -> (Serving, Hosts) {
     let mut options = ClusterOptions::new(era);
     options.api_servers = 2;
+    options.certified_cidrs.clear();
     options.api_server_flags.push("--shutdown-delay-duration=5s".to_string());
     let mut serving = Serving::start_on(options, mode).await;
     let manifests = serving.cluster.write_manifests().await;
@@ -186,6 +187,10 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     paused_at(&serving.netsurgeon(&words), "certificates", "does not carry `10.200.0.1`");
     let operation = serving.journals().remove(0);
     let resume = format!("operation resume {operation}");
+    let denied = serving.netsurgeon(&format!("{resume} --confirm certificates"));
+    let refusal = "the confirmation of `certificates` is refused: the certificate of ";
+    assert!(denied.err.contains(refusal), "{}", denied.err);
+    paused_at(&denied, "certificates", "does not carry `10.200.0.1`");
 
     let old = Client::start(&serving, OLD).await;
     hosts.reissue(

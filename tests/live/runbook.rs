@@ -23,7 +23,7 @@ const OPERATION: &str = "renumber-20261121T155810Z-490a";
 const DIGEST: &str = "14266d7f";
 
 /// What goes wrong, as the table begins its lines, and the tests that play its way out.
-const TROUBLE: [(&str, &[&str]); 20] = [
+const TROUBLE: [(&str, &[&str]); 21] = [
     ("The process was killed", &["killed::resume_waits_for_the_lease_of_a_killed_process"]),
     ("Stop it now", &["renumber::every_pause_names_the_command_that_continues"]),
     ("`a node does not answer`", &["runbook::a_node_that_does_not_answer_stops_the_batch"]),
@@ -52,6 +52,7 @@ const TROUBLE: [(&str, &[&str]); 20] = [
         "`the confirmation of flags is refused`",
         &["confirming::a_confirmation_that_an_api_server_contradicts_is_refused"],
     ),
+    ("`the confirmation of certificates is refused`", &["certificates::objects_by_netsurgeon_alone"]),
     ("`operation ... (rewrite-range)", &["rewriting::a_rewrite_killed_in_the_middle_is_resumed"]),
     (
         "`... does not route external IPs`",

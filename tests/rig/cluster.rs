@@ -60,6 +60,8 @@ pub struct ClusterOptions {
     pub era: Era,
     /// Comma-separated, as in `--service-cluster-ip-range`.
     pub service_cidrs: String,
+    /// More ranges whose first address the API servers' certificates carry, as after `netsurgeon certs reissue`.
+    pub certified_cidrs: String,
     pub etcd: EtcdOptions,
     /// How many API servers run on the one etcd.
     pub api_servers: u8,
@@ -81,6 +83,7 @@ impl ClusterOptions {
         Self {
             era,
             service_cidrs: "10.96.0.0/16".to_owned(),
+            certified_cidrs: "10.200.0.0/16,10.201.0.0/16,10.210.0.0/16,fd00:10:200::/112".to_owned(),
             etcd: EtcdOptions::default(),
             api_servers: 1,
             controllers: true,
@@ -403,7 +406,7 @@ fn server_options(
     etcd: &Etcd,
     workspace: &Workspace,
 ) -> ApiServerOptions {
-    let mut names = serving_names(&options.service_cidrs);
+    let mut names = serving_names(&[&options.service_cidrs, &options.certified_cidrs]);
     if options.nodes > 0 {
         // A relay that a test puts before the server listens at the gateway's.
         names.extend([advertised(&options.service_cidrs, number), gateway().to_string()]);
@@ -426,8 +429,8 @@ fn server_options(
     }
 }
 
-/// The names of a kubeadm serving certificate, with the first address of each Service CIDR.
-fn serving_names(service_cidrs: &str) -> Vec<String> {
+/// The names of a kubeadm serving certificate, with the first address of each CIDR.
+fn serving_names(cidrs: &[&str]) -> Vec<String> {
     let names = [
         "kubernetes",
         "kubernetes.default",
@@ -442,7 +445,8 @@ fn serving_names(service_cidrs: &str) -> Vec<String> {
             IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 1).into(),
         }
     };
-    let services = service_cidrs.split(',').map(|cidr| first(cidr).to_string());
+    let ranges = cidrs.iter().flat_map(|cidrs| cidrs.split(',')).filter(|cidr| !cidr.is_empty());
+    let services = ranges.map(|cidr| first(cidr).to_string());
     names.iter().map(ToString::to_string).chain(services).collect()
 }
 

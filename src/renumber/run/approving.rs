@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
-use crate::cluster::{Cluster, Collection, served};
+use crate::cluster::{ApiServer, Cluster, Collection, served};
 use crate::controlplane::{Places, endpoints, not_yet, other_ranges};
 use crate::ip::{ServiceCidr, as_flag};
 use crate::operation::{Answer, Fault, Manual};
@@ -86,25 +86,43 @@ impl Confirmations<'_> {
 
     /// Whether nothing that is seen from here contradicts a confirmation. What contradicts it is said.
     async fn is_believed(&self, name: &str, back: bool) -> bool {
-        let (Some(cluster), "flags") = (self.cluster, name) else { return true };
-        let flag = if back { &self.work.flag_before } else { &self.work.flag };
-        match other_ranges(cluster, &as_flag(flag)).await {
+        let contradiction = match name {
+            "flags" => self.another_flag(if back { &self.work.flag_before } else { &self.work.flag }).await,
+            "certificates" if !back => self.uncovered().await,
+            _ => None,
+        };
+        if let Some(reason) = &contradiction {
+            self.voice.warn(&format!("the confirmation of `{name}` is refused: {reason}"));
+        }
+        contradiction.is_none()
+    }
+
+    /// Names an API server that is seen with another range. What cannot be seen is the operator's word.
+    async fn another_flag(&self, flag: &[ServiceCidr]) -> Option<String> {
+        let range = as_flag(flag);
+        match other_ranges(self.cluster?, &range).await {
             Ok(found) => {
-                let first = found.first();
-                if let Some(first) = first {
-                    let (subject, message, range) = (&first.subject, &first.message, as_flag(flag));
-                    self.voice.warn(&format!(
-                        "the confirmation of `{name}` is refused: {subject}: {message}, and `{range}` is asked for"
-                    ));
-                }
-                first.is_none()
+                let first = found.first()?;
+                Some(format!("{}: {}, and `{range}` is asked for", first.subject, first.message))
             }
-            // It is the operator's word then.
             Err(failure) => {
                 self.voice.warn(&format!("the flags of API servers cannot be read: {:#}", failure.error));
-                true
+                None
             }
         }
+    }
+
+    /// Names an API server that presents a certificate without the new address, which clients in the cluster would reject. One
+    /// that cannot be dialled is the operator's word.
+    async fn uncovered(&self) -> Option<String> {
+        let address = self.work.kubernetes()?.new_address;
+        for server in endpoints(self.cluster?).await.ok()? {
+            let certificate = presented(&server.to_string()).await;
+            if certificate.is_ok_and(|certificate| !certificate.covers(address)) {
+                return Some(does_not_carry(&server, address));
+            }
+        }
+        None
     }
 
     /// Checks the Pods of the API servers, and their processes on this host.
@@ -184,7 +202,7 @@ impl Confirmations<'_> {
         for server in &servers {
             let certificate = presented(&server.to_string()).await?;
             if let Some(missing) = with.iter().find(|address| !certificate.covers(**address)) {
-                return Err(format!("the certificate of {server} does not carry `{missing}`"));
+                return Err(does_not_carry(server, *missing));
             }
             if let Some(old) = without.filter(|address| certificate.covers(*address)) {
                 return Err(format!("the certificate of {server} still carries `{old}`"));
@@ -193,6 +211,10 @@ impl Confirmations<'_> {
         let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
         Ok(format!("seen to be done, on {}", names.join(", ")))
     }
+}
+
+fn does_not_carry(server: &ApiServer, address: IpAddr) -> String {
+    format!("the certificate of {server} does not carry `{address}`")
 }
 
 /// Whether every API server's certificate carries an address.
