@@ -15,8 +15,8 @@ use crate::renumber::run::{Choices, RenumberSession};
 use crate::session::Failure;
 use crate::session::{LeaseTerms, Session, Settings};
 
-/// How long an API server may take to answer that is said not to.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an API server may take to answer where an operation can do without it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to take the operation lock.
 #[derive(Debug, Clone, Args)]

@@ -30,30 +30,48 @@ pub struct LeaseTerms {
 }
 
 impl Session {
-    /// Takes the operation lease of the cluster, as [`LeaseTerms::take`]; and while an API server is asked the cluster's Lease,
-    /// which operations take that change no etcd.
+    /// Takes the operation lease of the cluster, and the cluster's Lease too while an API server is asked.
     pub async fn lock(&self, taking: &Taking<'_>) -> Result<Lock, Failure> {
         let (voice, lease) = (&self.voice, self.settings.lease);
-        let lock = lease.take(voice, &self.store, &self.id, taking).await?;
-        let Some(api) = self.cluster() else { return Ok(lock) };
-        // Whoever ran this operation has lost it with the lock in etcd, where its fence is.
-        let terms = Terms { ttl: lease.ttl, silence: Silence::Keeps, take_over: true };
-        match lock_cluster(voice, api, lock.claim(), terms).await {
-            Ok(beside) => Ok(lock.with(beside)),
-            Err(error @ OperationError::Locked(_)) => release(lock, Err(words(error, taking))).await,
-            // Who goes back must not be kept from it.
-            Err(error) => {
-                voice.warn(&format!(
-                    "the Lease `{}` could not be taken, so that operations which change no etcd are not kept away: {error}",
-                    ClusterLock::LEASE
-                ));
-                Ok(lock)
-            }
+        match self.cluster() {
+            Some(api) => lease.take_both(voice, &self.store, &self.id, Ok(api), taking).await,
+            None => lease.take(voice, &self.store, &self.id, taking).await,
         }
     }
 }
 
 impl LeaseTerms {
+    /// Takes the operation lease as [`Self::take`], and the cluster's Lease, which operations hold that change no etcd. Where
+    /// no API answers, for the reason given, or the Lease cannot be written, a warning says what is not excluded.
+    pub async fn take_both(
+        self,
+        voice: &Voice,
+        store: &Arc<LiveEtcd>,
+        cluster: &str,
+        api: Result<&Cluster, Failure>,
+        taking: &Taking<'_>,
+    ) -> Result<Lock, Failure> {
+        let lock = self.take(voice, store, cluster, taking).await?;
+        // The fence is in etcd: a process that ran this operation before has lost it with the lock there.
+        let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
+        let reason = match api {
+            Ok(api) => match lock_cluster(voice, api, lock.claim(), terms).await {
+                Ok(beside) => return Ok(lock.with(beside)),
+                Err(error @ OperationError::Locked(_)) => {
+                    return release(lock, Err(words(error, taking))).await;
+                }
+                Err(error) => error.to_string(),
+            },
+            Err(failure) => failure.to_string(),
+        };
+        // A rollback must not depend on the Lease.
+        voice.warn(&format!(
+            "the Lease `{}` could not be taken, so operations that change no etcd are not excluded: {reason}",
+            ClusterLock::LEASE
+        ));
+        Ok(lock)
+    }
+
     /// Takes the operation lease of a cluster. Where a process holds it for the same operation and does not renew it
     /// any more, waits until it ends.
     pub async fn take(

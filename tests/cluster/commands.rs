@@ -8,7 +8,7 @@ use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
 pub(super) use super::rig::run::{Run, run};
 
-const BITMAP: &str = "/registry/ranges/serviceips";
+pub(super) const BITMAP: &str = "/registry/ranges/serviceips";
 
 /// Runs netsurgeon against the cluster's etcd, with nothing else in its environment.
 pub(super) fn netsurgeon(cluster: &Cluster, arguments: &[&str]) -> Run {
@@ -36,7 +36,7 @@ fn codes(cluster: &Cluster) -> Vec<String> {
     findings["findings"].as_array().unwrap().iter().map(code).collect()
 }
 
-async fn with_services(options: ClusterOptions) -> Cluster {
+pub(super) async fn with_services(options: ClusterOptions) -> Cluster {
     let cluster = Cluster::start(options).await;
     for (name, address) in [("web", "10.96.0.5"), ("far", "10.96.200.7")] {
         let spec = json!({"clusterIP": address, "selector": {"app": name}, "ports": [{"port": 80}]});
@@ -135,7 +135,7 @@ fn a_broken_cluster_is_rehearsed(cluster: &Cluster) {
 }
 
 /// Takes the bit of .5 out and puts that of .9 in: `data` is field 3, the last before the envelope's end.
-fn drifted(value: &[u8]) -> Vec<u8> {
+pub(super) fn drifted(value: &[u8]) -> Vec<u8> {
     let mut value = value.to_vec();
     let lowest = value.len() - 5;
     value[lowest] &= !(1 << 4);

@@ -10,6 +10,7 @@ use netsurgeon::operation::{
 };
 use serde_json::Value;
 
+use super::commands::{self, BITMAP, drifted, with_services};
 use super::ledger::connect;
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
@@ -201,4 +202,34 @@ async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
     );
     let gone = netsurgeon(&cluster, "operation show maps-1", true);
     assert!(gone.code == 1 && gone.err.contains("there is no operation `maps-1`"), "{}", gone.err);
+}
+
+/// A rewrite needs etcd alone. Where the API answers, an operation that changes no etcd excludes it too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rewrite_is_refused_while_an_operation_without_etcd_runs() {
+    let cluster = with_services(ClusterOptions::new(Era::DualWrite)).await;
+    let drifted = drifted(&cluster.etcd.get(BITMAP).await.expect("a bitmap"));
+    cluster.etcd.put(BITMAP, drifted.clone()).await;
+    let rewrite = || netsurgeon(&cluster, "ranges rewrite --yes -o json", true);
+    let api = free(&cluster).await;
+    let (lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let refused = rewrite().expect(1);
+    assert!(refused.err.contains("holds the operation lease for operation `dns-1`"), "{}", refused.err);
+    assert_eq!(cluster.etcd.get(BITMAP).await, Some(drifted));
+    assert_eq!(
+        cluster.etcd.keys("/netsurgeon/").await,
+        Vec::<String>::new(),
+        "the lock in etcd is given back"
+    );
+    lock.release().await.expect("it is given back");
+    let done = rewrite().expect(0);
+    let unlocked = "the Lease `kube-system/netsurgeon` could not be taken";
+    assert!(!done.err.contains(unlocked), "{}", done.err);
+    assert!(ClusterLock::holder(&api).await.unwrap().is_none(), "the Lease is given back");
+    // Without a kubeconfig.
+    let done = done.json();
+    let operation = done["operation"].as_str().expect("an id");
+    let undo = ["ranges", "rewrite", "--yes", "--undo", operation];
+    let undone = commands::netsurgeon(&cluster, &undo).expect(0);
+    assert!(undone.err.contains(unlocked), "{}", undone.err);
 }

@@ -24,13 +24,13 @@ impl OfKind for RangeRewrites {
             return Err(Failure::usage("a rewrite has no batches, so there is nothing for a gate to stop")
                 .hint("leave the gates out"));
         }
-        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.lock).await?;
+        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.kube, &args.live.lock).await?;
         rewrites.resume(&args.operation).await
     }
 
     async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure> {
         confirm_only(args.live.confirmed(), &[], &[])?;
-        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.lock).await?;
+        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.kube, &args.live.lock).await?;
         rewrites.roll_back(&args.operation, args.live.is_agreed()).await
     }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::rewriting::Rewrites;
 use super::rewritten::{describe, show};
+use crate::cli::api::KubeArgs;
 use crate::cli::live::LockArgs;
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
@@ -26,6 +27,7 @@ use crate::survey::Survey;
 /// nothing is written. The old value is kept in the journal: `netsurgeon operation rollback` (or `--undo`) puts it back.
 ///
 /// It is an operation like any other: it takes the operation lock, and is refused while another operation has not ended.
+/// It needs etcd alone; where an API server answers, it also takes the Lease that excludes operations of other kinds.
 /// `netsurgeon operation` lists, shows, resumes, rolls back, reports and forgets it.
 ///
 /// The API server allocates an address a moment before it stores the Service. Bits are freed only if no
@@ -61,11 +63,13 @@ pub struct RewriteArgs {
     lock: LockArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failure> {
-    let rewrites = Rewrites::connect(context, &args.etcd, &args.lock).await?;
+    let rewrites = Rewrites::connect(context, &args.etcd, &args.kube, &args.lock).await?;
     if let Some(operation) = &args.undo {
         return rewrites.roll_back(operation, args.yes).await;
     }

@@ -1,15 +1,19 @@
-//! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lock, and its journal is
-//! resumed and rolled back like that of any other. It needs etcd alone.
+//! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lease, and its journal is
+//! resumed and rolled back like that of any other. It needs etcd alone; where an API server answers, it takes the
+//! cluster's Lease as well.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::rewritten::{describe, show};
-use crate::cli::live::LockArgs;
+use crate::cli::api::KubeArgs;
+use crate::cli::live::{LockArgs, PATIENCE};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
+use crate::cluster::Cluster;
 use crate::operation::{Journal, Lock, Plan, Status, SystemAmbient, new_id};
 use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
 use crate::renumber::rewriting::{Rewriting, is_written};
@@ -31,6 +35,7 @@ pub(in crate::cli) struct Rewrites<'a> {
     store: Arc<LiveEtcd>,
     layout: Layout,
     cluster: String,
+    kube: &'a KubeArgs,
     lock: &'a LockArgs,
 }
 
@@ -41,10 +46,15 @@ fn changed() -> Failure {
 
 impl<'a> Rewrites<'a> {
     /// Connects to etcd.
-    pub async fn connect(context: &'a Context, etcd: &EtcdArgs, lock: &'a LockArgs) -> Result<Self, Failure> {
+    pub async fn connect(
+        context: &'a Context,
+        etcd: &EtcdArgs,
+        kube: &'a KubeArgs,
+        lock: &'a LockArgs,
+    ) -> Result<Self, Failure> {
         let (store, layout) = (etcd.connect().await?, etcd.layout());
         let cluster = Survey::identity(store.as_ref(), &layout).await?.ok_or(RewriteError::NoIdentity)?;
-        Ok(Self { context, store, layout, cluster, lock })
+        Ok(Self { context, store, layout, cluster, kube, lock })
     }
 
     /// Returns the etcd.
@@ -167,7 +177,24 @@ impl<'a> Rewrites<'a> {
         let purpose = format!("rewrite RangeAllocation `{}`", work.name);
         let command = format!("netsurgeon operation resume {operation}");
         let taking = Taking { operation, purpose: &purpose, command: &command };
-        self.lock.terms().take(&self.context.voice(), &self.store, &self.cluster, &taking).await
+        let (api, voice) = (self.api().await, self.context.voice());
+        let api = api.as_ref().map_err(|reason| Failure::refused(reason.to_string()));
+        self.lock.terms().take_both(&voice, &self.store, &self.cluster, api, &taking).await
+    }
+
+    /// Returns the API of this cluster, if one answers.
+    async fn api(&self) -> Result<Cluster, Failure> {
+        let identified = async {
+            let api = self.kube.connect().await?;
+            let identity = api.identity().await?;
+            Ok::<_, Failure>((api, identity))
+        };
+        let silent = |_| Failure::refused("no API server answers");
+        let (api, identity) = timeout(PATIENCE, identified).await.map_err(silent)??;
+        if identity != self.cluster {
+            return Err(Failure::refused(format!("the API at {} is another cluster's", api.server())));
+        }
+        Ok(api)
     }
 
     fn rewriting(&self, lock: &Lock) -> Rewriting<'_> {
