@@ -11,8 +11,8 @@ use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::Journal;
-use crate::session::Failure;
-use crate::store::{Record, Revision, Visit};
+use crate::session::{Failure, failure};
+use crate::store::{Record, Revision, StoreError, Visit};
 
 /// What `audit -o json` prints.
 #[derive(Serialize)]
@@ -59,7 +59,8 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
         audit.take(record);
         ControlFlow::Continue(())
     };
-    let revision = store.scan(&[layout.everything()], opened.at, &mut visitor).await?;
+    let read = store.scan(&[layout.everything()], opened.at, &mut visitor).await;
+    let revision = read.map_err(|error| not_read(error, opened.at))?;
     audit.findings.sort_by_key(|finding| finding.severity);
     if audit.objects == 0 && audit.skipped == 0 {
         return Err(Failure::refused(format!("there is nothing under the prefix `{}`", layout.prefix()))
@@ -87,6 +88,17 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     say(context, &told);
     let is_clean = is_complete && told.findings.is_empty() && told.unread.is_empty();
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Where etcd compacts the revision while it is read, a second try ends the same: API servers ask for a compaction every 5
+/// minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
+fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
+    if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
+        return Failure::new(failure::Kind::Refused, error)
+            .context("etcd compacted the revision before all of it was read")
+            .hint("read a snapshot: `etcdctl snapshot save FILE`, then this command with `--snapshot FILE`");
+    }
+    error.into()
 }
 
 /// Says on stderr what was looked at and what was not.
@@ -120,4 +132,21 @@ fn say(context: &Context, told: &Told<'_>) {
         counted(told.skipped, "event or lease", "events and leases"),
         counts(told.findings)
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_compacted_while_it_is_read_leads_to_a_snapshot() {
+        let compacted = || StoreError::Compacted { asked: Revision(7), oldest: Revision(9) };
+        let hint = |at| not_read(compacted(), at).lines().pop().unwrap().1;
+        assert!(hint(None).contains("`--snapshot FILE`"), "{}", hint(None));
+        assert!(
+            hint(Some(Revision(7))).contains("ask for revision 9 or later"),
+            "{}",
+            hint(Some(Revision(7)))
+        );
+    }
 }
