@@ -164,10 +164,10 @@ impl Journal {
         }
         let mut history = from.map(|(record, _)| record.history.clone()).unwrap_or_default();
         history.push((to, now));
-        let known =
-            |of: fn(&Record) -> &Value| from.map(|(record, _)| of(record).clone()).unwrap_or_default();
-        let before = noted.before.unwrap_or_else(|| known(|record| &record.before));
-        let made = noted.made.unwrap_or_else(|| known(|record| &record.made));
+        let boxed = |value: Value| (!value.is_null()).then(|| Box::new(value));
+        let known = from.map(|(record, _)| record);
+        let before = noted.before.map_or_else(|| known.and_then(|record| record.before.clone()), boxed);
+        let made = noted.made.map_or_else(|| known.and_then(|record| record.made.clone()), boxed);
         let record = Record { state: to, history, error: noted.error, before, made };
         let expected = from.map_or(Expected::Absent, |(_, revision)| Expected::At(*revision));
         let (part, action) = (Part::Step(step.clone()), Action::Put(to_json(&record)));

@@ -210,7 +210,8 @@ async fn what_was_there_and_what_was_made_is_in_the_journal() {
     bench.run(&places).await.expect("a run");
     let journal = bench.journal().await;
     let record = journal.find(&step_of("a")).expect("a record");
-    assert_eq!((&record.before, &record.made), (&json!(7), &json!({"id": 10})));
+    let found = (record.before.as_deref(), record.made.as_deref());
+    assert_eq!(found, (Some(&json!(7)), Some(&json!({"id": 10}))));
     bench.unwind(&places).await.expect("a way back");
     assert_eq!(
         places.there(),

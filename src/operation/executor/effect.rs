@@ -29,6 +29,8 @@ impl<E: Effect> Carrier<'_, E> {
         let records = |step: &StepId| lock(&self.journal).find(step).cloned();
         let (state, record) = (self.state(&step.id), records(&step.id));
         let (before, made) = record.map(|Record { before, made, .. }| (before, made)).unwrap_or_default();
+        let (before, made) =
+            (before.map_or(Value::Null, |value| *value), made.map_or(Value::Null, |value| *value));
         let mut doing = Doing { step: &step.id, effect, back, before, made, records: &records };
         if matches!(state, Some(State::Started | State::UndoStarted))
             && let Some(made) = self.found(&doing).await?

@@ -81,12 +81,12 @@ pub struct Record {
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What was found before an effect was begun, for its way back.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub before: Value,
+    /// What was found before an effect was begun, for its way back. Boxed: most steps have none, and a journal has many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Box<Value>>,
     /// What an effect has made: a uid, the id of a change.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub made: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Box<Value>>,
 }
 
 /// What is recorded with a step's new state; what is `None` stays as it was recorded.

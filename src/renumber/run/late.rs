@@ -51,8 +51,8 @@ mod tests {
             state: history.last().expect("a state").0,
             history: history.to_vec(),
             error: None,
-            before: serde_json::Value::Null,
-            made: serde_json::Value::Null,
+            before: None,
+            made: None,
         };
         assert_eq!(cut_off_at(&record(&[(Started, 7), (Done, 8)])), None);
         assert_eq!(cut_off_at(&record(&[(Started, 7)])), Some(7));
