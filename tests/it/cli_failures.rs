@@ -39,6 +39,12 @@ fn wrong_usage_is_status_2() {
     For more information, try '--help'.
     --- exit status 2
     ");
+    assert_snapshot!(tell("renumber apply --plan plan.json"), @r"
+    --- stderr
+    error: name the file for a snapshot of etcd: `--snapshot-to FILE`
+    hint: without a snapshot: `--no-snapshot`
+    --- exit status 2
+    ");
     assert_snapshot!(tell("ip first 10.96.0.7/16"), @r"
     --- stderr
     error: invalid value '10.96.0.7/16' for '<CIDR>': `10.96.0.7/16` is not a network address: the network of that prefix length is `10.96.0.0/16`

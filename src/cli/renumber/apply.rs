@@ -49,18 +49,13 @@ pub struct ApplyArgs {
     #[command(flatten)]
     tiers: TierArgs,
     /// Carry out this saved plan
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "tiers"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "batch_size", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest; its first 8 digits or more are enough
     #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
     approve: Option<String>,
     /// Save a snapshot of etcd here before anything is written
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "no_snapshot",
-        conflicts_with = "no_snapshot"
-    )]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_snapshot")]
     snapshot_to: Option<PathBuf>,
     /// Take no snapshot: there is another way back
     #[arg(long)]
@@ -106,6 +101,10 @@ struct Applied<'a> {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure> {
+    if args.snapshot_to.is_none() && !args.no_snapshot {
+        return Err(Failure::usage("name the file for a snapshot of etcd: `--snapshot-to FILE`")
+            .hint("without a snapshot: `--no-snapshot`"));
+    }
     let gates = args.gates.settings().fixed()?;
     // The snapshot is taken below, or declined in so many words.
     let session = args.live.open(context).await?.with_gates(gates.resolve()?).confirming("snapshot");
@@ -252,6 +251,16 @@ mod tests {
         assert!(args.target.is_none() && args.plan.is_some());
         for words in ["x", "x --tiers dev --tier-label tier", "x --plan p --tiers dev --tier-label t"] {
             assert!(parsed(words).is_err(), "{words}");
+        }
+    }
+
+    /// A saved plan has its range and its batches: what is wrong is the option, and not that `--to` is missing.
+    #[test]
+    fn an_option_of_the_plan_conflicts_with_a_saved_plan() {
+        for option in ["--batch-size 10", "--to 10.200.0.0/16", "--hold shadow"] {
+            let words = format!("x --plan plan.json --no-snapshot {option}");
+            let error = Words::try_parse_from(words.split_whitespace()).map(drop).expect_err(option);
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{error}");
         }
     }
 }
