@@ -83,7 +83,9 @@ impl ClusterOptions {
         Self {
             era,
             service_cidrs: "10.96.0.0/16".to_owned(),
-            certified_cidrs: "10.200.0.0/16,10.201.0.0/16,10.210.0.0/16,fd00:10:200::/112".to_owned(),
+            certified_cidrs:
+                "10.150.0.0/16,10.192.0.0/12,10.200.0.0/16,10.201.0.0/16,10.210.0.0/16,fd00:10:200::/112"
+                    .to_owned(),
             etcd: EtcdOptions::default(),
             api_servers: 1,
             controllers: true,
