@@ -17,7 +17,7 @@
 //! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! nameserver             what name servers say of a zone, and whether they would change it
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
-//! ip                     ranges, offsets, first address, old→new map
+//! ip         words       ranges, offsets, first address, old→new map · numbers and times in words
 //! ```
 //!
 //! All but `cli` is a library that needs no terminal:
@@ -61,3 +61,4 @@ pub mod session;
 pub mod store;
 pub mod survey;
 pub mod wire;
+pub mod words;

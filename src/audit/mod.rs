@@ -116,7 +116,7 @@ pub struct Finding {
     /// What that means.
     pub meaning: Cow<'static, str>,
     /// What to do.
-    pub todo: &'static str,
+    pub remedy: &'static str,
 }
 
 /// So much of a text before and after a hit is looked at for what it means; texts without lines may be long.
@@ -171,6 +171,6 @@ pub fn finding(
         form,
         found,
         meaning: Cow::Borrowed(place.meaning),
-        todo: place.todo,
+        remedy: place.remedy,
     }
 }

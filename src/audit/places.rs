@@ -18,7 +18,7 @@ pub struct Place {
     /// What it means.
     pub meaning: &'static str,
     /// What to do.
-    pub todo: &'static str,
+    pub remedy: &'static str,
 }
 
 /// Where something was found in a stored object.

@@ -26,13 +26,13 @@ const JSON_BLOCK: usize = 64 * 1024;
 pub enum Format {
     /// For people
     Table,
-    /// For programs; docs/json.md has the shapes
+    /// For programs; described in docs/json.md
     Json,
-    /// The same as YAML
+    /// The same data as YAML
     Yaml,
 }
 
-/// When to colour.
+/// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum When {
     /// On a terminal
@@ -448,7 +448,7 @@ mod tests {
             };
             let rows =
                 [row("pass", Tone::Good, "pass"), row("a", Tone::Bad, "unknown"), row("b", Tone::Faint, "")];
-            table(["CHECK", "VERDICT", "SEEN"], rows)
+            table(["CHECK", "VERDICT", "OBSERVED"], rows)
         };
         let (plain, coloured) = (shown(false), shown(true));
         assert_eq!(colourless(&coloured), plain);

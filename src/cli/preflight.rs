@@ -1,5 +1,6 @@
 //! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::preflight::cni::host_ports::newcomers;
 use crate::preflight::{CNI, Check, DNS, MIRROR, Named, RENUMBER, Verdict, any, junit};
 use crate::session::Failure;
 
-/// Whether a cluster is ready: pass, warn or fail, why, and what to do
+/// Check whether a cluster is ready: pass, warn or fail, why, and what to do
 #[derive(Debug, Args)]
 pub struct PreflightArgs {
     #[command(subcommand)]
@@ -37,25 +38,24 @@ enum PreflightCommand {
     Cni(Box<CniArgs>),
 }
 
-/// Whether a live cluster is ready to be renumbered
+/// Check whether a live cluster is ready to be renumbered
 ///
-/// Looks at etcd, at every API server, at what is stored and at what admission would say, side by side, and writes
-/// nothing: etcd is only read, and the API server is asked what would come of a change (a dry run). Exit status 0 if all
-/// is as it should be, 3 if something fails or could not be seen; a warning counts with `--strict`. docs/preflight.md
-/// says of every check what it looks at.
+/// Checks etcd, every API server, the stored objects and admission concurrently, and writes nothing: etcd is only
+/// read, and changes are sent to the API server as dry runs. Exit status 3 if a check fails or is unknown, with
+/// `--strict` also for a warning; 0 if not. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon preflight renumber --to 10.200.0.0/16                       # on a control-plane host
   netsurgeon preflight renumber --to 10.200.0.0/16 --skip certificates   # before they are reissued
   netsurgeon preflight renumber --to 10.200.0.0/16 --backup before.db --strict --junit preflight.xml
-  netsurgeon preflight renumber --to 10.200.0.0/16 -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+  netsurgeon preflight renumber --to 10.200.0.0/16 -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct RenumberArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
-    /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be whole, of this cluster and recent
+    /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be complete, of this cluster and recent
     #[arg(long, value_name = "FILE")]
     backup: Option<PathBuf>,
     #[command(flatten)]
@@ -66,33 +66,33 @@ struct RenumberArgs {
     kube: KubeArgs,
 }
 
-/// Whether the names of a cluster are ready to lead to its mirror
+/// Check whether the DNS names of a cluster are ready to point to its mirror
 ///
-/// Looks at the zone, at who may change it, at what its names say and for how long that is kept, at who else changes them, and at what
-/// the mirror would answer in their place. Nothing is written: that the zone would take an update is asked with one that it can
-/// never make. Exit status 0 if all is as it should be, 3 if something fails or could not be seen; a warning counts with `--strict`.
-/// docs/preflight.md says of every check what it looks at.
+/// Checks the zone, the permission to update it, the records of its names and their TTLs, other owners of these
+/// records, and what the mirror would answer in their place. Nothing is written: the permission is tested with an
+/// update whose prerequisites no zone can meet. Exit status 3 if a check fails or is unknown, with `--strict` also for
+/// a warning; 0 if not. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon preflight dns --zone example.com --tsig-key-file mirror.key --mirror-context green
   netsurgeon preflight dns --zone example.com --server 192.0.2.53 --resolver 192.0.2.54 --mirror-kubeconfig green.conf
   netsurgeon preflight dns --zone example.com --name www.example.com --only names,ttls     # a day before
-  netsurgeon preflight dns --zone example.com -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+  netsurgeon preflight dns --zone example.com -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct DnsArgs {
-    /// The zone whose names are to lead to the mirror
+    /// The zone whose names will point to the mirror
     #[arg(long, value_name = "ZONE")]
     zone: String,
-    /// A name in it; repeat it for several [default: every host in the zone that an Ingress, Service or HTTPRoute names]
+    /// A name in the zone; can be repeated [default: every host in it that an Ingress, Service or HTTPRoute names]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     name: Vec<String>,
-    /// The server that takes updates of the zone, with or without a port [default: the primary in its SOA]
+    /// The server that accepts updates of the zone, with or without a port [default: the primary in its SOA]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
     /// The key that signs updates, as `tsig-keygen` writes it; it is never shown
     #[arg(long, value_name = "FILE")]
     tsig_key_file: Option<PathBuf>,
-    /// A resolver that clients ask, with or without a port [default: the first in /etc/resolv.conf]
+    /// A resolver that clients use, with or without a port [default: the first in /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     resolver: Option<String>,
     #[command(flatten)]
@@ -103,25 +103,25 @@ struct DnsArgs {
     mirror: MirrorKubeArgs,
 }
 
-/// Whether a live cluster is ready for another network of its Pods
+/// Check whether a live cluster is ready for another Pod network
 ///
-/// Looks at what a change of the CNI needs, whichever comes next: nodes that can be drained one after the other, Pods that come
-/// back, policies that stay in force, addresses that nobody has, and a control plane that bears the loss of a host. Nothing is
-/// written. Exit status 0 if all is as it should be, 3 if something fails or could not be seen; a warning counts with `--strict`.
-/// docs/preflight.md says of every check what it looks at.
+/// Checks what a change to any CNI needs: nodes that can be drained one by one, Pods that are recreated, network
+/// policies that stay in force, unused addresses, and a control plane that tolerates the loss of a host. Nothing is
+/// written. Exit status 3 if a check fails or is unknown, with `--strict` also for a warning; 0 if not.
+/// docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon preflight cni                                    # on a control-plane host
-  netsurgeon preflight cni --pod-cidr 10.100.0.0/16           # the new network has a range of its own
+  netsurgeon preflight cni --pod-cidr 10.100.0.0/16           # the new network has its own range
   netsurgeon preflight cni --to cilium --pod-cidr 10.100.0.0/16 --strict
-  netsurgeon preflight cni --skip etcd-members,images         # from elsewhere: etcd is not reached
-  netsurgeon preflight cni -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+  netsurgeon preflight cni --skip etcd-members,images         # from another host: etcd is not reachable
+  netsurgeon preflight cni -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct CniArgs {
-    /// A range that the new network gives to Pods; repeat it for the other family
+    /// A Pod range of the new network; repeat it for the other address family
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
-    /// The CNI that is to come: whether the ports are free that its agents and tunnels want
+    /// The new CNI: check whether the ports of its agents and tunnels are free
     #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(newcomers()))]
     to: Option<String>,
     #[command(flatten)]
@@ -132,22 +132,22 @@ struct CniArgs {
     kube: KubeArgs,
 }
 
-/// Whether a second cluster is ready to serve what this one serves
+/// Check whether a second cluster is ready to serve what this one serves
 ///
-/// Looks at two clusters before the resources of some namespaces are copied from one into the other, without their data: whether the
-/// mirror serves every kind, has the classes and issuers that are named, and nodes with room for what runs. Only the APIs are asked, and
-/// nothing is written. Exit status 0 if all is as it should be, 3 if something fails or could not be seen; a warning counts with
-/// `--strict`. docs/preflight.md says of every check what it looks at.
+/// Checks two clusters before the resources of some namespaces are copied from one to the other, without their data:
+/// whether the mirror serves every kind, has the referenced classes and issuers, and has nodes with room for the
+/// running Pods. Only the APIs are queried, and nothing is written. Exit status 3 if a check fails or is unknown, with
+/// `--strict` also for a warning; 0 if not. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon preflight mirror --mirror-kubeconfig mirror.conf                 # all but the system's own namespaces
+  netsurgeon preflight mirror --mirror-kubeconfig mirror.conf                 # all but the system namespaces
   netsurgeon preflight mirror --mirror-kubeconfig mirror.conf -n shop,till
   netsurgeon preflight mirror --context blue --mirror-context green --strict  # two contexts of one kubeconfig
-  netsurgeon preflight mirror --mirror-context green -o json | jq -r '.checks[] | select(.verdict == \"fail\").todo'")]
+  netsurgeon preflight mirror --mirror-context green -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct MirrorArgs {
-    /// A namespace that is mirrored; repeat it, or separate several by commas [default: all but kube-system, kube-public and
-    /// kube-node-lease]
+    /// A namespace to mirror; can be repeated, or several separated by commas [default: all but kube-system,
+    /// kube-public and kube-node-lease]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     namespace: Vec<String>,
     #[command(flatten)]
@@ -158,22 +158,22 @@ struct MirrorArgs {
     mirror: MirrorKubeArgs,
 }
 
-/// What to look at, and how to say it.
+/// Which checks to run, and how to report them.
 #[derive(Debug, Args)]
 struct AskedArgs {
-    /// Carry out these checks alone, separated by commas
+    /// Run only these checks, separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',', conflicts_with = "skip")]
     only: Vec<String>,
-    /// Leave these checks out, separated by commas; they are listed as skipped
+    /// Do not run these checks, separated by commas; they are listed as skipped
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Exit status 3 for warnings, too
+    /// Exit with status 3 for warnings, too
     #[arg(long)]
     strict: bool,
     /// How long one check may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=600))]
     within: u64,
-    /// Write the result as JUnit XML, too, for CI
+    /// Also write the result as JUnit XML, for CI
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 }
@@ -182,13 +182,13 @@ struct AskedArgs {
 #[derive(Serialize)]
 struct Shown<'a> {
     version: u8,
-    of: &'a str,
+    target: &'a str,
     checks: &'a [Check],
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Failure> {
-    let (of, asked, checks) = match &args.command {
+    let (target, asked, checks) = match &args.command {
         PreflightCommand::Renumber(args) => {
             args.asked.known(RENUMBER)?;
             let (options, backup) = (args.target.resolve(&args.tiers)?, args.backup.clone());
@@ -210,9 +210,11 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
             ("cni", &args.asked, cni::look(reached, &coming, &asking).await)
         }
     };
-    context.output.data(&Shown { version: 1, of, checks: &checks }, |output| Ok(text(output, &checks)))?;
+    context
+        .output
+        .data(&Shown { version: 1, target, checks: &checks }, |output| Ok(text(output, &checks)))?;
     if let Some(path) = &asked.junit {
-        let suite = format!("netsurgeon preflight {of}");
+        let suite = format!("netsurgeon preflight {target}");
         write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes(), Readers::All)?;
     }
     context.output.progress(&summary(&checks));
@@ -285,16 +287,30 @@ fn text(output: &Output, checks: &[Check]) -> String {
         };
         output.paint(tone, &check.verdict.to_string())
     };
-    let rows = checks.iter().map(|check| [check.name.to_string(), verdict(check), check.seen.clone()]);
-    let mut parts = vec![table(["CHECK", "VERDICT", "SEEN"], rows)];
+    let rows = checks.iter().filter(|check| check.depends_on.is_none());
+    let rows = rows.map(|check| [check.name.to_string(), verdict(check), check.observed.clone()]);
+    let mut parts = vec![table(["CHECK", "VERDICT", "OBSERVED"], rows)];
+    parts.extend(not_run(checks));
     let is_open = |check: &&Check| {
         !matches!(check.verdict, Verdict::Pass | Verdict::Skipped) && check.depends_on.is_none()
     };
     parts.extend(checks.iter().filter(is_open).map(|check| {
-        let todo = if check.todo.is_empty() { "look at it" } else { &check.todo };
-        format!("{} {}: {todo}\n  why: {}\n  {}", verdict(check), check.name, check.why, check.link)
+        let remedy = if check.remedy.is_empty() { "look at it" } else { &check.remedy };
+        format!("{} {}: {remedy}\n  why: {}\n  {}", verdict(check), check.name, check.why, check.link)
     }));
     parts.join("\n\n")
+}
+
+/// Names what was not run: one line for each check that failed first.
+fn not_run(checks: &[Check]) -> Option<String> {
+    let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for check in checks {
+        if let Some(on) = check.depends_on {
+            lines.entry(on).or_default().push(check.name);
+        }
+    }
+    let line = |(on, names): (&str, Vec<&str>)| format!("not run: depends on `{on}`: {}", names.join(", "));
+    (!lines.is_empty()).then(|| lines.into_iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn summary(checks: &[Check]) -> String {

@@ -389,7 +389,7 @@ impl Looking {
         let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need };
         let mut judged = self.source.rights(&of_all).await?;
         for place in self.places().await? {
-            if judged.todo.is_empty() {
+            if judged.remedy.is_empty() {
                 judged = self.source.rights_in(&asked, place.as_deref()).await?;
             }
         }

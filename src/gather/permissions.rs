@@ -38,7 +38,7 @@ pub(super) const RENUMBER: Asked<'static> = Asked {
         operation: "a move",
         reader: READER,
         read_role: "netsurgeon-preflight",
-        todo: "bind the ClusterRole `netsurgeon-renumber` of deploy/rbac.yaml to the user who runs `renumber apply`, and run this check \
+        remedy: "bind the ClusterRole `netsurgeon-renumber` of deploy/rbac.yaml to the user who runs `renumber apply`, and run this check \
                again as that user",
     },
 };
@@ -63,7 +63,7 @@ pub(super) const CNI: Asked<'static> = Asked {
         operation: "this",
         reader: READER,
         read_role: "netsurgeon-cni",
-        todo: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who drains the nodes \
+        remedy: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who drains the nodes \
                needs them, as `/etc/kubernetes/admin.conf` on a control-plane host has",
     },
 };
@@ -83,7 +83,7 @@ pub(super) const DNS: Asked<'static> = Asked {
         operation: "this",
         reader: READER,
         read_role: "netsurgeon-dns",
-        todo: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who holds ExternalDNS \
+        remedy: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who holds ExternalDNS \
                back needs them, as `/etc/kubernetes/admin.conf` on a control-plane host has",
     },
 };
@@ -93,7 +93,7 @@ pub(super) const SOURCE: Need = Need {
     operation: "copying from the source",
     reader: "can read everything but Secrets, which would not be copied",
     read_role: "netsurgeon-mirror-source",
-    todo: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment says what it permits",
+    remedy: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment says what it permits",
 };
 
 /// What creating is for on the mirror.
@@ -101,6 +101,6 @@ pub(super) const MIRROR: Need = Need {
     operation: "copying into the mirror",
     reader: READER,
     read_role: "netsurgeon-mirror",
-    todo: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who copies needs them, as \
+    remedy: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who copies needs them, as \
            `/etc/kubernetes/admin.conf` on a control-plane host of the mirror has",
 };

@@ -63,8 +63,9 @@ pub(super) async fn carry_out<I: Copy>(
         }
         let seconds = asked.within.as_secs();
         let judged = timeout(asked.within, judge(named.id)).await;
-        let late =
-            || Judged::unknown(format!("no answer within {seconds} s"), "give it longer: `--within SECONDS`");
+        let late = || {
+            Judged::unknown(format!("no answer within {seconds} s"), "allow more time: `--within SECONDS`")
+        };
         (named, Some(judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged))))
     });
     concluded(join_all(judged).await)
@@ -111,7 +112,7 @@ impl Reading {
 
     /// Begins to read the API alone; `what` is whose, in words, as in `the API of the mirror`.
     pub(super) fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
-        let store = Err(Judged::unknown("etcd is not looked at", ""));
+        let store = Err(Judged::unknown("etcd is not read", ""));
         Self::with(store, cluster, what, Layout::default())
     }
 
@@ -162,7 +163,7 @@ impl Reading {
         let stored = Survey::identity(store.as_ref(), &self.layout).await;
         let (Ok(Some(stored)), Ok(served)) = (stored, cluster.identity().await) else { return };
         if stored != served {
-            let seen = "the kubeconfig is another cluster's than etcd: their namespaces `kube-system` have other uids";
+            let seen = "the kubeconfig and etcd belong to different clusters: their namespaces `kube-system` have different uids";
             self.cluster =
                 Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
         }
@@ -172,8 +173,8 @@ impl Reading {
     async fn explain(&mut self) {
         let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
-        if let Some((reason, todo)) = without_etcd(&nodes) {
-            self.store = Err(Judged::fail(format!("{reason}; {}", judged.seen), todo));
+        if let Some((reason, remedy)) = without_etcd(&nodes) {
+            self.store = Err(Judged::fail(format!("{reason}; {}", judged.observed), remedy));
         }
     }
 

@@ -26,14 +26,14 @@ pub fn servers(met: &[Met]) -> Judged {
     let ill: Vec<String> =
         met.iter().filter_map(|one| Some(format!("{}: {}", one.at, one.version.as_ref().err()?))).collect();
     match ill.first() {
-        None if met.is_empty() => Judged::fail("there is none", "start one"),
+        None if met.is_empty() => Judged::fail("no API server was found", "start one"),
         None => {
             let places: Vec<&str> = met.iter().map(|one| one.at.as_str()).collect();
             Judged::pass(format!("{} ready: {}", met.len(), places.join(", ")))
         }
         Some(_) => Judged::fail(
             format!("{} of {} are not ready: {}", ill.len(), met.len(), ill.join("; ")),
-            "bring it back, or end it for good: one that is gone leaves the endpoints of `default/kubernetes` within 15 s",
+            "repair it, or stop it for good: a stopped one leaves the endpoints of `default/kubernetes` within 15 s",
         ),
     }
 }
@@ -41,12 +41,12 @@ pub fn servers(met: &[Met]) -> Judged {
 /// One minor version.
 pub fn versions(met: &[Met]) -> Judged {
     let versions = met.iter().filter_map(|one| one.version.as_deref().ok());
-    one_minor("API server", versions, "end the upgrade of the control plane first")
+    one_minor("API server", versions, "finish the upgrade of the control plane first")
 }
 
 /// The minor versions that are taken for tested: measured were 1.32.2 and 1.36.3, and 1.33's way of storing with the code of 1.36.3.
 const TESTED: std::ops::RangeInclusive<u32> = 29..=36;
-const MEASURED: &str = "measured were 1.32.2 and 1.36.3";
+const MEASURED: &str = "tested with 1.32.2 and 1.36.3";
 
 /// The minor version and the patch level of `v1.36.3`, whatever comes after it.
 pub(super) fn level(version: &str) -> Option<(u32, u32)> {
@@ -62,18 +62,18 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
     let versions: BTreeSet<&str> = met.iter().filter_map(|one| one.version.as_deref().ok()).collect();
     let seen = versions.iter().copied().collect::<Vec<_>>().join(", ");
     if versions.is_empty() {
-        return Judged::unknown("no API server says its version", "");
+        return Judged::unknown("no API server reports its version", "");
     }
     for version in versions {
         let Some((minor, patch)) = level(version) else {
-            return Judged::unknown(format!("`{version}` is no version that is known"), "");
+            return Judged::unknown(format!("`{version}` is not a known version"), "");
         };
         if minor < 33 && era != Era::Bitmap {
             return Judged::fail(
                 format!(
-                    "{seen} with the gate `MultiCIDRServiceAllocator`, which was not on by itself before 1.33"
+                    "{seen} with the gate `MultiCIDRServiceAllocator`, which is off by default before 1.33"
                 ),
-                "upgrade to 1.33.6 or later first: this was never tested",
+                "upgrade to 1.33.6 or later first: this is not tested",
             );
         }
         if minor == 33 && patch < 6 {
@@ -106,8 +106,8 @@ pub fn clocks(met: &[Met]) -> Judged {
     let silent: Vec<&str> = met.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();
     if !silent.is_empty() || met.is_empty() {
         return Judged::unknown(
-            format!("not every API server says its time: {}", silent.join(", ")),
-            "each is asked for `/version`, whose answer has the time in its head (`Date`): `kubectl get --raw /version` must answer",
+            format!("API servers that do not report their time: {}", silent.join(", ")),
+            "each is asked for `/version`, whose response has the time in its `Date` header: `kubectl get --raw /version` must answer",
         );
     }
     let off = |one: &Met| {
@@ -117,12 +117,12 @@ pub fn clocks(met: &[Met]) -> Judged {
     if wrong.is_empty() {
         let most = met.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();
         return Judged::pass(format!(
-            "each API server's time is within {most} ms of ours, and a second's rounding"
+            "the clock of each API server is within {most} ms of this host's (± 1 s)"
         ));
     }
     Judged::fail(
-        format!("clocks are off from ours: {}", wrong.join(", ")),
-        "set this machine's clock, or theirs (NTP): addresses are dated by ours",
+        format!("clocks differ from this host's: {}", wrong.join(", ")),
+        "synchronise this host's clock, or theirs (NTP): netsurgeon dates addresses by this host's",
     )
 }
 

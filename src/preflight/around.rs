@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::objects::{containers, label, name, words};
 use super::{Judged, first_few};
 use crate::ip::{ServiceCidr, as_flag};
+use crate::words::counted;
 
 /// API groups that deploy tools bring along, and the tool.
 const TOOLS: [(&str, &str); 6] = [
@@ -26,7 +27,7 @@ pub fn gitops(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     let mut found: Vec<&str> = has_applications.then_some("Argo CD").into_iter().collect();
     found.extend(TOOLS.iter().filter(|(group, _)| groups.contains(*group)).map(|(_, tool)| *tool));
     if found.is_empty() {
-        return Judged::pass("none is known by its API group");
+        return Judged::pass("no API group of a known GitOps tool");
     }
     Judged::warn(
         format!("manifests are applied by {}", found.join(", ")),
@@ -41,13 +42,13 @@ pub fn announced(calico: usize, others: &[String]) -> Judged {
     if !others.is_empty() {
         return Judged::warn(
             format!("ClusterIPs are announced to routers: {}", others.join(", ")),
-            "see that routers and firewalls outside take the new range before the move, and leave the old one until it is retired",
+            "add the new range to external routers and firewalls before the renumbering, and keep the old one until it is retired",
         );
     }
     if calico > 0 {
         return Judged::pass(format!("by Calico, {calico} lists of which get the new range by themselves"));
     }
-    Judged::pass("nobody is known to")
+    Judged::pass("no route advertisement of the range was found")
 }
 
 /// Returns the names of Cilium's BGP advertisements that have ClusterIPs among them (`spec.advertisements[].service.addresses`,
@@ -73,10 +74,10 @@ pub fn is_announcing(router: &DaemonSet) -> bool {
 
 /// `networking.serviceSubnet` against the flag of the API servers, as they are now. `subnets`: `None` without kubeadm's ConfigMap.
 pub fn kubeadm(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
-    let Some(subnets) = subnets else { return Judged::pass("not a cluster of kubeadm's") };
+    let Some(subnets) = subnets else { return Judged::pass("not a kubeadm cluster") };
     if subnets.is_empty() {
         return Judged::warn(
-            "`networking.serviceSubnet` is not there: kubeadm takes its own default",
+            "`networking.serviceSubnet` is missing: kubeadm uses its default",
             format!("`kubectl -n kube-system edit configmap kubeadm-config`: set it to `{}`", as_flag(flag)),
         );
     }
@@ -141,14 +142,14 @@ pub fn windows(nodes: &[Node], accepted: bool) -> Judged {
     };
     let found: Vec<String> = nodes.iter().filter(is_one).map(|node| format!("`{}`", name(node))).collect();
     if found.is_empty() {
-        return Judged::pass(format!("none of {} Nodes", nodes.len()));
+        return Judged::pass(format!("none of {}", counted(nodes.len(), "Node", "Nodes")));
     }
     let seen = format!(
-        "{}: how their kube-proxy (winkernel) holds old addresses was never measured",
+        "{}: holding old addresses is not tested with their kube-proxy (winkernel)",
         first_few(&found)
     );
-    let todo = "drain and remove them for the time of the move, or accept that connections from there may fail: `--accept-gap`";
-    if accepted { Judged::warn(seen, todo) } else { Judged::fail(seen, todo) }
+    let remedy = "drain and remove them for the renumbering, or accept that their connections may fail: `--accept-gap`";
+    if accepted { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) }
 }
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(gitops(&groups(&["apps", "argoproj.io"]), false).verdict, Verdict::Pass, "Argo Workflows");
         let found = gitops(&groups(&["helm.toolkit.fluxcd.io"]), true);
         assert_eq!(found.verdict, Verdict::Warn);
-        assert_eq!(found.seen, "manifests are applied by Argo CD, Flux (Helm releases)");
+        assert_eq!(found.observed, "manifests are applied by Argo CD, Flux (Helm releases)");
     }
 
     #[test]
@@ -223,8 +224,8 @@ mod tests {
         let told = |version: &str, labels: Value| without_etcd(&[node(version, labels)]).unwrap();
         assert!(told("v1.33.1-eks-7f2c", json!({})).0.contains("EKS"));
         assert!(told("v1.33.1", json!({"kubernetes.azure.com/cluster": "x"})).0.contains("AKS"));
-        let (reason, todo) = told("v1.33.1+k3s1", json!({}));
-        assert!(reason.contains("kine") && todo.contains("--cluster-init"));
+        let (reason, remedy) = told("v1.33.1+k3s1", json!({}));
+        assert!(reason.contains("kine") && remedy.contains("--cluster-init"));
         let with_etcd = node("v1.33.1+k3s1", json!({"node-role.kubernetes.io/etcd": "true"}));
         assert_eq!(without_etcd(&[node("v1.33.1+k3s1", json!({})), with_etcd]), None);
     }

@@ -20,7 +20,7 @@ pub struct Backup {
 /// How old it may be, in seconds.
 const OLD: u64 = 24 * 60 * 60;
 const HOUR: u64 = 60 * 60;
-const TAKE_ONE: &str = "take one: `etcdctl snapshot save FILE`, and name it with `--backup FILE`";
+const TAKE_ONE: &str = "take a snapshot: `etcdctl snapshot save FILE`, then `--backup FILE`";
 
 /// It must be of this cluster, whole, and of today.
 pub fn judge(backup: &Backup) -> Judged {
@@ -29,8 +29,8 @@ pub fn judge(backup: &Backup) -> Judged {
     let seen = format!("revision {}, {behind} behind the cluster, written {hours} h ago", backup.revision);
     match backup.is_its {
         Some(true) => {}
-        Some(false) => return Judged::fail("the file is of another cluster", TAKE_ONE),
-        None => return Judged::fail("the file does not say of which cluster it is", TAKE_ONE),
+        Some(false) => return Judged::fail("the snapshot belongs to another cluster", TAKE_ONE),
+        None => return Judged::fail("the snapshot does not show to which cluster it belongs", TAKE_ONE),
     }
     if behind < 0 {
         return Judged::fail(
@@ -50,10 +50,7 @@ pub fn judge(backup: &Backup) -> Judged {
 
 /// None was named.
 pub fn none() -> Judged {
-    Judged::warn(
-        "no snapshot is named; `renumber apply` takes one itself, and reads it back (`--snapshot-to`)",
-        TAKE_ONE,
-    )
+    Judged::warn("no snapshot given; `renumber apply --snapshot-to FILE` takes one and verifies it", TAKE_ONE)
 }
 
 #[cfg(test)]
@@ -65,7 +62,7 @@ mod tests {
     fn a_backup_is_whole_of_this_cluster_and_of_today() {
         let good =
             Backup { is_its: Some(true), revision: 90, newest: 100, age: 2 * HOUR, has_checksum: true };
-        assert_eq!(judge(&good).seen, "revision 90, 10 behind the cluster, written 2 h ago");
+        assert_eq!(judge(&good).observed, "revision 90, 10 behind the cluster, written 2 h ago");
         let verdict = |backup: Backup| judge(&backup).verdict;
         assert_eq!(verdict(good.clone()), Verdict::Pass);
         assert_eq!(verdict(Backup { age: 25 * HOUR, ..good.clone() }), Verdict::Warn);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::exposed::{Exposed, covers};
 use super::{Judged, first_few};
 use crate::nameserver::{Answer, Kind, NameserverError, Record, Soa};
+use crate::words::counted;
 
 /// Seconds that a record may be kept: five minutes are waited out in a maintenance window, an hour is not.
 const LONGEST_TTL: u32 = 300;
@@ -104,9 +105,9 @@ pub fn updates(
             "give the key that may change the zone: `--tsig-key-file FILE`",
         ),
         (Err(error), _) => {
-            let todo =
+            let remedy =
                 error.hint().unwrap_or("look at the log of the server, and at the zone in its configuration");
-            Judged::fail(error.to_string(), todo)
+            Judged::fail(error.to_string(), remedy)
         }
     }
 }
@@ -116,7 +117,8 @@ pub fn transfer(outcome: &Result<Vec<Record>, NameserverError>) -> Judged {
     match outcome {
         Ok(records) => {
             let names: BTreeSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
-            Judged::pass(format!("{} records of {} names", records.len(), names.len()))
+            let records = counted(records.len(), "record", "records");
+            Judged::pass(format!("{records} of {}", counted(names.len(), "name", "names")))
         }
         Err(error) => Judged::warn(
             error.to_string(),
@@ -139,7 +141,7 @@ pub fn twins(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Ju
         );
     };
     let primary = |seen: &Seen| seen.0.as_ref().map(|soa| soa.primary.clone()).unwrap_or_default();
-    let todo = "find the other zone of this name, as a private one beside a public one, and change both; or name a resolver that its clients ask: \
+    let remedy = "find the other zone of this name, as a private one beside a public one, and change both; or name a resolver that its clients ask: \
                 `--resolver`";
     if primary(ours) != found.primary || ours.1 != theirs.1 {
         let servers = |seen: &Seen| {
@@ -154,7 +156,7 @@ pub fn twins(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Ju
                 primary(ours),
                 servers(ours)
             ),
-            todo,
+            remedy,
         );
     }
     if !differing.is_empty() {
@@ -172,7 +174,7 @@ pub fn by_itself(judged: Judged) -> Judged {
         return judged;
     }
     Judged::warn(
-        format!("{}; but by it our own was found", judged.seen),
+        format!("{}; but by it our own was found", judged.observed),
         "name the server that takes the zone's updates: `--server`",
     )
 }

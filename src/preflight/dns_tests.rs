@@ -42,9 +42,9 @@ fn every_server_speaks_for_the_zone() {
     assert_eq!(judged(vec![Ok(start(7, true)), Ok(start(7, true))]).verdict, Verdict::Pass);
     let lags = judged(vec![Ok(start(7, true)), Ok(start(6, true))]);
     assert_eq!(lags.verdict, Verdict::Warn);
-    assert!(lags.seen.contains("6 at `ns1.example.com`; 7 at `ns0.example.com`"), "{lags:?}");
+    assert!(lags.observed.contains("6 at `ns1.example.com`; 7 at `ns0.example.com`"), "{lags:?}");
     assert_eq!(
-        judged(vec![Ok(start(7, true)), Ok(start(7, false))]).seen,
+        judged(vec![Ok(start(7, true)), Ok(start(7, false))]).observed,
         "`ns1.example.com` does not speak for the zone"
     );
     assert_eq!(judged(vec![Ok(start(7, true)), Err(refused("REFUSED"))]).verdict, Verdict::Fail);
@@ -56,12 +56,15 @@ fn who_may_change_the_zone_is_known_by_a_key() {
     assert_eq!(updates(&Ok(()), true, Some("mirror"), None).verdict, Verdict::Pass);
     assert_eq!(updates(&Ok(()), true, None, None).verdict, Verdict::Warn);
     assert_eq!(updates(&Ok(()), false, Some("mirror"), None).verdict, Verdict::Warn, "nobody has told");
-    assert!(updates(&Err(refused("REFUSED")), true, None, None).todo.contains("--tsig-key-file"));
+    assert!(updates(&Err(refused("REFUSED")), true, None, None).remedy.contains("--tsig-key-file"));
     let unknown = updates(&Err(refused("NOTAUTH BADKEY")), true, Some("mirror"), None);
-    assert!(unknown.verdict == Verdict::Fail && unknown.todo.contains("no key of this name"), "{unknown:?}");
+    assert!(
+        unknown.verdict == Verdict::Fail && unknown.remedy.contains("no key of this name"),
+        "{unknown:?}"
+    );
     let servers = BTreeSet::from(["ns-1.awsdns-09.org".to_string()]);
     let hosted = updates(&Err(refused("NOTIMP")), false, None, hosted(&servers));
-    assert!(hosted.verdict == Verdict::Unknown && hosted.seen.contains("Amazon Route 53"), "{hosted:?}");
+    assert!(hosted.verdict == Verdict::Unknown && hosted.observed.contains("Amazon Route 53"), "{hosted:?}");
 }
 
 #[test]
@@ -76,17 +79,17 @@ fn resolvers_see_the_same_zone() {
     assert_eq!(twins("example.com", &ours, &ours, &["`www`".into()]).verdict, Verdict::Warn);
     assert_eq!(twins("example.com", &ours, &seen("ns9", &["ns1", "ns2"]), &[]).verdict, Verdict::Fail);
     assert_eq!(twins("example.com", &ours, &seen("ns1", &["ns1"]), &[]).verdict, Verdict::Fail);
-    assert!(twins("example.com", &ours, &(None, BTreeSet::new()), &[]).seen.contains("no zone"));
+    assert!(twins("example.com", &ours, &(None, BTreeSet::new()), &[]).observed.contains("no zone"));
 }
 
 #[test]
 fn names_are_in_the_zone_themselves() {
-    assert_eq!(names("example.com", &[www()]).seen, "1 in the zone: 1 A");
+    assert_eq!(names("example.com", &[www()]).observed, "1 in the zone: 1 A");
     assert_eq!(names("example.com", &[]).verdict, Verdict::Fail);
     let missing = names("example.com", &[www(), entry("api.example.com", Vec::new())]);
-    assert_eq!(missing.seen, "not in the zone: `api.example.com` (Ingress `shop/web`)");
+    assert_eq!(missing.observed, "not in the zone: `api.example.com` (Ingress `shop/web`)");
     let below = Entry { below: Some("dev.example.com".into()), ..www() };
-    assert!(names("example.com", &[below]).seen.ends_with("is of `dev.example.com`"));
+    assert!(names("example.com", &[below]).observed.ends_with("is of `dev.example.com`"));
     let wild = Entry { is_wild: true, ..www() };
     assert_eq!(names("example.com", &[wild]).verdict, Verdict::Warn);
 }
@@ -96,8 +99,8 @@ fn what_is_kept_for_long_is_told() {
     assert_eq!(ttls(&[www()]).verdict, Verdict::Pass);
     let long = entry("api.example.com", vec![record("api.example.com", Kind::A, 3600, "192.0.2.1")]);
     let judged = ttls(&[www(), long]);
-    assert_eq!(judged.seen, "kept for longer than 300 s: `api.example.com` (3600 s)");
-    assert!(judged.todo.contains("at least 3600 s before"), "{judged:?}");
+    assert_eq!(judged.observed, "kept for longer than 300 s: `api.example.com` (3600 s)");
+    assert!(judged.remedy.contains("at least 3600 s before"), "{judged:?}");
 }
 
 #[test]
@@ -119,9 +122,9 @@ fn the_mirror_answers_for_every_name() {
         at: at.iter().map(ToString::to_string).collect(),
     };
     assert_eq!(targets(&[www()], &[exposed("*.example.com", &["192.0.2.9"])]).verdict, Verdict::Pass);
-    assert_eq!(targets(&[www()], &[]).seen, "nothing on the mirror serves `www.example.com`");
+    assert_eq!(targets(&[www()], &[]).observed, "nothing on the mirror serves `www.example.com`");
     let without = targets(&[www()], &[exposed("www.example.com", &[])]);
-    assert_eq!(without.seen, "no address on the mirror: `www.example.com` (Ingress `shop/web`)");
+    assert_eq!(without.observed, "no address on the mirror: `www.example.com` (Ingress `shop/web`)");
 }
 
 #[test]
@@ -131,9 +134,9 @@ fn a_certificate_is_for_the_name_and_holds() {
     let names = |name: &str| vec![name.to_string()];
     assert_eq!(judged(Ok((names("*.example.com"), 60))).verdict, Verdict::Pass);
     assert_eq!(judged(Ok((names("*.example.com"), 3))).verdict, Verdict::Warn);
-    assert!(judged(Ok((names("*.example.com"), -1))).seen.contains("has expired"));
+    assert!(judged(Ok((names("*.example.com"), -1))).observed.contains("has expired"));
     assert_eq!(
-        judged(Ok((names("ingress.local"), 60))).seen,
+        judged(Ok((names("ingress.local"), 60))).observed,
         "`www.example.com` at 192.0.2.9: it is for `ingress.local`"
     );
     assert_eq!(judged(Err("connection refused".into())).verdict, Verdict::Fail);

@@ -14,6 +14,7 @@ use super::objects::{
 use super::placing::is_closed;
 use super::selectors::selects;
 use super::{Judged, first_few};
+use crate::words::counted;
 
 /// Every Node must be ready, and without troubles of its own.
 pub fn nodes(nodes: &[Node]) -> Judged {
@@ -57,11 +58,11 @@ pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     }
     let words = open.iter().map(|request| format!("`{}` ({})", name(*request), request.spec.signer_name));
     let seen = format!("{} wait: {}", open.len(), first_few(&words.collect::<Vec<_>>()));
-    let todo = "look who asks, then `kubectl certificate approve NAME` or `deny`";
+    let remedy = "look who asks, then `kubectl certificate approve NAME` or `deny`";
     if open.iter().any(|request| request.spec.signer_name == JOINS) {
-        return Judged::fail(seen, format!("{todo}: a node that waits for one cannot join"));
+        return Judged::fail(seen, format!("{remedy}: a node that waits for one cannot join"));
     }
-    Judged::warn(seen, todo)
+    Judged::warn(seen, remedy)
 }
 
 /// PodDisruptionBudgets that a drain waits for: none of their Pods may go, nobody looks after them, or a Pod has two
@@ -165,19 +166,25 @@ pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     let pods: Vec<String> = pods.iter().filter(keeps).map(subject).collect();
     let bound = volumes.iter().filter(is_local).map(|volume| format!("`{}`", name(volume)));
     let bound: Vec<String> = bound.collect();
-    let (mut seen, mut todo) = (Vec::new(), Vec::new());
+    let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !bound.is_empty() {
-        seen.push(format!("{} PersistentVolumes are on one node: {}", bound.len(), first_few(&bound)));
-        todo.push("what needs those volumes cannot run elsewhere: back them up, and see when their nodes are drained");
+        seen.push({
+            let volumes = counted(bound.len(), "PersistentVolume is", "PersistentVolumes are");
+            format!("{volumes} on one node: {}", first_few(&bound))
+        });
+        remedy.push("what needs those volumes cannot run elsewhere: back them up, and see when their nodes are drained");
     }
     if !pods.is_empty() {
-        seen.push(format!("{} Pods have an `emptyDir`, which is lost: {}", pods.len(), first_few(&pods)));
-        todo.push("see that each `emptyDir` is a cache and no more; a drain needs `--delete-emptydir-data` for them");
+        seen.push({
+            let with = counted(pods.len(), "Pod has", "Pods have");
+            format!("{with} an `emptyDir`, which is lost: {}", first_few(&pods))
+        });
+        remedy.push("see that each `emptyDir` is a cache and no more; a drain needs `--delete-emptydir-data` for them");
     }
     if seen.is_empty() {
         return Judged::pass("no Pod keeps anything on its node");
     }
-    Judged::warn(seen.join("; "), todo.join("; "))
+    Judged::warn(seen.join("; "), remedy.join("; "))
 }
 
 /// What runs once is away while its Pod moves.
@@ -255,8 +262,8 @@ mod tests {
         };
         assert_eq!(nodes(&[node("True", "False", false)]).verdict, Verdict::Pass);
         assert_eq!(nodes(&[node("Unknown", "False", false)]).verdict, Verdict::Fail);
-        assert_eq!(nodes(&[node("True", "True", false)]).seen, "1 of 1: `a` (DiskPressure)");
-        assert_eq!(nodes(&[node("True", "False", true)]).seen, "1 of 1: `a` (cordoned)");
+        assert_eq!(nodes(&[node("True", "True", false)]).observed, "1 of 1: `a` (DiskPressure)");
+        assert_eq!(nodes(&[node("True", "False", true)]).observed, "1 of 1: `a` (cordoned)");
         assert_eq!(nodes(&[]).verdict, Verdict::Fail);
     }
 
@@ -264,7 +271,7 @@ mod tests {
     fn what_has_no_controller_is_not_made_anew() {
         let volume = json!({"configMap": {}});
         assert_eq!(bare(&[pod(&owned("ReplicaSet"), &volume)]).verdict, Verdict::Pass);
-        assert_eq!(bare(&[pod(&Value::Null, &volume)]).seen, "1 have no controller: `shop/web`");
+        assert_eq!(bare(&[pod(&Value::Null, &volume)]).observed, "1 have no controller: `shop/web`");
         let mut mirrored = pod(&Value::Null, &volume);
         mirrored.metadata.annotations = typed(&json!({"kubernetes.io/config.mirror": "x"}));
         assert_eq!(bare(&[mirrored]).verdict, Verdict::Pass, "its node makes it");
@@ -287,7 +294,7 @@ mod tests {
         assert_eq!(local(&[], &[volume("Available")]).verdict, Verdict::Pass);
         let both = local(&[pod(&owned("ReplicaSet"), &disk)], &[volume("Bound")]);
         assert!(
-            both.seen.starts_with("1 PersistentVolumes are on one node: `disk`; 1 Pods have"),
+            both.observed.starts_with("1 PersistentVolume is on one node: `disk`; 1 Pod has"),
             "{both:?}"
         );
     }
@@ -309,10 +316,10 @@ mod tests {
         };
         let judged = |budget: Value, pod: Pod| budgets(&[typed(&budget)], &[pod]);
         let up = || of("Running", "True");
-        assert_eq!(judged(budget(1, 1, Value::Null), up()).seen, "all 1 that have Pods allow one to go");
+        assert_eq!(judged(budget(1, 1, Value::Null), up()).observed, "all 1 that have Pods allow one to go");
         let blocked = judged(budget(0, 1, Value::Null), up());
         assert_eq!(blocked.verdict, Verdict::Fail);
-        assert!(blocked.seen.ends_with("`shop/web` (1 healthy, 1 wanted)"), "{blocked:?}");
+        assert!(blocked.observed.ends_with("`shop/web` (1 healthy, 1 wanted)"), "{blocked:?}");
         let down =
             |more: Value, desired: u8| judged(budget(0, desired, more), of("Running", "False")).verdict;
         assert_eq!(down(Value::Null, 2), Verdict::Fail);
@@ -321,9 +328,9 @@ mod tests {
         assert_eq!(judged(budget(0, 1, Value::Null), of("Pending", "False")).verdict, Verdict::Pass);
         let mut unseen = budget(1, 1, Value::Null);
         unseen["metadata"]["generation"] = json!(2);
-        assert!(judged(unseen, up()).seen.contains("nobody has looked at it"));
+        assert!(judged(unseen, up()).observed.contains("nobody has looked at it"));
         let two = budgets(&[(); 2].map(|()| typed(&budget(1, 1, Value::Null))), &[up()]);
-        assert!(two.seen.contains("Pod `shop/web` has 2 budgets"), "{two:?}");
+        assert!(two.observed.contains("Pod `shop/web` has 2 budgets"), "{two:?}");
         let mut of_none = budget(0, 1, Value::Null);
         of_none["spec"] = json!({});
         assert_eq!(judged(of_none, up()).verdict, Verdict::Pass, "without a selector it has none");

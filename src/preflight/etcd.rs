@@ -69,29 +69,25 @@ pub fn members(members: &[Member]) -> Judged {
         0 => "none".to_string(),
         some => some.to_string(),
     };
-    let seen =
-        format!("{well} of {voting} voting members are well, the quorum is {quorum}, {spare} may be lost");
+    let seen = format!("{well} of {voting} voting members are healthy, quorum {quorum}: {spare} may fail");
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
-        let todo = format!("bring it back, or replace it, before anything else: {first}");
+        let remedy = format!("repair or replace it first: {first}");
         // With one to spare beyond the one that is missing, work can go on.
-        return if well > quorum { Judged::warn(seen, todo) } else { Judged::fail(seen, todo) };
+        return if well > quorum { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) };
     }
     let leaders: BTreeSet<u64> = statuses(members).map(|status| status.leader).collect();
     if leaders.len() > 1 {
-        let seen = format!("{seen}; they do not agree who leads");
+        let seen = format!("{seen}; they do not agree on the leader");
         return Judged::fail(
             seen,
-            "look again in a moment; if it stays so, look at the network between them",
+            "run this check again; if they still disagree, check the network between the members",
         );
     }
     let learners: Vec<String> = members.iter().filter(|member| member.is_learner).map(name).collect();
     if !learners.is_empty() {
         let seen = format!("{seen}; without a vote: {}", learners.join(", "));
-        return Judged::warn(
-            seen,
-            "promote them, or remove them: a change of members should not be under way",
-        );
+        return Judged::warn(seen, "promote or remove them: no change of members may be in progress");
     }
     if voting.is_multiple_of(2) {
         return Judged::warn(
@@ -111,45 +107,48 @@ fn illness(member: &Member) -> Option<String> {
         Err(reason) => return Some(reason.clone()),
     };
     let complaint = status.errors.iter().find(|error| !error.contains("alarm:"));
-    complaint.cloned().or_else(|| (status.leader == 0).then(|| "it knows no leader".to_string()))
+    complaint.cloned().or_else(|| (status.leader == 0).then(|| "it has no leader".to_string()))
 }
 
 /// Any alarm stops writes, or should.
 pub fn alarms(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     let of =
         |id: &u64| members.iter().find(|member| member.id == *id).map_or_else(|| format!("{id:x}"), name);
-    let Some((_, kind)) = alarms.first() else { return Judged::pass("no alarm is raised") };
+    let Some((_, kind)) = alarms.first() else { return Judged::pass("no alarms") };
     let words = |(id, kind): &(u64, Alarm)| match kind {
         Alarm::NoSpace => format!("NOSPACE on `{}`", of(id)),
         Alarm::Corrupt => format!("CORRUPT on `{}`", of(id)),
     };
     let seen: Vec<String> = alarms.iter().map(words).collect();
-    let todo = match kind {
+    let remedy = match kind {
         Alarm::NoSpace => {
             "make room: `etcdctl compact REVISION`, `etcdctl defrag --cluster`, or a larger `--quota-backend-bytes`; then \
              `etcdctl alarm disarm`"
         }
-        Alarm::Corrupt => "replace that member: remove it, empty its data, add it anew",
+        Alarm::Corrupt => "replace that member: remove it, delete its data, add it again",
     };
-    Judged::fail(seen.join(", "), todo)
+    Judged::fail(seen.join(", "), remedy)
 }
 
 /// The largest database against the smallest quota.
 pub fn space(members: &[Member]) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
-        return Judged::unknown("no member says how large it is", "");
+        return Judged::unknown("no member reports its database size", "");
     };
     let quota = statuses(members).filter_map(|status| status.quota).min();
     let of = quota.unwrap_or(DEFAULT_QUOTA);
     let percent = size.saturating_mul(100).checked_div(of).unwrap_or(100);
     let mebibytes = |bytes: u64| bytes.checked_div(MEBIBYTE).unwrap_or_default();
-    let assumed =
-        if quota.is_some() { "" } else { ", if it has etcd's own quota: before 3.6 it does not say" };
-    let seen = format!("{} of {} MiB are taken ({percent} %){assumed}", mebibytes(size), mebibytes(of));
-    let todo = "make room first: `etcdctl compact REVISION`, then `etcdctl defrag --cluster`; or raise `--quota-backend-bytes`";
+    let assumed = if quota.is_some() {
+        ""
+    } else {
+        ", with etcd's default quota: before 3.6 it does not report its own"
+    };
+    let seen = format!("{} of {} MiB used ({percent} %){assumed}", mebibytes(size), mebibytes(of));
+    let remedy = "make room first: `etcdctl compact REVISION`, then `etcdctl defrag --cluster`; or raise `--quota-backend-bytes`";
     match percent {
-        FULL.. => Judged::fail(seen, todo),
-        FILLING.. => Judged::warn(seen, todo),
+        FULL.. => Judged::fail(seen, remedy),
+        FILLING.. => Judged::warn(seen, remedy),
         _ => Judged::pass(seen),
     }
 }
@@ -163,17 +162,17 @@ pub fn leader(rounds: &[Vec<Member>]) -> Judged {
             .collect()
     };
     let all: BTreeSet<(u64, u64)> = rounds.iter().flat_map(led).collect();
-    let Some(last) = rounds.last() else { return Judged::unknown("nobody was asked", "") };
+    let Some(last) = rounds.last() else { return Judged::unknown("no member was asked", "") };
     let called = |id: u64| last.iter().find(|member| member.id == id).map_or_else(|| format!("{id:x}"), name);
     let words = |(term, leader): &(u64, u64)| format!("`{}` in term {term}", called(*leader));
-    let todo = "find out why it moves before anything is written: slow disks (`etcd_disk_wal_fsync_duration_seconds`), \
+    let remedy = "find out why the leader changes before anything is written: slow disks (`etcd_disk_wal_fsync_duration_seconds`), \
                 packets lost between members, a member that is starved of CPU";
     match all.iter().collect::<Vec<_>>().as_slice() {
-        [] => Judged::fail("no member knows a leader", todo),
-        [one] => behind(last, &format!("{}, {} times the same", words(one), rounds.len())),
+        [] => Judged::fail("no member has a leader", remedy),
+        [one] => behind(last, &format!("{}, the same {} times", words(one), rounds.len())),
         more => {
             let seen = more.iter().map(|one| words(one)).collect::<Vec<_>>().join(", then ");
-            Judged::fail(format!("it moved while it was looked at: {seen}"), todo)
+            Judged::fail(format!("the leader changed during the check: {seen}"), remedy)
         }
     }
 }
@@ -192,7 +191,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     }
     Judged::warn(
         format!("{seen}; {}", slow.join(", ")),
-        "let it catch up first, and look at its disk and its network",
+        "wait until it has caught up, and check its disk and its network",
     )
 }
 
@@ -200,14 +199,14 @@ fn behind(members: &[Member], seen: &str) -> Judged {
 /// connections this host tracks, and how many it can.
 pub fn room(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
-        return Judged::unknown("no member says how large it is", "");
+        return Judged::unknown("no member reports its database size", "");
     };
     let of = statuses(members).filter_map(|status| status.quota).min().unwrap_or(DEFAULT_QUOTA);
     let more = moves.bytes();
     let percent = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or(100);
     let mebibytes = more.div_ceil(MEBIBYTE);
     let then = percent(size.saturating_add(more), of);
-    let mut seen = format!("about {mebibytes} MiB more, etcd is then {then} % full");
+    let mut seen = format!("needs about {mebibytes} MiB, which fills etcd to {then} %");
     if then >= FULL {
         return Judged::fail(
             seen,
@@ -216,11 +215,11 @@ pub fn room(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> J
     }
     let Some((count, most)) = tracked.filter(|(_, most)| *most > 0) else { return Judged::pass(seen) };
     let full = percent(count, most);
-    seen = format!("{seen}; this host tracks {full} % of the connections that it can");
+    seen = format!("{seen}; this host's conntrack table is {full} % full");
     if full >= FULL {
         return Judged::warn(
             seen,
-            "raise `net.netfilter.nf_conntrack_max`: a full table drops new connections, which would be put down to the move",
+            "raise `net.netfilter.nf_conntrack_max`: a full table drops new connections, which would look like a fault of the renumbering",
         );
     }
     Judged::pass(seen)
@@ -231,7 +230,7 @@ pub fn versions(members: &[Member]) -> Judged {
     one_minor(
         "member",
         statuses(members).map(|status| status.version.as_str()),
-        "end the upgrade of etcd first",
+        "finish the upgrade of etcd first",
     )
 }
 
@@ -268,9 +267,11 @@ mod tests {
         assert_eq!(verdict(&[member(1), member(2), down(3)]), Verdict::Fail, "two of three are the quorum");
         let five = [member(1), member(2), member(3), member(4), down(5)];
         assert_eq!(verdict(&five), Verdict::Warn);
-        assert!(members(&five).seen.contains(
-            "4 of 5 voting members are well, the quorum is 3, 1 may be lost; `etcd-5`: it does not"
-        ));
+        assert!(
+            members(&five)
+                .observed
+                .contains("4 of 5 voting members are healthy, quorum 3: 1 may fail; `etcd-5`: it does not")
+        );
         assert_eq!(verdict(&[member(1), member(2)]), Verdict::Warn);
         let learner = Member { is_learner: true, ..member(4) };
         assert_eq!(verdict(&[member(1), member(2), member(3), learner]), Verdict::Warn);
@@ -291,8 +292,8 @@ mod tests {
         assert_eq!(alarms(&[member(1)], &[]).verdict, Verdict::Pass);
         let found = alarms(&[member(1)], &[(1, Alarm::NoSpace), (2, Alarm::Corrupt)]);
         assert_eq!(found.verdict, Verdict::Fail);
-        assert_eq!(found.seen, "NOSPACE on `etcd-1`, CORRUPT on `2`");
-        assert!(found.todo.contains("alarm disarm"));
+        assert_eq!(found.observed, "NOSPACE on `etcd-1`, CORRUPT on `2`");
+        assert!(found.remedy.contains("alarm disarm"));
     }
 
     #[test]
@@ -305,7 +306,7 @@ mod tests {
         };
         assert_eq!(with(100, Some(8192)).verdict, Verdict::Pass);
         assert_eq!(with(1300, None).verdict, Verdict::Warn);
-        assert!(with(1300, None).seen.contains("63 %), if it has etcd's own quota"));
+        assert!(with(1300, None).observed.contains("63 %), with etcd's default quota"));
         assert_eq!(with(820, Some(1024)).verdict, Verdict::Fail);
         assert_eq!(space(&[down(1)]).verdict, Verdict::Unknown);
     }
@@ -321,16 +322,20 @@ mod tests {
             members
         };
         let steady = leader(&[round(1, 4, 0), round(1, 4, 10)]);
-        assert_eq!(steady.seen, "`etcd-1` in term 4, 2 times the same");
+        assert_eq!(steady.observed, "`etcd-1` in term 4, the same 2 times");
         assert_eq!(steady.verdict, Verdict::Pass);
         let moved = leader(&[round(1, 4, 0), round(2, 5, 0)]);
         assert_eq!(moved.verdict, Verdict::Fail);
-        assert!(moved.seen.ends_with("`etcd-1` in term 4, then `etcd-2` in term 5"), "{}", moved.seen);
+        assert!(
+            moved.observed.ends_with("`etcd-1` in term 4, then `etcd-2` in term 5"),
+            "{}",
+            moved.observed
+        );
         assert_eq!(leader(&[round(1, 4, 0), round(1, 5, 0)]).verdict, Verdict::Fail, "elected again");
         assert_eq!(leader(&[round(0, 4, 0)]).verdict, Verdict::Fail);
         let slow = leader(&[round(1, 4, 6000)]);
         assert!(
-            slow.verdict == Verdict::Warn && slow.seen.contains("`etcd-2` is 6000 entries behind"),
+            slow.verdict == Verdict::Warn && slow.observed.contains("`etcd-2` is 6000 entries behind"),
             "{slow:?}"
         );
     }

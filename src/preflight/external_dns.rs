@@ -272,13 +272,13 @@ mod tests {
             let owners = owners.iter().map(ToString::to_string).collect();
             BTreeMap::from([("www.example.com".to_string(), owners)])
         };
-        assert_eq!(owners(&of(&["blue"]), &own).seen, "all 1 are kept by this cluster's ExternalDNS");
+        assert_eq!(owners(&of(&["blue"]), &own).observed, "all 1 are kept by this cluster's ExternalDNS");
         assert_eq!(owners(&of(&[]), &own).verdict, Verdict::Pass);
         let elsewhere = [controller("blue", &["--registry=dynamodb"])];
         assert_eq!(owners(&of(&[]), &elsewhere).verdict, Verdict::Unknown);
         assert_eq!(owners(&of(&["red"]), &[controller("$(X)", &[])]).verdict, Verdict::Unknown);
         let both = owners(&of(&["blue", "green"]), &own);
         assert_eq!(both.verdict, Verdict::Fail);
-        assert!(both.seen.ends_with("`www.example.com` is `green`'s"), "{both:?}");
+        assert!(both.observed.ends_with("`www.example.com` is `green`'s"), "{both:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Judged, first_few};
 use crate::survey::Era;
+use crate::words::counted;
 
 /// The flags that are looked at.
 pub const LOOKED_AT: [&str; 4] =
@@ -35,7 +36,7 @@ const READ: [&str; 9] = [
     "apiextensions.k8s.io/customresourcedefinitions",
 ];
 
-const LOOK: &str = "on each control-plane host, look at the flags in the manifest of its API server";
+const LOOK: &str = "on each control-plane host, check the flags in the manifest of its API server";
 
 impl ServerFlags {
     fn get(&self, name: &str) -> Option<&str> {
@@ -80,11 +81,14 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
         );
     }
     if servers.len() < of {
-        return Judged::unknown(format!("the flags of {} of {of} are seen", servers.len()), LOOK);
+        return Judged::unknown(
+            format!("flags read from {} of {}", servers.len(), counted(of, "API server", "API servers")),
+            LOOK,
+        );
     }
     if !odd.is_empty() {
-        let todo = "what the plan says about the data plane and about webhooks may lack what is there: compare it with `kubectl`";
-        return Judged::warn(first_few(&odd), todo);
+        let remedy = "the plan may miss parts of the data plane and webhooks: compare it with `kubectl`";
+        return Judged::warn(first_few(&odd), remedy);
     }
     Judged::pass(format!("{} keep everything in one etcd, under `{prefix}`", servers.len()))
 }
@@ -104,7 +108,7 @@ fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
 pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Option<Judged> {
     let others = gates.iter().filter_map(|(at, own)| Some((at, era_of(own).filter(|era| *era != stored)?)));
     let words: Vec<String> =
-        others.map(|(at, era)| format!("API server {at} allocates addresses as in the era {era}")).collect();
+        others.map(|(at, era)| format!("API server {at} allocates as in the era {era}")).collect();
     (!words.is_empty()).then(|| {
         Judged::fail(
             format!("etcd looks like the era {stored}, but {}", first_few(&words)),
@@ -137,14 +141,16 @@ pub fn alike(gates: &[(String, BTreeMap<String, bool>)], servers: &[ServerFlags]
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "give all API servers the same `--feature-gates` and `--runtime-config`: end the change that is under way first",
+            "give all API servers the same `--feature-gates` and `--runtime-config`: finish the change in progress first",
         );
     }
     match gates.first() {
-        Some((_, own)) if !own.is_empty() => {
-            Judged::pass(format!("{} with the same {} gates", gates.len(), own.len()))
-        }
-        _ => Judged::unknown("no API server tells its gates (`/metrics`)", LOOK),
+        Some((_, own)) if !own.is_empty() => Judged::pass(format!(
+            "{} with the same {} feature gates",
+            counted(gates.len(), "API server", "API servers"),
+            own.len()
+        )),
+        _ => Judged::unknown("no API server reports its feature gates (`/metrics`)", LOOK),
     }
 }
 
@@ -187,7 +193,7 @@ mod tests {
         let servers = [("a".to_string(), gates(true, true)), ("b".to_string(), gates(true, false))];
         assert!(as_stored(&servers[..1], Era::Objects).is_none());
         let judged = as_stored(&servers, Era::Objects).expect("b differs");
-        assert!(judged.verdict == Verdict::Fail && judged.seen.contains("b allocates"), "{judged:?}");
+        assert!(judged.verdict == Verdict::Fail && judged.observed.contains("b allocates"), "{judged:?}");
     }
 
     #[test]
@@ -195,7 +201,7 @@ mod tests {
         let gates = |at: &str, on: bool| (at.to_string(), BTreeMap::from([("WatchList".to_string(), on)]));
         assert_eq!(alike(&[gates("a", true), gates("b", true)], &[]).verdict, Verdict::Pass);
         let differ = alike(&[gates("a", false), gates("b", true)], &[]);
-        assert_eq!(differ.seen, "`WatchList` is on at b and off at a");
+        assert_eq!(differ.observed, "`WatchList` is on at b and off at a");
         assert_eq!(differ.verdict, Verdict::Fail);
         let newer = ("b".to_string(), BTreeMap::from([("Newer".to_string(), true)]));
         assert_eq!(

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::objects::{is_alive, name, namespace};
 use super::{Judged, first_few};
 use crate::wire::Envelope;
+use crate::words::counted;
 
 /// How Secrets are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub fn secrets(found: Secrets) -> Judged {
     let Secrets { encrypted, plain } = found;
     let all = encrypted.saturating_add(plain);
     match plain {
-        0 if all == 0 => Judged::pass("there are no Secrets"),
+        0 if all == 0 => Judged::pass("no Secrets"),
         0 => Judged::pass(format!("all {all} are encrypted")),
         plain => Judged::warn(
             format!("{plain} of {all} are stored in the clear, and so they are in every snapshot"),
@@ -74,8 +75,8 @@ impl Somebody {
 
     fn words(self) -> &'static str {
         match self {
-            Self::Stranger => "a user whom nobody knows",
-            Self::Anonymous => "whoever has no credentials (`system:anonymous`)",
+            Self::Stranger => "an unknown user",
+            Self::Anonymous => "a client without credentials (`system:anonymous`)",
             Self::EveryPod => "every Pod (`system:serviceaccounts`)",
             Self::Everybody => "every user (`system:authenticated`)",
         }
@@ -96,7 +97,7 @@ pub const POWERS: [(&str, (&str, &str)); 5] = [
 pub fn authorization(may: &[(Somebody, String)]) -> Judged {
     let Some(worst) = may.iter().map(|(who, _)| *who).min() else {
         return Judged::pass(
-            "neither strangers nor every Pod may change Services, make Pods or read Secrets",
+            "no unknown user, anonymous client or ordinary Pod is allowed to change Services, create Pods or read Secrets",
         );
     };
     let what: BTreeSet<&str> =
@@ -109,7 +110,7 @@ pub fn authorization(may: &[(Somebody, String)]) -> Judged {
             seen,
             "have every API server decide: `--authorization-mode=Node,RBAC`, not `AlwaysAllow`",
         ),
-        Somebody::Anonymous => Judged::fail(seen, format!("take that binding away; {bindings}")),
+        Somebody::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
         Somebody::EveryPod | Somebody::Everybody => {
             Judged::warn(seen, format!("bind those who need it by their own names; {bindings}"))
         }
@@ -119,10 +120,15 @@ pub fn authorization(may: &[(Somebody, String)]) -> Judged {
 /// Judges the nodes that answer as a SSH server does, of so many that were asked; each in words.
 pub fn ssh(open: &[String], asked: usize) -> Judged {
     if open.is_empty() {
-        return Judged::pass(format!("none of {asked} answers at port 22 from here"));
+        return Judged::pass(format!("0 of {} answer on port 22 from here", counted(asked, "host", "hosts")));
     }
     Judged::warn(
-        format!("{} of {asked} answer at port 22: {}", open.len(), first_few(open)),
+        format!(
+            "{} of {} answer on port 22: {}",
+            open.len(),
+            counted(asked, "host", "hosts"),
+            first_few(open)
+        ),
         "close the port to all but a bastion, and keep a way in for the hosts of the control plane, where certificates and flags are \
          changed; on other nodes `kubectl debug node/NAME` does while the API answers",
     )
@@ -145,11 +151,11 @@ pub fn images(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     }
     let seen: Vec<String> = waiting.into_iter().chain(missing).collect();
     if seen.is_empty() {
-        return Judged::pass(format!("{} Pods, none of which waits for one", pods.len()));
+        return Judged::pass(format!("{}, none waits for an image", counted(pods.len(), "Pod", "Pods")));
     }
     Judged::warn(
         first_few(&seen),
-        "see that the registry answers and that the Pod's `imagePullSecrets` have credentials for it: `kubectl create secret \
+        "make sure that the registry answers and that the Pod's `imagePullSecrets` have credentials for it: `kubectl create secret \
          docker-registry`",
     )
 }
@@ -193,7 +199,7 @@ mod tests {
         found.take(b"k8s\0");
         let judged = secrets(found);
         assert_eq!(judged.verdict, Verdict::Warn);
-        assert!(judged.seen.starts_with("1 of 2 are stored in the clear"), "{judged:?}");
+        assert!(judged.observed.starts_with("1 of 2 are stored in the clear"), "{judged:?}");
     }
 
     #[test]
@@ -204,10 +210,10 @@ mod tests {
         assert_eq!(judged(&[]).verdict, Verdict::Pass);
         assert_eq!(judged(&[Somebody::Everybody]).verdict, Verdict::Warn);
         let all = judged(&Somebody::ALL);
-        assert!(all.verdict == Verdict::Fail && all.todo.contains("AlwaysAllow"), "{all:?}");
+        assert!(all.verdict == Verdict::Fail && all.remedy.contains("AlwaysAllow"), "{all:?}");
         let anonymous = judged(&[Somebody::Everybody, Somebody::Anonymous]);
         assert_eq!(anonymous.verdict, Verdict::Fail);
-        assert_eq!(anonymous.seen, "whoever has no credentials (`system:anonymous`) may get secrets");
+        assert_eq!(anonymous.observed, "a client without credentials (`system:anonymous`) may get secrets");
     }
 
     #[test]
@@ -229,17 +235,17 @@ mod tests {
         assert_eq!(fine.verdict, Verdict::Pass);
         let waits = judged(pod("Pending", "registry", json!({"reason": "ImagePullBackOff"})));
         assert_eq!(waits.verdict, Verdict::Warn);
-        assert_eq!(waits.seen, "`shop/web` waits for `registry.test/web:1` (ImagePullBackOff)");
+        assert_eq!(waits.observed, "`shop/web` waits for `registry.test/web:1` (ImagePullBackOff)");
         let missing = judged(pod("Running", "other", Value::Null));
-        assert_eq!(missing.seen, "`shop/other`, which `web` names, does not exist");
+        assert_eq!(missing.observed, "`shop/other`, which `web` names, does not exist");
         assert_eq!(judged(pod("Failed", "other", Value::Null)).verdict, Verdict::Pass, "it is over");
     }
 
     #[test]
     fn nodes_that_let_somebody_in_are_named() {
-        assert_eq!(ssh(&[], 3).seen, "none of 3 answers at port 22 from here");
+        assert_eq!(ssh(&[], 3).observed, "0 of 3 hosts answer on port 22 from here");
         let open = ssh(&["`node-1` (192.0.2.1)".to_string()], 3);
         assert_eq!(open.verdict, Verdict::Warn);
-        assert_eq!(open.seen, "1 of 3 answer at port 22: `node-1` (192.0.2.1)");
+        assert_eq!(open.observed, "1 of 3 hosts answer on port 22: `node-1` (192.0.2.1)");
     }
 }

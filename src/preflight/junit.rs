@@ -21,9 +21,9 @@ pub fn file(suite: &str, checks: &[Check], strict: bool) -> String {
         count(Verdict::Skipped),
     );
     for check in checks {
-        let (name, seen) = (escape(check.name), escape(&check.seen));
+        let (name, seen) = (escape(check.name), escape(&check.observed));
         let _ = write!(text, "  <testcase classname=\"{}\" name=\"{name}\">", escape(suite));
-        let more = escape(&format!("{}\nwhy: {}\n{}", check.todo, check.why, check.link));
+        let more = escape(&format!("{}\nwhy: {}\n{}", check.remedy, check.why, check.link));
         let _ = match check.verdict {
             Verdict::Pass => write!(text, "<system-out>{seen}</system-out>"),
             Verdict::Warn if !strict => write!(text, "<system-out>warning: {seen}\n{more}</system-out>"),

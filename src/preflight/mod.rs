@@ -1,4 +1,4 @@
-//! Whether a cluster is ready for what is about to be done: named checks, each with a verdict, what was seen, why it
+//! Whether a cluster is ready for what is about to be done: named checks, each with a verdict, what was observed, why it
 //! matters, and what to do about it. Pure: what is judged was read elsewhere, by what cannot write.
 
 pub mod api;
@@ -48,7 +48,7 @@ pub enum Verdict {
     Warn,
     /// It must be mended first.
     Fail,
-    /// It could not be seen.
+    /// It could not be observed.
     Unknown,
     /// Nobody looked, because somebody asked not to.
     Skipped,
@@ -66,52 +66,52 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What was seen, and what to do about it.
+/// What was observed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     /// How it came out.
     pub verdict: Verdict,
-    /// What was seen.
-    pub seen: String,
+    /// What was observed.
+    pub observed: String,
     /// What to do; empty if there is nothing to do.
-    pub todo: String,
-    /// The permission without which it could not be seen, as in `list Node`.
+    pub remedy: String,
+    /// The permission without which it could not be observed, as in `list Node`.
     pub denied: Option<String>,
 }
 
 impl Judged {
-    fn of(verdict: Verdict, seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { verdict, seen: seen.into(), todo: todo.into(), denied: None }
+    fn of(verdict: Verdict, observed: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict, observed: observed.into(), remedy: remedy.into(), denied: None }
     }
 
     /// Everything is as it should be.
-    pub fn pass(seen: impl Into<String>) -> Self {
-        Self::of(Verdict::Pass, seen, "")
+    pub fn pass(observed: impl Into<String>) -> Self {
+        Self::of(Verdict::Pass, observed, "")
     }
 
     /// It works, and something should be done about it.
-    pub fn warn(seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self::of(Verdict::Warn, seen, todo)
+    pub fn warn(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::of(Verdict::Warn, observed, remedy)
     }
 
     /// It must be mended first.
-    pub fn fail(seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self::of(Verdict::Fail, seen, todo)
+    pub fn fail(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::of(Verdict::Fail, observed, remedy)
     }
 
     /// There is nothing to look at.
-    pub fn skipped(seen: impl Into<String>) -> Self {
-        Self::of(Verdict::Skipped, seen, "")
+    pub fn skipped(observed: impl Into<String>) -> Self {
+        Self::of(Verdict::Skipped, observed, "")
     }
 
-    /// It could not be seen.
-    pub fn unknown(seen: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self::of(Verdict::Unknown, seen, todo)
+    /// It could not be observed.
+    pub fn unknown(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::of(Verdict::Unknown, observed, remedy)
     }
 
-    /// It could not be seen, because the user lacks a permission.
-    pub fn denied(seen: impl Into<String>, permission: impl Into<String>) -> Self {
-        Self { denied: Some(permission.into()), ..Self::unknown(seen, "") }
+    /// It could not be observed, because the user lacks a permission.
+    pub fn denied(observed: impl Into<String>, permission: impl Into<String>) -> Self {
+        Self { denied: Some(permission.into()), ..Self::unknown(observed, "") }
     }
 }
 
@@ -122,13 +122,13 @@ pub struct Check {
     pub name: &'static str,
     /// How it came out.
     pub verdict: Verdict,
-    /// What was seen.
-    pub seen: String,
+    /// What was observed.
+    pub observed: String,
     /// Why it matters.
     pub why: &'static str,
     /// What to do; left out if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub todo: String,
+    pub remedy: String,
     /// Where it is described.
     pub link: String,
     /// The check whose failure is the reason why this one was not run; left out if it was.
@@ -139,15 +139,15 @@ pub struct Check {
 impl Check {
     /// Returns the check as it came out.
     pub fn of<I>(named: &Named<I>, judged: Judged) -> Self {
-        let Judged { verdict, seen, todo, .. } = judged;
+        let Judged { verdict, observed, remedy, .. } = judged;
         let link = format!("docs/preflight.md#{}", named.name);
-        Self { name: named.name, verdict, seen, why: named.why, todo, link, depends_on: None }
+        Self { name: named.name, verdict, observed, why: named.why, remedy, link, depends_on: None }
     }
 
     /// Returns the check as one that was not run, because another one failed.
     fn depending(self, on: &'static str) -> Self {
-        let (seen, todo) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
-        Self { verdict: Verdict::Unknown, seen, todo, depends_on: Some(on), ..self }
+        let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
+        Self { verdict: Verdict::Unknown, observed, remedy, depends_on: Some(on), ..self }
     }
 
     /// Returns the check as one that nobody carried out.
@@ -157,15 +157,15 @@ impl Check {
 }
 
 /// Judges the versions of what must be of one minor version, as in `3.6.16` or `v1.36.3`.
-fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, todo: &str) -> Judged {
+fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &str) -> Judged {
     let versions: BTreeSet<&str> = versions.collect();
     let minors: BTreeSet<Vec<&str>> =
         versions.iter().map(|version| version.split('.').take(2).collect()).collect();
-    let seen = versions.into_iter().collect::<Vec<_>>().join(", ");
+    let observed = versions.into_iter().collect::<Vec<_>>().join(", ");
     match minors.len() {
         0 => Judged::unknown(format!("no {who} says its version"), ""),
-        1 => Judged::pass(seen),
-        _ => Judged::fail(seen, todo),
+        1 => Judged::pass(observed),
+        _ => Judged::fail(observed, remedy),
     }
 }
 
@@ -204,10 +204,10 @@ pub fn once(checks: Vec<Check>) -> Vec<Check> {
         if !is_open(&check) || check.depends_on.is_some() {
             return check;
         }
-        if let Some(first) = reported.get(&check.seen) {
+        if let Some(first) = reported.get(&check.observed) {
             return check.depending(first);
         }
-        reported.insert(check.seen.clone(), check.name);
+        reported.insert(check.observed.clone(), check.name);
         check
     });
     each.collect()
@@ -229,7 +229,7 @@ pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
             return Check::of(
                 named,
                 Judged::fail(
-                    format!("{}; missing permissions: {missing}", judged.seen),
+                    format!("{}; missing permissions: {missing}", judged.observed),
                     "give the kubeconfig of a user who has them, as `/etc/kubernetes/admin.conf` on a control-plane host",
                 ),
             );
@@ -256,8 +256,8 @@ mod tests {
             once(vec![check(0, gone()), check(1, Judged::pass("fine")), check(2, gone()), check(3, gone())]);
         let verdicts: Vec<Verdict> = checks.iter().map(|check| check.verdict).collect();
         assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Unknown, Verdict::Unknown]);
-        assert_eq!(checks[0].seen, "etcd cannot be used");
-        assert_eq!(checks[3].seen, format!("not run: depends on `{}`", RENUMBER[0].name));
+        assert_eq!(checks[0].observed, "etcd cannot be used");
+        assert_eq!(checks[3].observed, format!("not run: depends on `{}`", RENUMBER[0].name));
         assert_eq!(checks[3].depends_on, Some(RENUMBER[0].name));
         let twice = once(vec![check(0, Judged::pass("v1")), check(1, Judged::pass("v1"))]);
         assert!(!any(&twice, Verdict::Unknown), "what passes may look alike");
@@ -273,14 +273,14 @@ mod tests {
         };
         let checks = judged(Some(Judged::pass("https://api answers")));
         assert_eq!(checks[0].verdict, Verdict::Fail);
-        assert_eq!(checks[0].seen, "https://api answers; missing permissions: list Node, list Pod");
+        assert_eq!(checks[0].observed, "https://api answers; missing permissions: list Node, list Pod");
         for check in &checks[1..4] {
             assert_eq!((check.verdict, check.depends_on), (Verdict::Unknown, Some("api")), "{check:?}");
         }
         assert_eq!(checks[4].verdict, Verdict::Pass);
-        assert!(judged(None)[1].seen.starts_with("the user may not"), "nothing else has the reason");
+        assert!(judged(None)[1].observed.starts_with("the user may not"), "nothing else has the reason");
         let broken = judged(Some(Judged::fail("the API cannot be used", "x")));
-        assert_eq!(broken[0].seen, "the API cannot be used");
+        assert_eq!(broken[0].observed, "the API cannot be used");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
+use crate::words::counted;
 
 /// A route that this host has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub fn proxies(
     };
     let Some(answers) = answers else {
         return Judged::warn(
-            format!("{about}; nobody can ask for their health from outside of their nodes"),
-            "look on each node: `curl -s localhost:10256/healthz`",
+            format!("{about}; their health check is reachable on their own nodes only"),
+            "check on each node: `curl -s localhost:10256/healthz`",
         );
     };
     let ill: Vec<String> = answers
@@ -37,12 +38,12 @@ pub fn proxies(
     if !ill.is_empty() {
         return Judged::fail(
             format!(
-                "{} of {} do not say that they are healthy: {}",
+                "{} of {} do not report that they are healthy: {}",
                 ill.len(),
                 answers.len(),
                 first_few(&ill)
             ),
-            "bring them back, or remove Nodes that are gone: every batch waits for every one of them",
+            "repair them, or delete Nodes that no longer exist: every batch waits for each of them",
         );
     }
     if answers.is_empty() {
@@ -66,9 +67,9 @@ pub fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(
         format!(
-            "the health of {} kube-proxies is not known: port {port} of their nodes does not answer here, and the user is not allowed to \
+            "the health of {} is not known: port {port} of their nodes does not answer here, and the user is not allowed to \
              `get nodes/proxy`: {}",
-            nodes.len(),
+            counted(nodes.len(), "kube-proxy", "kube-proxies"),
             first_few(&names)
         ),
         format!(
@@ -102,16 +103,16 @@ pub fn overlaps(
     if found.iter().any(|route| route.range.prefix_len() >= to.prefix_len()) {
         return Judged::fail(
             format!("this host has a route into the new range: {seen}"),
-            "choose another range, or find out who uses those addresses and end it",
+            "choose another range, or stop the use of those addresses",
         );
     }
     if !found.is_empty() {
         return Judged::warn(
             format!("this host has a route that covers the new range and not the old one: {seen}"),
-            "make sure that nobody behind it uses addresses of the new range: nodes will not reach them any more",
+            "make sure that no host behind it uses addresses of the new range: nodes will not reach it any more",
         );
     }
-    Judged::pass("nothing else is known to have addresses of the new range")
+    Judged::pass("no other use of the new range was found")
 }
 
 #[cfg(test)]
@@ -125,18 +126,18 @@ mod tests {
             |ill: bool| ("node-1".to_string(), if ill { Err("no answer".to_string()) } else { Ok(()) });
         let judged =
             |answers: &[(String, Result<(), String>)], missing| proxies(Some(answers), "iptables", missing);
-        assert_eq!(judged(&[answer(false)], None).seen, "1 healthy: iptables");
+        assert_eq!(judged(&[answer(false)], None).observed, "1 healthy: iptables");
         assert_eq!(judged(&[answer(false)], None).verdict, Verdict::Pass);
         let ill = judged(&[answer(false), answer(true)], None);
         assert_eq!(ill.verdict, Verdict::Fail);
         assert!(
-            ill.seen.starts_with("1 of 2 do not say that they are healthy: `node-1` (no answer)"),
+            ill.observed.starts_with("1 of 2 do not report that they are healthy: `node-1` (no answer)"),
             "{ill:?}"
         );
         let warned = judged(&[answer(false)], Some(("no detector", Some("set one"))));
         assert_eq!(warned.verdict, Verdict::Warn);
-        assert_eq!(warned.seen, "1 healthy: iptables; no detector: a shadow holds every old address");
-        assert!(warned.todo.starts_with("set one"), "{warned:?}");
+        assert_eq!(warned.observed, "1 healthy: iptables; no detector: a shadow holds every old address");
+        assert!(warned.remedy.starts_with("set one"), "{warned:?}");
         let noted = judged(&[answer(false)], Some(("an old version", None)));
         assert_eq!(noted.verdict, Verdict::Pass, "only an upgrade changes it: {noted:?}");
         assert_eq!(judged(&[], None).verdict, Verdict::Fail);
@@ -147,9 +148,12 @@ mod tests {
     fn kube_proxies_that_cannot_be_asked_are_unknown() {
         let judged = hidden(&["node-1".into()], 10256);
         assert_eq!(judged.verdict, Verdict::Unknown);
-        assert!(judged.seen.contains("1 kube-proxies") && judged.seen.ends_with("`node-1`"), "{judged:?}");
         assert!(
-            judged.todo.contains("port 10256") && judged.todo.contains("`netsurgeon-nodes`"),
+            judged.observed.contains("of 1 kube-proxy is") && judged.observed.ends_with("`node-1`"),
+            "{judged:?}"
+        );
+        assert!(
+            judged.remedy.contains("port 10256") && judged.remedy.contains("`netsurgeon-nodes`"),
             "{judged:?}"
         );
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::objects::{name, namespace};
 use super::{Judged, first_few};
+use crate::words::counted;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -63,21 +64,21 @@ pub fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
             owned.push(format!("`{subject}` ({})", who.join(", ")));
         }
     }
-    let pins = "the address is written down of";
+    let pins = "manifests pin the address of";
+    let services = counted(moves.len(), "Service", "Services");
     match (pinned.len(), owned.len()) {
-        (0, 0) => {
-            Judged::pass(format!("nobody has written down the address of one of {} Services", moves.len()))
-        }
+        (0, 0) => Judged::pass(format!("no manifest pins the address of one of {services}")),
         (0, count) => Judged::warn(
             format!(
-                "{count} Services that will be held by an external IP have an owner of that field: {}",
+                "on {} another field manager owns `externalIPs`, which would hold the old address: {}",
+                counted(count, "Service", "Services"),
                 first_few(&owned)
             ),
-            "take `externalIPs` out of what is applied, or `--hold shadow`: the next apply drops the hold",
+            "remove `externalIPs` from the manifests, or `--hold shadow`: the next apply drops the hold",
         ),
         (count, _) => Judged::warn(
-            format!("{pins} {count} of {} Services: {}", moves.len(), first_few(&pinned)),
-            "take `clusterIP` out of what is applied (manifests, charts, repositories), or put the new address there after the \
+            format!("{pins} {count} of {services}: {}", first_few(&pinned)),
+            "remove `clusterIP` from manifests, charts and repositories, or set the new address there after the \
              move; until then an apply is refused, and `kubectl replace --force` deletes the Service",
         ),
     }
@@ -107,12 +108,14 @@ mod tests {
         let by_manager = judged(service("argocd", "f:clusterIP", &Value::Null));
         assert_eq!(by_manager.verdict, Verdict::Warn);
         assert!(
-            by_manager.seen.ends_with("1 of 1 Services: `shop/web` (manager `argocd`)"),
+            by_manager.observed.ends_with("1 of 1 Service: `shop/web` (manager `argocd`)"),
             "{by_manager:?}"
         );
         assert_eq!(judged(service("kubeadm", "f:clusterIP", &Value::Null)).verdict, Verdict::Pass);
         let spec = |spec: Value| judged(service("kubectl", "f:ports", &json!({"spec": spec})));
-        assert!(spec(json!({"clusterIP": "10.96.0.5"})).seen.contains("the annotation of `kubectl apply`"));
+        assert!(
+            spec(json!({"clusterIP": "10.96.0.5"})).observed.contains("the annotation of `kubectl apply`")
+        );
         assert_eq!(spec(json!({"clusterIPs": ["10.96.0.5"]})).verdict, Verdict::Warn);
         assert_eq!(spec(json!({"clusterIP": "None"})).verdict, Verdict::Pass);
         assert_eq!(spec(json!({"ports": []})).verdict, Verdict::Pass);

@@ -22,7 +22,7 @@ pub struct Need {
     /// Which role has the permissions to read.
     pub read_role: &'static str,
     /// What to do to get the others.
-    pub todo: &'static str,
+    pub remedy: &'static str,
 }
 
 /// Judges the permissions to read, and those that the change itself needs; everywhere, or in one namespace.
@@ -30,20 +30,20 @@ pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Opt
     let all = || reads.iter().chain(changes);
     let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();
     if missing.is_empty() {
-        return Judged::pass(format!("all {} that {} needs", all().count(), need.operation));
+        return Judged::pass(format!("all {} permissions that {} needs", all().count(), need.operation));
     }
     let within = namespace.map(|namespace| format!(" in `{namespace}`")).unwrap_or_default();
     let seen = format!("missing{within}: {}", missing.join(", "));
     if reads.iter().any(|one| !one.is_granted) {
         let bind = format!("bind the ClusterRole `{}` of deploy/rbac.yaml to this user", need.read_role);
         let is_change_missing = changes.iter().any(|one| !one.is_granted);
-        let todo = if is_change_missing { format!("{bind}; {}", need.todo) } else { bind };
-        return Judged::fail(seen, todo);
+        let remedy = if is_change_missing { format!("{bind}; {}", need.remedy) } else { bind };
+        return Judged::fail(seen, remedy);
     }
     if changes.iter().all(|one| !one.is_granted) {
-        return Judged::warn(format!("this user {}: {seen}", need.reader), need.todo);
+        return Judged::warn(format!("this user {}: {seen}", need.reader), need.remedy);
     }
-    Judged::fail(seen, need.todo)
+    Judged::fail(seen, need.remedy)
 }
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
         operation: "a move",
         reader: "can read, and cannot change anything",
         read_role: "netsurgeon-preflight",
-        todo: "bind the other role",
+        remedy: "bind the other role",
     };
 
     fn granted(all: &[(&str, bool)]) -> Vec<Granted> {
@@ -71,14 +71,17 @@ mod tests {
         let reads = granted(&[("list nodes", true)]);
         let of = |changes: &[(&str, bool)]| judge(&reads, &granted(changes), &NEED, None);
         let all = of(&[("create services", true)]);
-        assert_eq!((all.verdict, all.seen.as_str()), (Verdict::Pass, "all 2 that a move needs"));
+        assert_eq!(
+            (all.verdict, all.observed.as_str()),
+            (Verdict::Pass, "all 2 permissions that a move needs")
+        );
         let reader = of(&[("create services", false), ("delete services", false)]);
         assert_eq!(reader.verdict, Verdict::Warn);
         let seen =
             "this user can read, and cannot change anything: missing: create services, delete services";
-        assert_eq!((reader.seen.as_str(), reader.todo.as_str()), (seen, "bind the other role"));
+        assert_eq!((reader.observed.as_str(), reader.remedy.as_str()), (seen, "bind the other role"));
         let half = of(&[("create services", true), ("delete services", false)]);
-        assert_eq!((half.verdict, half.seen.as_str()), (Verdict::Fail, "missing: delete services"));
+        assert_eq!((half.verdict, half.observed.as_str()), (Verdict::Fail, "missing: delete services"));
     }
 
     #[test]
@@ -86,9 +89,9 @@ mod tests {
         let reads = granted(&[("list nodes", false)]);
         let both = judge(&reads, &granted(&[("create services", false)]), &NEED, Some("shop"));
         assert_eq!(both.verdict, Verdict::Fail);
-        assert_eq!(both.seen, "missing in `shop`: list nodes, create services");
+        assert_eq!(both.observed, "missing in `shop`: list nodes, create services");
         let bind = "bind the ClusterRole `netsurgeon-preflight` of deploy/rbac.yaml to this user";
-        assert_eq!(both.todo, format!("{bind}; bind the other role"));
-        assert_eq!(judge(&reads, &[], &NEED, None).todo, bind);
+        assert_eq!(both.remedy, format!("{bind}; bind the other role"));
+        assert_eq!(judge(&reads, &[], &NEED, None).remedy, bind);
     }
 }

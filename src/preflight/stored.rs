@@ -55,7 +55,7 @@ impl Form {
                 "have them stored as protobuf: `--storage-media-type=application/vnd.kubernetes.protobuf` on every API \
                  server, then `kubectl get services -A -o json | kubectl replace -f -`",
             ),
-            Self::Foreign(_) => Some("look at them: `netsurgeon inspect list`"),
+            Self::Foreign(_) => Some("inspect them: `netsurgeon inspect list`"),
         }
     }
 }
@@ -99,7 +99,7 @@ pub fn forms(forms: &Forms) -> Judged {
     };
     match forms.0.keys().find_map(Form::remedy) {
         None => Judged::pass(seen(false)),
-        Some(todo) => Judged::fail(format!("netsurgeon cannot read what is {}", seen(true)), todo),
+        Some(remedy) => Judged::fail(format!("netsurgeon cannot read what is {}", seen(true)), remedy),
     }
 }
 
@@ -120,17 +120,17 @@ mod tests {
     fn one_value_that_cannot_be_read_is_one_too_many() {
         let plain: [&[u8]; 2] = [b"k8s\0", b"{\"kind\":\"Service\"}"];
         let fine = judged(&plain);
-        assert_eq!(fine.seen, "JSON: 1 services; protobuf: 1 services");
+        assert_eq!(fine.observed, "JSON: 1 services; protobuf: 1 services");
         assert_eq!(fine.verdict, Verdict::Pass);
         let encrypted = judged(&[plain[0], b"k8s:enc:aescbc:v1:key1:xx"]);
         assert_eq!(encrypted.verdict, Verdict::Fail);
         assert!(
-            encrypted.seen.ends_with("encrypted (provider `aescbc`, key `key1`): 1 services"),
+            encrypted.observed.ends_with("encrypted (provider `aescbc`, key `key1`): 1 services"),
             "{encrypted:?}"
         );
-        assert!(encrypted.todo.contains("--encryption-config FILE"), "{encrypted:?}");
+        assert!(encrypted.remedy.contains("--encryption-config FILE"), "{encrypted:?}");
         let kms = judged(&[b"k8s:enc:kms:v2:vault:xx"]);
-        assert!(kms.verdict == Verdict::Fail && kms.todo.contains("A KMS"), "{kms:?}");
+        assert!(kms.verdict == Verdict::Fail && kms.remedy.contains("A KMS"), "{kms:?}");
         let with_keys = |opened: Result<bool, SealError>| {
             let mut found = Forms::default();
             found.take("services", b"k8s:enc:aescbc:v1:key1:xx", opened);
@@ -138,13 +138,13 @@ mod tests {
         };
         let opened = with_keys(Ok(true));
         assert_eq!(
-            (opened.verdict, opened.seen.as_str()),
+            (opened.verdict, opened.observed.as_str()),
             (Verdict::Pass, "aescbc, opened with the key `key1`: 1 services")
         );
         let shut = with_keys(Err(SealError("another secret".to_string())));
-        assert!(shut.verdict == Verdict::Fail && shut.seen.contains("another secret"), "{shut:?}");
+        assert!(shut.verdict == Verdict::Fail && shut.observed.contains("another secret"), "{shut:?}");
         let cbor = judged(&[&[0xd9, 0xd9, 0xf7, 0xa0]]);
-        assert!(cbor.verdict == Verdict::Fail && cbor.todo.contains("--storage-media-type"), "{cbor:?}");
+        assert!(cbor.verdict == Verdict::Fail && cbor.remedy.contains("--storage-media-type"), "{cbor:?}");
         assert_eq!(judged(&[b"\x01\x02"]).verdict, Verdict::Fail);
         assert_eq!(judged(&[]).verdict, Verdict::Unknown);
     }

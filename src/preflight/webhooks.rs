@@ -292,7 +292,7 @@ pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> J
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "bring what serves it back, or delete the configuration: what it is asked about is refused without it; name a Service \
+            "repair its backend, or delete the configuration: without it the API server rejects what it is asked about; name a Service \
              (`clientConfig.service`) instead of an address",
         );
     }
@@ -301,22 +301,27 @@ pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> J
         let left_out = webhooks.iter().filter(|webhook| webhook.is_left_out && webhook.refuses).count();
         let more = match left_out {
             0 => String::new(),
-            _ => format!("; {left_out} by their selectors are not asked about it"),
+            _ => format!("; {left_out} do not select these objects"),
         };
-        return Judged::pass(format!("none must answer for what a move changes{more}"));
+        return Judged::pass(format!("no webhook must answer for the changes of a renumbering{more}"));
     }
     let names: Vec<String> = needed.iter().map(|webhook| webhook.told()).collect();
     let mut engines: Vec<&str> = needed.iter().filter_map(|webhook| webhook.engine()).collect();
     engines.sort_unstable();
     engines.dedup();
-    let mut todo = "see that what serves it runs on more than one node and stays during the move".to_string();
+    let mut remedy =
+        "make sure that its backend runs on more than one node and is not changed during the renumbering"
+            .to_string();
     if !engines.is_empty() {
-        todo = format!(
-            "{todo}; {} may refuse later updates of Services that are held by an external IP: exempt them, or `--hold shadow`",
+        remedy = format!(
+            "{remedy}; {} may refuse later updates of Services that are held by an external IP: exempt them, or `--hold shadow`",
             engines.join(" and ")
         );
     }
-    Judged::warn(format!("{} must answer for what a move changes: {}", names.len(), first_few(&names)), todo)
+    Judged::warn(
+        format!("{} must answer for the changes of a renumbering: {}", names.len(), first_few(&names)),
+        remedy,
+    )
 }
 
 #[cfg(test)]
@@ -437,7 +442,7 @@ mod tests {
         assert!(left_out[0].is_left_out && !configured(&rules("pods", "*"), &both)[0].is_left_out);
         let judged = judge(&left_out, &BTreeMap::new(), &[]);
         assert_eq!(judged.verdict, Verdict::Pass);
-        assert!(judged.seen.ends_with("; 1 by their selectors are not asked about it"), "{judged:?}");
+        assert!(judged.observed.ends_with("; 1 do not select these objects"), "{judged:?}");
     }
 
     #[test]
@@ -462,7 +467,7 @@ mod tests {
         let judged = judge(&configured(&rules("services", "*"), &never), &BTreeMap::new(), &[]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert!(
-            judged.seen.ends_with("(on Services, its `matchConditions` are not evaluated)"),
+            judged.observed.ends_with("(on Services, its `matchConditions` are not evaluated)"),
             "{judged:?}"
         );
     }
@@ -474,7 +479,7 @@ mod tests {
         let needed = configured(&rules("services", "*"), &service);
         let judged = |ready: Option<usize>| judge(&needed, &BTreeMap::from([(key.clone(), ready)]), &[]);
         assert_eq!(judged(Some(2)).verdict, Verdict::Warn);
-        assert!(judged(Some(0)).seen.ends_with("Service `shop/check`, which has no ready endpoint"));
+        assert!(judged(Some(0)).observed.ends_with("Service `shop/check`, which has no ready endpoint"));
         assert_eq!(judged(None).verdict, Verdict::Fail);
         let mut ignored = service.clone();
         ignored["failurePolicy"] = json!("Ignore");
@@ -507,6 +512,6 @@ mod tests {
             url: None,
         }];
         let judged = judge(&webhooks, &BTreeMap::new(), &[]);
-        assert!(judged.todo.contains("Kyverno may refuse"), "{}", judged.todo);
+        assert!(judged.remedy.contains("Kyverno may refuse"), "{}", judged.remedy);
     }
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::Judged;
 use super::objects::label;
 use crate::store::etcd::Member;
+use crate::words::counted;
 
 /// The well-known label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and the one before it.
 const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
@@ -20,7 +21,7 @@ pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     let found: Vec<&str> = voting.iter().filter_map(zone_of).collect();
     let unknown = voting.len().saturating_sub(found.len());
     if found.is_empty() {
-        return Judged::pass(format!("of {} members that vote, no Node says its zone", voting.len()));
+        return Judged::pass(format!("no zone label on a Node of {}", members_of(voting.len())));
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for zone in found {
@@ -29,9 +30,9 @@ pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     }
     let mut seen: Vec<String> = counts.iter().map(|(zone, count)| format!("{count} in `{zone}`")).collect();
     if unknown > 0 {
-        seen.push(format!("{unknown} on no Node that says its zone"));
+        seen.push(format!("{unknown} on Nodes without a zone label"));
     }
-    let seen = format!("of {} members that vote: {}", voting.len(), seen.join(", "));
+    let seen = format!("{}: {}", members_of(voting.len()), seen.join(", "));
     let quorum = voting.len().checked_div(2).unwrap_or_default().saturating_add(1);
     // Those of whom it is not known may be in the largest one.
     let most = counts.values().copied().max().unwrap_or_default().saturating_add(unknown);
@@ -40,8 +41,12 @@ pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     }
     Judged::warn(
         format!("{seen}; without the largest zone there is no quorum of {quorum}"),
-        "have three members or more, in three zones or more, or know that the loss of that zone stops every write",
+        "run three members or more in three zones or more; otherwise the loss of that zone stops all writes",
     )
+}
+
+fn members_of(count: usize) -> String {
+    counted(count, "voting member", "voting members")
 }
 
 /// The zones of Nodes, by their addresses.
@@ -87,10 +92,12 @@ mod tests {
     fn a_majority_must_outlive_the_loss_of_any_zone() {
         let three = judged(&[Some("a"), Some("b"), Some("c")]);
         assert_eq!(three.verdict, Verdict::Pass);
-        assert_eq!(three.seen, "of 3 members that vote: 1 in `a`, 1 in `b`, 1 in `c`");
+        assert_eq!(three.observed, "3 voting members: 1 in `a`, 1 in `b`, 1 in `c`");
         let two = judged(&[Some("a"), Some("a"), Some("b")]);
         assert_eq!(two.verdict, Verdict::Warn);
-        assert!(two.seen.ends_with("2 in `a`, 1 in `b`; without the largest zone there is no quorum of 2"));
+        assert!(
+            two.observed.ends_with("2 in `a`, 1 in `b`; without the largest zone there is no quorum of 2")
+        );
         assert_eq!(judged(&[Some("a")]).verdict, Verdict::Warn, "one member is in one zone");
         assert_eq!(judged(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c")]).verdict, Verdict::Pass);
     }
@@ -99,10 +106,10 @@ mod tests {
     fn where_no_node_says_its_zone_nothing_is_known() {
         let none = judged(&[None, None, None]);
         assert_eq!(none.verdict, Verdict::Pass);
-        assert_eq!(none.seen, "of 3 members that vote, no Node says its zone");
+        assert_eq!(none.observed, "no zone label on a Node of 3 voting members");
         let some = judged(&[Some("a"), None, None]);
         assert_eq!(some.verdict, Verdict::Warn, "all may be in `a`");
-        assert!(some.seen.contains("1 in `a`, 2 on no Node that says its zone; without"), "{some:?}");
+        assert!(some.observed.contains("1 in `a`, 2 on Nodes without a zone label; without"), "{some:?}");
         assert_eq!(judged(&[Some("a"), Some("b"), None]).verdict, Verdict::Warn);
     }
 }

@@ -19,8 +19,8 @@ mod said;
 mod sealing;
 mod vigil;
 pub mod voice;
-mod words;
 
+pub use crate::words::{and_more, counted, in_words, titled};
 pub use confirming::confirm_only;
 pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
 pub use execute::{Arrival, Heading, Subject, rolled_back};
@@ -29,4 +29,3 @@ pub use lease::{LeaseTerms, Taking, lock_cluster, release};
 pub use refusals::{refuse_done, refuse_ended, refuse_removing};
 pub use said::Said;
 pub use voice::{Countdown, Talk, Voice};
-pub use words::{and_more, counted, in_words, titled};

@@ -96,9 +96,7 @@ async fn each_member_says_how_it_is() {
     let judged = etcd::members(&store.members().await.expect("two are the quorum"));
     assert_eq!(judged.verdict, Verdict::Fail);
     assert!(
-        judged
-            .seen
-            .starts_with("2 of 3 voting members are well, the quorum is 2, none may be lost; `rig-2`: "),
+        judged.seen.starts_with("2 of 3 voting members are healthy, quorum 2: none may fail; `rig-2`: "),
         "{}",
         judged.seen
     );
@@ -193,7 +191,7 @@ async fn a_member_that_lags_is_seen() {
 
 /// Waits until a member knows no leader, and returns how far its log goes.
 async fn no_leader(client: &mut etcd_client::Client) -> u64 {
-    wait_until("it knows no leader", DEADLINE, async || {
+    wait_until("it has no leader", DEADLINE, async || {
         let status = client.status().await.map_err(|error| error.to_string())?;
         if status.leader() == 0 { Ok(status.raft_index()) } else { Err(status.leader().to_string()) }
     })

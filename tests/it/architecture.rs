@@ -67,10 +67,10 @@ const LADDER: &[(&str, &[&str])] = &[
         ],
     ),
     ("freeze", &["cluster"]),
-    ("preflight", &["survey", "store", "nameserver", "wire", "ip"]),
+    ("preflight", &["survey", "store", "nameserver", "wire", "ip", "words"]),
     ("audit", &["session", "survey", "store", "cluster", "host", "wire", "ip"]),
     ("controlplane", &["session", "survey", "cluster", "host", "wire", "ip"]),
-    ("session", &["operation", "survey", "store", "cluster", "host", "wire", "ip"]),
+    ("session", &["operation", "survey", "store", "cluster", "host", "wire", "ip", "words"]),
     ("operation", &["store", "cluster", "wire", "ip"]),
     ("survey", &["store", "wire", "ip"]),
     ("encryption", &["store", "wire"]),
@@ -81,6 +81,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("wire", &["ip"]),
     ("certs", &[]),
     ("ip", &[]),
+    ("words", &[]),
 ];
 
 /// What only one place may name, or each of several, with a bar between them.

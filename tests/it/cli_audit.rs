@@ -96,7 +96,7 @@ fn the_table_says_what_to_do() {
         told.contains("breaks-at-retirement (") && told.contains("service-address: the Service itself"),
         "{told}"
     );
-    assert!(told.contains("Service kube-system/kube-dns") && told.contains("to do: move it"), "{told}");
+    assert!(told.contains("Service kube-system/kube-dns") && told.contains("remedy: move it"), "{told}");
     assert!(
         told.contains("note: it was not looked at which Pods") && told.ends_with("--- exit status 3"),
         "{told}"

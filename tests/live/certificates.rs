@@ -235,7 +235,7 @@ fn nothing_is_left_to_be_done(serving: &Serving) {
         assert_ne!(check["verdict"], "fail", "{check}");
         if ["plan", "policies", "pinned"].iter().any(|name| check["name"] == *name) {
             assert_eq!(check["verdict"], "pass", "{check}");
-            assert!(check["seen"].to_string().contains("no Service would move"), "{check}");
+            assert!(check["observed"].to_string().contains("no Service would move"), "{check}");
         }
     }
 }

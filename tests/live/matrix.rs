@@ -53,7 +53,7 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     let old = Serving::targets();
     let new = [Target::tcp("10.200.0.5", 80), Target::udp("10.200.0.5", 80), Target::tcp("10.200.1.7", 80)];
     let tested = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} --only versions-tested"));
-    assert!(tested.expect(0).out.contains(&format!("{}; measured were", serving.cluster.version().text())));
+    assert!(tested.expect(0).out.contains(&format!("{}; tested with", serving.cluster.version().text())));
     let before = identities(&serving).await;
     let addresses: Vec<Value> =
         services(&serving).await.iter().map(|service| service["spec"]["clusterIP"].clone()).collect();

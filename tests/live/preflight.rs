@@ -33,8 +33,8 @@ fn fails(serving: &Serving, name: &str, reason: &str) {
     assert_eq!(code, 3);
     let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
     assert_eq!(found["verdict"], "fail", "{found}");
-    assert!(found["seen"].as_str().unwrap().contains(reason), "{found}");
-    assert!(!found["todo"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
+    assert!(found["observed"].as_str().unwrap().contains(reason), "{found}");
+    assert!(!found["remedy"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
     assert!(checks.iter().filter(|check| check["verdict"] == "skipped").count() == checks.len() - 1);
 }
 
@@ -48,8 +48,8 @@ fn verdict(serving: &Serving, name: &str, words: &str) -> Value {
 fn warns(serving: &Serving, name: &str, reason: &str) -> Value {
     let found = verdict(serving, name, "");
     assert_eq!(found["verdict"], "warn", "{found}");
-    assert!(found["seen"].as_str().unwrap().contains(reason), "{found}");
-    assert!(!found["todo"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
+    assert!(found["observed"].as_str().unwrap().contains(reason), "{found}");
+    assert!(!found["remedy"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
     found
 }
 
@@ -75,7 +75,7 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.len() == 1 && bad[0]["name"] == "pinned", "{bad:?}");
     let tested = checks.iter().find(|check| check["name"] == "versions-tested").expect("it is listed");
-    assert_eq!(tested["seen"], "v1.36.3; measured were 1.32.2 and 1.36.3");
+    assert_eq!(tested["observed"], "v1.36.3; tested with 1.32.2 and 1.36.3");
     assert_eq!(keys(&serving).await, before, "nothing was written");
     let report = std::fs::read_to_string(report).expect("a file");
     assert!(report.contains(&format!("tests=\"{}\" failures=\"0\" errors=\"0\"", checks.len())), "{report}");
@@ -131,11 +131,11 @@ async fn an_api_server_with_other_flags_is_refused() {
         found
     };
     let found = failed("authorization");
-    assert!(found["seen"].as_str().unwrap().starts_with("a user whom nobody knows may "), "{found}");
+    assert!(found["observed"].as_str().unwrap().starts_with("an unknown user may "), "{found}");
     let found = failed("versions-tested");
-    let seen = found["seen"].as_str().unwrap();
+    let seen = found["observed"].as_str().unwrap();
     assert!(seen.starts_with("v1.32.2 with the gate `MultiCIDRServiceAllocator`"), "{found}");
-    assert!(found["todo"].as_str().unwrap().starts_with("upgrade to 1.33.6"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().starts_with("upgrade to 1.33.6"), "{found}");
 }
 
 /// One API server is restarted with a gate that the other does not have.
@@ -160,7 +160,7 @@ fn with_other_backups(serving: &Serving, own: &Path) {
     let judged = |file: &Path, verdict_of: &str, reason: &str| {
         let found = verdict(serving, "backup", &format!("--backup {}", file.display()));
         assert_eq!(found["verdict"], verdict_of, "{found}");
-        assert!(found["seen"].as_str().unwrap().contains(reason), "{found}");
+        assert!(found["observed"].as_str().unwrap().contains(reason), "{found}");
     };
     judged(own, "pass", "behind the cluster, written 0 h ago");
     let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/objects.snapshot.db");

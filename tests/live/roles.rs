@@ -72,7 +72,7 @@ pub fn by_operator(serving: &Serving, words: &str) -> Run {
 fn read_all(ran: &Run) -> Vec<Value> {
     let checks = ran.json()["checks"].as_array().expect("checks").clone();
     for check in &checks {
-        let text = check["seen"].as_str().expect("what was seen");
+        let text = check["observed"].as_str().expect("what was seen");
         for lack in ["forbidden", "may not", "missing permissions", "not allowed", "no permission"] {
             assert!(!text.contains(lack), "{check}");
         }
@@ -84,10 +84,10 @@ fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
     checks.iter().find(|check| check["name"] == name).expect("it is listed")
 }
 
-fn comes_out(checks: &[Value], name: &str, verdict: &str, seen: &str, todo: &str) {
+fn comes_out(checks: &[Value], name: &str, verdict: &str, seen: &str, remedy: &str) {
     let found = check(checks, name);
     assert_eq!(found["verdict"], verdict, "{found}");
-    for (field, text) in [("seen", seen), ("todo", todo)] {
+    for (field, text) in [("observed", seen), ("remedy", remedy)] {
         assert!(found[field].as_str().unwrap_or_default().contains(text), "{field}: {found}");
     }
 }
@@ -256,6 +256,6 @@ async fn nodes_are_asked_through_the_api_server_with_a_role_of_its_own() {
     assert!(!kubelet.contains("nodes/proxy"), "the rig has no kubelet, and it was asked: {kubelet}");
     let words = format!("preflight renumber --to {NEW_RANGE} --only rights -o json");
     let rights = by_operator(&serving, &words).json()["checks"].as_array().expect("checks").clone();
-    assert!(!check(&rights, "rights")["seen"].as_str().unwrap().contains("nodes/proxy"));
+    assert!(!check(&rights, "rights")["observed"].as_str().unwrap().contains("nodes/proxy"));
     assert_eq!(check(&rights, "rights")["verdict"], "pass");
 }

@@ -61,7 +61,7 @@ async fn shadows_hold_every_address_where_the_configuration_has_the_gate_off() {
     let checks = serving.netsurgeon(&words).expect(0).json()["checks"].clone();
     let check = checks.as_array().unwrap().iter().find(|check| check["name"] == "kube-proxy").unwrap();
     assert_eq!(check["verdict"], "warn", "{check}");
-    assert!(check["seen"].as_str().unwrap().contains("AllowServiceExternalIPs"), "{check}");
+    assert!(check["observed"].as_str().unwrap().contains("AllowServiceExternalIPs"), "{check}");
     let asked = serving.netsurgeon(&format!("renumber plan --to {NEW_RANGE} --hold external-ip")).expect(1);
     assert!(asked.err.contains("AllowServiceExternalIPs"), "{}", asked.err);
 

@@ -6,8 +6,8 @@ use super::Place;
 use crate::audit::Severity::{BreaksAtNextRestart, BreaksAtRetirement, Cosmetic};
 
 macro_rules! places {
-    ($($name:ident = $code:literal, $severity:ident, $meaning:literal, $todo:literal;)*) => {
-        $(pub(super) static $name: Place = Place { code: $code, severity: $severity, meaning: $meaning, todo: $todo };)*
+    ($($name:ident = $code:literal, $severity:ident, $meaning:literal, $remedy:literal;)*) => {
+        $(pub(super) static $name: Place = Place { code: $code, severity: $severity, meaning: $meaning, remedy: $remedy };)*
 
         /// All of them.
         pub static PLACES: &[&Place] = &[$(&$name),*];

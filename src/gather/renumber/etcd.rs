@@ -85,7 +85,7 @@ impl Looking {
         let own = Survey::identity(self.read.store()?, &self.read.layout).await.map_err(unread)?;
         let broken = |failure: Failure| {
             let judged = failed(&failure);
-            Judged::fail(judged.seen, "take a new one: `etcdctl snapshot save FILE`")
+            Judged::fail(judged.observed, "take a new one: `etcdctl snapshot save FILE`")
         };
         let scope = [KeyRange::exact(&self.read.layout.kube_system())];
         let snapshot = open(path.clone(), scope).await.map_err(broken)?;

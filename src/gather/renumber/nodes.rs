@@ -16,17 +16,17 @@ impl Looking {
     /// What routes Services, and the health of every kube-proxy.
     pub(super) async fn proxies(&self) -> Read<Judged> {
         let (survey, given) = (self.survey().await?, self.options.proxy_config.as_deref());
-        let todo = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
+        let remedy = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
                     fail: `--accept-gap`";
         let (about, no_external_ip) = match judge(survey, self.options.to.family(), given) {
             DataPlane::KubeProxy { about, no_external_ip } => {
                 (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
             }
             DataPlane::Unknown(reason) | DataPlane::Unsupported(reason) if self.options.accept_gap => {
-                return Ok(Judged::warn(format!("{reason}; the gap is accepted"), todo));
+                return Ok(Judged::warn(format!("{reason}; the gap is accepted"), remedy));
             }
-            DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, todo)),
-            DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, todo)),
+            DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, remedy)),
+            DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, remedy)),
         };
         let missing = no_external_ip.map(|obstacle| (obstacle.reason(), obstacle.remedy()));
         let Some(port) = health_port(survey, given) else {

@@ -29,8 +29,8 @@ impl Looking {
         let mut judged = self.read.rights(&permissions::RENUMBER).await?;
         if !self.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
             judged
-                .seen
-                .push_str("; without `get nodes/proxy` each node is asked directly, and its kubelet is not");
+                .observed
+                .push_str("; without `get nodes/proxy` nodes are asked directly, and kubelets are not");
         }
         Ok(judged)
     }
@@ -66,11 +66,11 @@ impl Looking {
             }
         }
         if refused.is_empty() {
-            return Ok(Judged::pass("admission takes what a move makes"));
+            return Ok(Judged::pass("admission accepts every object that the renumbering creates"));
         }
         Ok(Judged::fail(
             refused.join("; "),
-            "exempt whoever runs netsurgeon from that policy, or `--hold shadow` where it is about external IPs",
+            "exempt the user of netsurgeon from that policy, or `--hold shadow` where it is about external IPs",
         ))
     }
 
@@ -168,10 +168,10 @@ pub(super) fn allocations(survey: &Survey) -> Judged {
         .iter()
         .filter(|finding| finding.severity != Severity::Info)
         .max_by_key(|finding| finding.severity);
-    let todo = "`netsurgeon ranges check` lists everything, and docs/findings.md says what to do";
+    let remedy = "`netsurgeon ranges check` lists everything, and docs/findings.md says what to do";
     match worst {
         None => Judged::pass(format!(
-            "{} and every record of their addresses agree, era {}",
+            "{} and the records of their addresses agree, era {}",
             counted(survey.services.len(), "Service", "Services"),
             survey.era.era
         )),
@@ -180,9 +180,9 @@ pub(super) fn allocations(survey: &Survey) -> Judged {
             let seen =
                 format!("{count} of {}: {} {}: {}", worst.severity, worst.code, worst.subject, worst.message);
             if worst.severity == Severity::Error {
-                Judged::fail(seen, todo)
+                Judged::fail(seen, remedy)
             } else {
-                Judged::warn(seen, todo)
+                Judged::warn(seen, remedy)
             }
         }
     }
@@ -199,14 +199,14 @@ pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
         shadows,
     );
     if let Some(gap) = &work.gap {
-        let todo = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
+        let remedy = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
         let seen = format!("{seen}; whether every node can hold old addresses is not known: {gap}");
-        return if work.gap_accepted { Judged::warn(seen, todo) } else { Judged::unknown(seen, todo) };
+        return if work.gap_accepted { Judged::warn(seen, remedy) } else { Judged::unknown(seen, remedy) };
     }
     if let Some(unread) = work.unread.first() {
         return Judged::warn(
             format!("{seen}; not read: {unread}"),
-            "bring it into step by hand if it records the range",
+            "update it by hand if it records the range",
         );
     }
     match copied.count() {

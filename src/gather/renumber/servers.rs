@@ -32,7 +32,7 @@ impl Looking {
         }
         if seen.len() < servers.len() {
             let seen = format!(
-                "the flags of {} of {} are seen",
+                "flags read from {} of {}",
                 seen.len(),
                 counted(servers.len(), "API server", "API servers")
             );
@@ -84,7 +84,7 @@ impl Looking {
     /// Each API server must serve a certificate with the first address of the new range, and of those in use.
     pub(super) async fn certificates(&self) -> Read<Judged> {
         let first = self.options.to.first();
-        let todo =
+        let remedy =
             format!("on each control-plane host: `netsurgeon certs reissue --for-cidr {}`", self.options.to);
         let servers = self.read.servers().await?;
         for server in servers {
@@ -97,7 +97,7 @@ impl Looking {
             if let Some(missing) = first.filter(|address| !certificate.covers(*address)) {
                 return Ok(Judged::fail(
                     format!("the certificate of {server} does not carry `{missing}`"),
-                    todo,
+                    remedy,
                 ));
             }
         }

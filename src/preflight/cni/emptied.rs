@@ -13,6 +13,7 @@ use super::super::{Judged, first_few};
 use super::apart::Rules;
 use super::host_ports::{Port, ports};
 use super::place::Place;
+use crate::words::counted;
 
 /// Nodes that leave Pods behind, of which no more are looked for.
 const MANY: usize = 20;
@@ -115,16 +116,24 @@ impl Found {
         }
         if !waiting.is_empty() {
             return Judged::warn(
-                format!("{} Pods wait for a node already: {}", waiting.len(), first_few(waiting)),
+                format!(
+                    "{} for a node already: {}",
+                    counted(waiting.len(), "Pod waits", "Pods wait"),
+                    first_few(waiting)
+                ),
                 "see why (`kubectl describe pod`): what has no room now has none while a node is drained",
             );
         }
         let apart = match self.apart {
             0 => String::new(),
-            count => format!("; {count} Pods are kept away from all of them, while more of their kind go on"),
+            count => format!(
+                "; {} no room on any of them, while more of their kind run",
+                counted(count, "Pod has", "Pods have")
+            ),
         };
         Judged::pass(format!(
-            "whichever of {nodes} nodes is drained, the others have room for its Pods{apart}"
+            "whichever of {} is drained, the others have room for its Pods{apart}",
+            counted(nodes, "node", "nodes")
         ))
     }
 }
@@ -311,7 +320,7 @@ mod tests {
         let large = [plain("one", "a1", "3"), plain("two", "a2", "2"), plain("three", "b1", "2")];
         let judged = judge(&nodes, &large);
         assert_eq!(
-            (judged.verdict, judged.seen.as_str()),
+            (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Fail,
                 "drained, these leave Pods without room on the others: `a1` (`shop/one`, which wants more `cpu`)"
@@ -344,12 +353,12 @@ mod tests {
     #[test]
     fn a_node_that_is_alone_is_told() {
         let alone = judge(&[node("a1", "4")], &[plain("one", "a1", "1")]);
-        assert_eq!((alone.verdict, alone.seen.as_str()), (Verdict::Warn, "`a1` is the only node"));
+        assert_eq!((alone.verdict, alone.observed.as_str()), (Verdict::Warn, "`a1` is the only node"));
         let nodes = [node("a1", "4"), node("a2", "4"), node("b1", "4")];
         let choosy = pod("one", "b1", "1", &json!({"nodeSelector": {"zone": "b"}}));
         let judged = judge(&nodes, std::slice::from_ref(&choosy));
         assert_eq!(
-            (judged.verdict, judged.seen.as_str()),
+            (judged.verdict, judged.observed.as_str()),
             (Verdict::Warn, "no other ready node takes `shop/one`")
         );
         let mut fitting = nodes.clone();
@@ -370,7 +379,7 @@ mod tests {
         let of = |more: &Value, count: usize| {
             let pods: Vec<Value> =
                 ["a1", "a2", "b1"].iter().take(count).map(|on| pod(on, on, "1", more)).collect();
-            judge(&nodes, &pods).seen
+            judge(&nodes, &pods).observed
         };
         let has_room = |seen: &str| seen.ends_with("the others have room for its Pods");
         let by_host = apart("kubernetes.io/hostname", web());
@@ -386,7 +395,7 @@ mod tests {
         // One in each zone: that of `b1` can only go to the other zone, where one is.
         let by_zone = apart("zone", web());
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
-        let judged = judge(&nodes, &pods).seen;
+        let judged = judge(&nodes, &pods).observed;
         assert!(
             judged.ends_with("; 1 Pods are kept away from all of them, while more of their kind go on"),
             "{judged}"
@@ -394,14 +403,18 @@ mod tests {
         assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);
         let mut elsewhere = pods.clone();
         elsewhere[0]["metadata"]["namespace"] = json!("till");
-        assert!(has_room(&judge(&nodes, &elsewhere).seen));
+        assert!(has_room(&judge(&nodes, &elsewhere).observed));
         // The rule is the other's, and keeps this one away all the same.
         let other = [pod("one", "a1", "1", &by_zone), plain("two", "b1", "1")];
-        assert!(judge(&nodes, &other).seen.contains("; 1 Pods are kept away"), "{:?}", judge(&nodes, &other));
+        assert!(
+            judge(&nodes, &other).observed.contains("; 1 Pod has no room"),
+            "{:?}",
+            judge(&nodes, &other)
+        );
         let mut strangers = other;
         strangers[1]["metadata"]["ownerReferences"][0]["uid"] = json!("u2");
         assert_eq!(
-            judge(&nodes, &strangers).seen,
+            judge(&nodes, &strangers).observed,
             "no other ready node takes `shop/two`",
             "it has nobody else"
         );
@@ -412,8 +425,12 @@ mod tests {
         let nodes = [node("a1", "4"), node("a2", "4")];
         let ports = json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]});
         let pods = [pod("one", "a1", "1", &ports), pod("two", "a2", "1", &ports)];
-        assert!(judge(&nodes, &pods).seen.contains("; 2 Pods are kept away"), "{:?}", judge(&nodes, &pods));
-        assert!(!judge(&nodes, &pods[..1]).seen.contains("kept away"));
+        assert!(
+            judge(&nodes, &pods).observed.contains("; 2 Pods have no room"),
+            "{:?}",
+            judge(&nodes, &pods)
+        );
+        assert!(!judge(&nodes, &pods[..1]).observed.contains("no room"));
     }
 
     #[test]
@@ -448,7 +465,7 @@ mod tests {
         let nodes = [node("a1", "4"), node("a2", "4")];
         let judged = judge(&nodes, &[plain("one", "", "1")]);
         assert_eq!(
-            (judged.verdict, judged.seen.as_str()),
+            (judged.verdict, judged.observed.as_str()),
             (Verdict::Warn, "1 Pods wait for a node already: `shop/one`")
         );
         assert_eq!(judge(&[], &[]).verdict, Verdict::Fail);

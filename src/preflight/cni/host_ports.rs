@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::super::objects::{is_alive, subject};
 use super::super::{Judged, first_few};
 use super::settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
+use crate::words::counted;
 
 /// A port of a node, and its protocol.
 pub type Port<'p> = (u16, &'p str);
@@ -44,7 +45,11 @@ pub fn mapped(pods: &[Pod]) -> Judged {
         return Judged::pass("no Pod has a port of its node mapped to it");
     }
     Judged::warn(
-        format!("{} Pods have ports of their node mapped to them: {}", found.len(), first_few(&found)),
+        format!(
+            "{} ports of their node mapped to them: {}",
+            counted(found.len(), "Pod has", "Pods have"),
+            first_few(&found)
+        ),
         "see that the new CNI maps them: by the plugin `portmap` in its configuration (Calico's and Flannel's manifests have it), or Cilium's \
          replacement of kube-proxy",
     )
@@ -141,7 +146,7 @@ pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     let who = newcomer.whose;
     if !tunnels.is_empty() || !own.is_empty() {
         let met: Vec<String> = tunnels.iter().cloned().chain(own).collect();
-        let todo = if tunnels.is_empty() {
+        let remedy = if tunnels.is_empty() {
             "move what has the port to another, or tell the new CNI another".to_string()
         } else {
             let said_in = newcomer.said_in;
@@ -149,7 +154,7 @@ pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
                 "give {who}'s tunnel another port ({said_in}): on one port each network takes the other's packets"
             )
         };
-        return Judged::fail(format!("{who} wants ports that others have: {}", first_few(&met)), todo);
+        return Judged::fail(format!("{who} wants ports that others have: {}", first_few(&met)), remedy);
     }
     if !optional.is_empty() {
         return Judged::warn(
@@ -224,7 +229,7 @@ mod tests {
         let judged = mapped(&[pod("web", false, 80, "TCP"), pod("dns", false, 53, "UDP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(
-            judged.seen,
+            judged.observed,
             "2 Pods have ports of their node mapped to them: `shop/web` (80/TCP), `shop/dns` (53/UDP)"
         );
         let mut ended = pod("job", false, 80, "TCP");
@@ -243,11 +248,11 @@ mod tests {
         );
         for name in newcomers() {
             let judged = wanted(Some(name), &nobody, &[pod("web", true, 443, "TCP")]);
-            assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.seen);
+            assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.observed);
         }
         let taken = wanted(Some("cilium"), &nobody, &[pod("web", true, 4244, "TCP")]);
         assert_eq!(taken.verdict, Verdict::Fail);
-        assert_eq!(taken.seen, "Cilium wants ports that others have: 4244/TCP is that of `shop/web`");
+        assert_eq!(taken.observed, "Cilium wants ports that others have: 4244/TCP is that of `shop/web`");
         assert_eq!(wanted(Some("cilium"), &nobody, &[pod("web", true, 4244, "UDP")]).verdict, Verdict::Pass);
         assert_eq!(
             wanted(Some("cilium"), &nobody, &[pod("cilium-agent", true, 4244, "TCP")]).verdict,
@@ -261,7 +266,7 @@ mod tests {
         let judged = wanted(Some("cilium"), &nobody, &[pod("envoy", true, 9901, "TCP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert!(
-            judged.seen.ends_with("if it is told to open them: 9901/TCP is that of `shop/envoy`"),
+            judged.observed.ends_with("if it is told to open them: 9901/TCP is that of `shop/envoy`"),
             "{judged:?}"
         );
     }
@@ -274,8 +279,11 @@ mod tests {
             ..Settings::default()
         };
         let shared = wanted(Some("cilium"), &of("Flannel", 8472), &[]);
-        assert_eq!(shared.seen, "Cilium wants ports that others have: 8472/UDP is that of Flannel's tunnel");
-        assert!(shared.todo.contains("`tunnelPort` of its Helm chart, as 8473"), "{}", shared.todo);
+        assert_eq!(
+            shared.observed,
+            "Cilium wants ports that others have: 8472/UDP is that of Flannel's tunnel"
+        );
+        assert!(shared.remedy.contains("`tunnelPort` of its Helm chart, as 8473"), "{}", shared.remedy);
         assert_eq!(wanted(Some("calico"), &of("Flannel", 8472), &[]).verdict, Verdict::Pass);
         assert_eq!(wanted(Some("calico"), &of("Antrea", 4789), &[]).verdict, Verdict::Fail);
         assert_eq!(

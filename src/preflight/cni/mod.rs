@@ -17,6 +17,7 @@ use super::objects::{containers, subject};
 use super::webhooks::Called;
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
+use crate::words::counted;
 
 /// Names of containers in the DaemonSets of CNIs, as their own manifests have them, and what they are of.
 const AGENTS: [(&str, &str); 11] = [
@@ -65,7 +66,12 @@ pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
     }
     let told: Vec<String> = found
         .iter()
-        .map(|(whose, (image, nodes))| format!("{whose} (`{image}`), on {nodes} nodes"))
+        .map(|(whose, (image, nodes))| {
+            format!(
+                "{whose} (`{image}`), on {}",
+                counted(usize::try_from(*nodes).unwrap_or_default(), "node", "nodes")
+            )
+        })
         .collect();
     let seen = told.join(", ");
     if !short.is_empty() {
@@ -112,14 +118,15 @@ pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
         .collect();
     if !own.is_empty() {
         return Judged::warn(
-            format!("{} NetworkPolicies; {}", standard, own.join(", ")),
+            format!("{}; {}", counted(standard, "NetworkPolicy", "NetworkPolicies"), own.join(", ")),
             "another CNI does not know them: have the same as NetworkPolicies, or as its own kind, before the change",
         );
     }
     match standard {
         0 => Judged::pass("there are none"),
         count => Judged::pass(format!(
-            "{count} NetworkPolicies: the new CNI must enforce them, too (Flannel alone does not)"
+            "{}: the new CNI must enforce them, too (Flannel alone does not)",
+            counted(count, "NetworkPolicy", "NetworkPolicies")
         )),
     }
 }
@@ -146,7 +153,7 @@ pub fn ranges(
             if pods.is_empty() { "what their CNI gives them".to_string() } else { first_few(&pods) }
         ));
     }
-    let todo = "choose another range: during the change both networks are there, and routes to one lead nobody to the other";
+    let remedy = "choose another range: during the change both networks are there, and routes to one lead nobody to the other";
     let mut met = Vec::new();
     for (index, range) in new.iter().enumerate() {
         let others = new.iter().skip(index.saturating_add(1)).filter(|other| other.overlaps(range));
@@ -166,7 +173,7 @@ pub fn ranges(
         let new = new.iter().map(|range| format!("`{range}`")).collect::<Vec<_>>().join(", ");
         return Judged::pass(format!("nothing is known to have addresses of {new}"));
     }
-    Judged::fail(first_few(&met), todo)
+    Judged::fail(first_few(&met), remedy)
 }
 
 /// Judges webhooks that must answer for Pods to be made. `own`: as they are asked about Pods of the CNI itself; `all`: about any Pod;
@@ -230,7 +237,7 @@ mod tests {
         assert_eq!(by_architecture, Judged::pass("Flannel (`x:1`), on 4 nodes"));
         let two = present(&[one("weave", 2), one("calico-node", 2)]);
         assert_eq!(two.verdict, Verdict::Warn);
-        assert!(two.seen.starts_with("Calico (`x:1`), on 2 nodes, Weave"), "{two:?}");
+        assert!(two.observed.starts_with("Calico (`x:1`), on 2 nodes, Weave"), "{two:?}");
     }
 
     #[test]
@@ -241,18 +248,18 @@ mod tests {
         let judged = |new: &str| ranges(&[range(new)], &taken, &node, &[]);
         assert_eq!(judged("10.100.0.0/16").verdict, Verdict::Pass);
         assert_eq!(
-            judged("10.244.0.0/16").seen,
+            judged("10.244.0.0/16").observed,
             "`10.244.0.0/16` overlaps `10.244.0.0/24` (Pods of node `a`)"
         );
-        assert_eq!(judged("192.0.2.0/24").seen, "`192.0.2.0/24` has `192.0.2.1` (node `a`)");
+        assert_eq!(judged("192.0.2.0/24").observed, "`192.0.2.0/24` has `192.0.2.1` (node `a`)");
         let both = ranges(&[range("10.100.0.0/16"), range("10.100.3.0/24")], &Vec::new(), &[], &[]);
-        assert_eq!(both.seen, "`10.100.0.0/16` overlaps `10.100.3.0/24`, which is asked for as well");
+        assert_eq!(both.observed, "`10.100.0.0/16` overlaps `10.100.3.0/24`, which is asked for as well");
         let route = |text: &str| [Route { range: range(text), device: "eth0".into() }];
         let by = |text: &str| ranges(&[range("10.100.0.0/16")], &Vec::new(), &[], &route(text)).verdict;
         assert_eq!((by("10.100.3.0/24"), by("0.0.0.0/0")), (Verdict::Fail, Verdict::Pass));
         let stays = ranges(&[], &taken, &node, &[]);
         assert!(
-            stays.verdict == Verdict::Pass && stays.seen.ends_with("Pods have `10.244.0.0/24`"),
+            stays.verdict == Verdict::Pass && stays.observed.ends_with("Pods have `10.244.0.0/24`"),
             "{stays:?}"
         );
     }
@@ -263,6 +270,6 @@ mod tests {
         assert_eq!(policies(3, &[("CiliumNetworkPolicy", "Cilium's", 0)]).verdict, Verdict::Pass);
         let own = policies(3, &[("CiliumNetworkPolicy", "Cilium's", 2)]);
         assert_eq!(own.verdict, Verdict::Warn);
-        assert_eq!(own.seen, "3 NetworkPolicies; 2 CiliumNetworkPolicy, Cilium's");
+        assert_eq!(own.observed, "3 NetworkPolicies; 2 CiliumNetworkPolicy, Cilium's");
     }
 }

@@ -10,6 +10,7 @@ use super::super::placing::{takes, wish, would_take};
 use super::super::room::{CLOSE, Room, requested};
 use super::super::{Judged, first_few};
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
+use crate::words::counted;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +107,9 @@ impl Place<'_> {
 
 fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     let seen = format!(
-        "{} requested in the source; {nodes} nodes of the mirror have {} left",
+        "{} requested in the source; {} of the mirror have {} left",
         wanted.told(wanted),
+        counted(nodes, "node", "nodes"),
         left.told(wanted)
     );
     let more = wanted.more_than(left);
@@ -193,17 +195,17 @@ mod tests {
         let fits = of(&[cores("ReplicaSet", "3"), cores("StatefulSet", "100")], &[], &[up()], &[]);
         assert_eq!(fits.verdict, Verdict::Pass, "what is not copied needs nothing");
         assert_eq!(
-            fits.seen,
+            fits.observed,
             "3 cores, 1 GiB, 1 Pods requested in the source; 1 nodes of the mirror have 4 cores, 8 GiB, 10 Pods left"
         );
         let close = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[]);
         assert_eq!(close.verdict, Verdict::Warn);
-        assert!(close.seen.ends_with(" left: 88 % of its `cpu`"), "{}", close.seen);
+        assert!(close.observed.ends_with(" left: 88 % of its `cpu`"), "{}", close.observed);
         let mut other = cores("DaemonSet", "1");
         other.metadata.namespace = Some("system".to_string());
         let taken = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[other]);
         assert_eq!(taken.verdict, Verdict::Fail);
-        assert!(taken.seen.ends_with(" left: too little `cpu`"), "{}", taken.seen);
+        assert!(taken.observed.ends_with(" left: too little `cpu`"), "{}", taken.observed);
         let both = of(&[cores("ReplicaSet", "2")], &agent("3", &[]), &[up()], &[]);
         assert_eq!(both.verdict, Verdict::Fail, "an agent on every node");
     }
@@ -227,7 +229,7 @@ mod tests {
             "the agent alone may go to `b`"
         );
         let small = of(&moved[..1], &everywhere, &nodes, &[]);
-        assert!(small.seen.starts_with("3.1 cores, 2 GiB, 2 Pods"), "{}", small.seen);
+        assert!(small.observed.starts_with("3.1 cores, 2 GiB, 2 Pods"), "{}", small.observed);
         let elsewhere = agent("3", &[("nodeSelector", json!({"name": "c"}))]);
         assert_eq!(of(&moved[..1], &elsewhere, &[up()], &[]).verdict, Verdict::Pass, "it goes to no node");
         let mut choosy = moved.clone();
@@ -243,7 +245,7 @@ mod tests {
         );
         let crowded = of(&moved[..1], &large, &nodes, &[]);
         assert_eq!(
-            (crowded.verdict, crowded.seen.as_str()),
+            (crowded.verdict, crowded.observed.as_str()),
             (Verdict::Fail, "DaemonSets have no room on `b` (`cpu`)")
         );
     }
@@ -253,7 +255,7 @@ mod tests {
         let idle = pod("ReplicaSet", &json!({}));
         for nodes in [vec![], vec![node("a", "Unknown", &json!([]))], vec![closed()]] {
             let judged = of(std::slice::from_ref(&idle), &[], &nodes, &[]);
-            assert_eq!(judged.verdict, Verdict::Fail, "{}", judged.seen);
+            assert_eq!(judged.verdict, Verdict::Fail, "{}", judged.observed);
             assert_eq!(of(&[], &agent("1m", &[]), &nodes, &[]).verdict, Verdict::Fail);
             assert_eq!(of(&[], &[], &nodes, &[]).verdict, Verdict::Pass, "nothing is to run");
         }
@@ -264,9 +266,9 @@ mod tests {
         let many: Vec<Pod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
         let crowd = of(&many, &[], &[up()], &[]);
         assert!(
-            crowd.verdict == Verdict::Fail && crowd.seen.ends_with("too little `pods`"),
+            crowd.verdict == Verdict::Fail && crowd.observed.ends_with("too little `pods`"),
             "{}",
-            crowd.seen
+            crowd.observed
         );
         let wants = pod("ReplicaSet", &json!({"nvidia.com/gpu": "2", "ephemeral-storage": "2Gi"}));
         let mut large = up();
@@ -278,10 +280,10 @@ mod tests {
         let without = of(std::slice::from_ref(&wants), &[], std::slice::from_ref(&large), &[]);
         assert_eq!(without.verdict, Verdict::Fail);
         assert!(
-            without.seen.contains("2 GiB `ephemeral-storage`, 2 `nvidia.com/gpu` requested")
-                && without.seen.ends_with("0 `nvidia.com/gpu` left: too little `nvidia.com/gpu`"),
+            without.observed.contains("2 GiB `ephemeral-storage`, 2 `nvidia.com/gpu` requested")
+                && without.observed.ends_with("0 `nvidia.com/gpu` left: too little `nvidia.com/gpu`"),
             "{}",
-            without.seen
+            without.observed
         );
         give(&mut large, "nvidia.com/gpu", "4");
         assert_eq!(of(&[wants], &[], &[large], &[]).verdict, Verdict::Pass);

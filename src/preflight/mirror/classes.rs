@@ -188,14 +188,14 @@ mod tests {
         };
         assert_eq!(of(ingress("nginx", ""), &there, &there).verdict, Verdict::Pass);
         let gone = of(ingress("nginx", ""), &there, &none);
-        assert_eq!(gone.seen, "not on the mirror: IngressClass `nginx` (Ingress `shop/web`)");
+        assert_eq!(gone.observed, "not on the mirror: IngressClass `nginx` (Ingress `shop/web`)");
         assert_eq!(of(ingress("", "nginx"), &there, &none).verdict, Verdict::Fail);
         assert_eq!(of(ingress("", "nginx"), &none, &none).verdict, Verdict::Warn, "a controller may know it");
         assert_eq!(of(ingress("", "nginx"), &none, &there).verdict, Verdict::Pass);
         assert_eq!(of(ingress("", ""), &by_default, &by_default).verdict, Verdict::Pass);
         assert_eq!(of(ingress("", ""), &there, &none).verdict, Verdict::Pass);
         let gone = of(ingress("", ""), &by_default, &there);
-        assert_eq!(gone.seen, "not on the mirror: a default IngressClass (Ingress `shop/web`)");
+        assert_eq!(gone.observed, "not on the mirror: a default IngressClass (Ingress `shop/web`)");
     }
 
     #[test]
@@ -210,10 +210,10 @@ mod tests {
         let high = Classes::default().with::<PriorityClass>(&[class("high")]);
         let all =
             high.clone().with::<RuntimeClass>(&[class("gvisor")]).with::<StorageClass>(&[class("fast")]);
-        assert_eq!(judge(&users, &none, &all).seen, "all 3 that are named are there");
+        assert_eq!(judge(&users, &none, &all).observed, "all 3 that are named are there");
         let gone = judge(&users, &none, &high);
         assert_eq!(
-            gone.seen,
+            gone.observed,
             "not on the mirror: RuntimeClass `gvisor` (Deployment `shop/web`), StorageClass `fast` (Deployment `shop/web`)"
         );
         let claim =
@@ -223,7 +223,7 @@ mod tests {
         let warned = judge(&of_data, &none, &none);
         assert_eq!(warned.verdict, Verdict::Warn, "neither is copied");
         assert_eq!(
-            warned.seen,
+            warned.observed,
             "not on the mirror: StorageClass `fast` (PersistentVolumeClaim `shop/data`, StatefulSet `shop/db`)"
         );
     }

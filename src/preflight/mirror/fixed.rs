@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(pinned(&service("web", true)), [30080]);
         assert_eq!(pinned(&service("web", false)), Vec::<i32>::new());
         let taken = judge(&[service("web", true)], &[service("other", false)], &[]);
-        assert_eq!(taken.seen, "nodePort 30080 of `shop/web` is that of `shop/other` there");
+        assert_eq!(taken.observed, "nodePort 30080 of `shop/web` is that of `shop/other` there");
         assert_eq!(taken.verdict, Verdict::Fail);
         assert_eq!(judge(&[service("web", false)], &[service("other", false)], &[]).verdict, Verdict::Pass);
         assert_eq!(judge(&[service("web", true)], &[service("web", true)], &[]).verdict, Verdict::Pass);
@@ -158,7 +158,7 @@ mod tests {
         let judged = judge(&[pinned], &[], &of);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(
-            judged.seen,
+            judged.observed,
             "4 are written down: `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
         );
     }

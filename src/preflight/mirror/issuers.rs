@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::objects::{self, annotation, namespace};
 use super::super::{Judged, first_few, subject, text};
+use crate::words::counted;
 
 /// cert-manager's API group, and the default of `issuerRef.group`.
 pub const GROUP: &str = "cert-manager.io";
@@ -55,7 +56,10 @@ pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
         }
         let count = asked.len().saturating_add(others.len());
         return Judged::fail(
-            format!("{count} issuers are asked for certificates, and the mirror has no cert-manager"),
+            format!(
+                "{} asked for certificates, and the mirror has no cert-manager",
+                counted(count, "issuer is", "issuers are")
+            ),
             "install cert-manager on the mirror, of the source's version, and make its ClusterIssuers",
         );
     };
@@ -92,10 +96,10 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
              one that is nowhere is asked for nothing",
         );
     }
-    let (mut seen, mut todo) = (Vec::new(), Vec::new());
+    let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !by_http.is_empty() {
         seen.push(format!("only HTTP-01 is solved by {}", first_few(by_http)));
-        todo.push(
+        remedy.push(
             "give it a DNS-01 solver: a challenge over HTTP comes to the source as long as DNS leads there, and the mirror gets no \
              certificate before the cut-over",
         );
@@ -106,12 +110,12 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
         });
         let words: Vec<String> = words.collect();
         seen.push(format!("{} of other groups were not looked at: {}", others.len(), first_few(&words)));
-        todo.push("see that the mirror has what issues them, and that it is ready there");
+        remedy.push("see that the mirror has what issues them, and that it is ready there");
     }
     if seen.is_empty() {
         return Judged::pass(format!("all {count} that are asked can issue on the mirror"));
     }
-    Judged::warn(seen.join("; "), todo.join("; "))
+    Judged::warn(seen.join("; "), remedy.join("; "))
 }
 
 /// Who is asked: by Certificates, and by annotations of Ingresses
@@ -195,13 +199,13 @@ mod tests {
         let there = |ready: &str, solvers: &Value| of(by_cluster(), &[], Some(&[issuer("", ready, solvers)]));
         assert_eq!(there("True", &dns).verdict, Verdict::Pass);
         assert_eq!(
-            there("False", &dns).seen,
+            there("False", &dns).observed,
             "ClusterIssuer `acme` is not ready on the mirror (Certificate `shop/tls`)"
         );
         assert_eq!(there("True", &http).verdict, Verdict::Warn);
         assert_eq!(there("True", &json!([])).verdict, Verdict::Pass, "it signs by itself");
         assert_eq!(
-            of(by_cluster(), &[], Some(&[])).seen,
+            of(by_cluster(), &[], Some(&[])).observed,
             "ClusterIssuer `acme` is not on the mirror (Certificate `shop/tls`)"
         );
         assert_eq!(of(by_cluster(), &[], None).verdict, Verdict::Fail);
@@ -212,7 +216,7 @@ mod tests {
         let other = || certificate("Signer", "pki.example.com");
         let judged = of(other(), &[], Some(&[]));
         assert_eq!(
-            (judged.verdict, judged.seen.as_str()),
+            (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Warn,
                 "1 of other groups were not looked at: Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
@@ -227,7 +231,7 @@ mod tests {
         assert_eq!(judge(&asking, &issuers).verdict, Verdict::Warn);
         let older = judge(&Asking { certificates: None, ..asking }, &issuers);
         assert_eq!(
-            (older.verdict, older.seen.as_str()),
+            (older.verdict, older.observed.as_str()),
             (Verdict::Unknown, "the source serves `cert-manager.io`, and no Certificates of v1")
         );
     }
@@ -243,7 +247,7 @@ mod tests {
         );
         let other = [issuer("till", "True", &dns)];
         assert_eq!(
-            of(certificate("Issuer", GROUP), &other, Some(&[])).seen,
+            of(certificate("Issuer", GROUP), &other, Some(&[])).observed,
             "Issuer `shop/acme` is not in the source (Certificate `shop/tls`)"
         );
     }
@@ -257,7 +261,10 @@ mod tests {
             let asking = Asking { certificates, has_group, ingresses: std::slice::from_ref(&ingress) };
             judge(&asking, &Issuers { of_source: &[], of_mirror: Some(&[]) })
         };
-        assert_eq!(with(Some(&[])).seen, "ClusterIssuer `acme` is not on the mirror (Ingress `shop/web`)");
+        assert_eq!(
+            with(Some(&[])).observed,
+            "ClusterIssuer `acme` is not on the mirror (Ingress `shop/web`)"
+        );
         assert_eq!(with(None).verdict, Verdict::Pass, "nobody reads it");
     }
 }

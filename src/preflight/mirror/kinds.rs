@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use super::super::objects::name;
 use super::super::{Judged, first_few};
+use crate::words::counted;
 
 /// A kind that a cluster serves, in all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +137,7 @@ fn told(
         );
     }
     if parts.is_empty() {
-        let all = format!("all {count} kinds of which there are objects");
+        let all = format!("all {} of which there are objects", counted(count, "kind", "kinds"));
         return Judged::pass(match hidden {
             0 => all,
             _ => format!("{all}, and {hidden} that could not be listed"),
@@ -205,16 +206,16 @@ mod tests {
         let mirror =
             kinds(&[("", "services", "Service", &["v1"]), ("example.com", "widgets", "Widget", &["v1"])]);
         let of = |used: &Used, mirror: &Kinds| judge(used, &source, mirror, &[]);
-        assert_eq!(of(&used(&[("", "services")]), &mirror).seen, "all 1 kinds of which there are objects");
+        assert_eq!(of(&used(&[("", "services")]), &mirror).observed, "all 1 kind of which there are objects");
         let older = of(&used(&[("example.com", "widgets")]), &mirror);
         assert_eq!(
-            (older.verdict, older.seen.as_str()),
+            (older.verdict, older.observed.as_str()),
             (Verdict::Warn, "only in another version: example.com/v2 Widget (there in v1)")
         );
         let missing = of(&used(&[("example.com", "gadgets"), ("example.com", "widgets")]), &mirror);
         assert_eq!(missing.verdict, Verdict::Fail);
         assert_eq!(
-            missing.seen,
+            missing.observed,
             "the mirror does not serve example.com/v1 Gadget, as `shop/web`; only in another version: example.com/v2 Widget (there in v1)"
         );
         assert_eq!(of(&used(&[("example.com", "widgets")]), &source).verdict, Verdict::Pass);
@@ -231,7 +232,7 @@ mod tests {
         };
         let of = |status: &str| {
             judge(&used(&[("example.com", "widgets")]), &source, &Kinds::default(), &[definition(status)])
-                .seen
+                .observed
         };
         assert!(of("False").contains("not Established: taken), as `shop/web`"), "{}", of("False"));
         assert!(!of("True").contains("Established"), "{}", of("True"));
@@ -244,7 +245,7 @@ mod tests {
         let refused = Used::from([(("example.com".into(), "widgets".into()), Err("forbidden".into()))]);
         assert_eq!(judge(&refused, &source, &Kinds::default(), &[]).verdict, Verdict::Unknown);
         let served = judge(&refused, &source, &mirror, &[]);
-        assert_eq!(served.seen, "all 0 kinds of which there are objects, and 1 that could not be listed");
+        assert_eq!(served.observed, "all 0 kinds of which there are objects, and 1 that could not be listed");
         assert_eq!(served.verdict, Verdict::Pass, "the mirror serves it, whether or not there is one");
         source.silent.insert("metrics.k8s.io".into(), "status 503".into());
         mirror.silent.insert("other.example.com".into(), "status 503".into());
@@ -253,7 +254,10 @@ mod tests {
         assert_eq!(of(&source, &mirror).verdict, Verdict::Pass, "nothing is copied of either");
         source.silent.insert("other.example.com".into(), "status 503".into());
         let silent = of(&source, &mirror);
-        assert_eq!(silent.seen, "`other.example.com` of the source does not say what it serves: status 503");
+        assert_eq!(
+            silent.observed,
+            "`other.example.com` of the source does not say what it serves: status 503"
+        );
         assert_eq!(silent.verdict, Verdict::Unknown);
         mirror = Kinds {
             all: BTreeMap::new(),

@@ -162,10 +162,11 @@ const SECRETS_ROLE: &str = "bind the optional ClusterRole `netsurgeon-mirror-sec
 
 /// Judges what was seen of everything but Secrets, which the user has no permission to list.
 pub fn without_secrets(judged: Judged) -> Judged {
-    let seen = format!("{}; Secrets are not checked: the user has no permission to list them", judged.seen);
+    let seen =
+        format!("{}; Secrets are not checked: the user has no permission to list them", judged.observed);
     match judged.verdict {
         Verdict::Pass => Judged::warn(seen, SECRETS_ROLE),
-        _ => Judged { seen, todo: format!("{}; {SECRETS_ROLE}", judged.todo), ..judged },
+        _ => Judged { observed: seen, remedy: format!("{}; {SECRETS_ROLE}", judged.remedy), ..judged },
     }
 }
 
@@ -180,8 +181,8 @@ pub fn no_pull_secrets() -> Judged {
 /// The mirror's Nodes, as before a change of their network.
 pub fn nodes(found: &[Node]) -> Judged {
     let mut judged = drain::nodes(found);
-    if !judged.todo.is_empty() {
-        judged.todo =
+    if !judged.remedy.is_empty() {
+        judged.remedy =
             "bring them back, `kubectl uncordon` what should take Pods, and remove Nodes that are gone"
                 .to_string();
     }
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(two(&source, &identity("b", "v1.34.0", None)).verdict, Verdict::Pass);
         assert_eq!(two(&source, &identity("b", "v1.36.3", Some("1.36"))).verdict, Verdict::Pass);
         let older = two(&source, &identity("b", "v1.36.3", Some("1.33")));
-        assert_eq!(older.seen, "the source is v1.34.2+k3s1, the mirror v1.36.3 (as 1.33): older");
+        assert_eq!(older.observed, "the source is v1.34.2+k3s1, the mirror v1.36.3 (as 1.33): older");
         assert_eq!(two(&source, &identity("b", "v1.32.2", None)).verdict, Verdict::Warn);
     }
 
@@ -266,13 +267,13 @@ mod tests {
     fn namespaces_are_there_and_free() {
         let shop = ["shop".to_string()];
         assert_eq!(
-            namespaces(&shop, &[], &[]).seen,
+            namespaces(&shop, &[], &[]).observed,
             "1 to mirror, nothing of theirs is on the mirror: `shop`"
         );
-        assert_eq!(namespaces(&shop, &["till".into()], &[]).seen, "not in the source: `till`");
+        assert_eq!(namespaces(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
         let there = namespaces(&shop, &[], &["Service `shop/web`".into()]);
         assert_eq!(
-            (there.verdict, there.seen.as_str()),
+            (there.verdict, there.observed.as_str()),
             (Verdict::Warn, "1 objects are on the mirror already: Service `shop/web`")
         );
     }
@@ -281,10 +282,10 @@ mod tests {
     fn secrets_that_are_not_checked_are_reported() {
         let passed = without_secrets(Judged::pass("fine"));
         assert_eq!(passed.verdict, Verdict::Warn);
-        assert_eq!(passed.seen, "fine; Secrets are not checked: the user has no permission to list them");
+        assert_eq!(passed.observed, "fine; Secrets are not checked: the user has no permission to list them");
         let failed = without_secrets(Judged::fail("bad", "repair it"));
-        assert_eq!((failed.verdict, failed.todo), (Verdict::Fail, format!("repair it; {SECRETS_ROLE}")));
-        assert!(no_pull_secrets().todo.ends_with("`--skip pull-secrets`"));
+        assert_eq!((failed.verdict, failed.remedy), (Verdict::Fail, format!("repair it; {SECRETS_ROLE}")));
+        assert!(no_pull_secrets().remedy.ends_with("`--skip pull-secrets`"));
     }
 
     /// Of each kind a webhook that is asked about it alone.
@@ -320,11 +321,11 @@ mod tests {
         let of = |refuses: bool, ready: Option<usize>| {
             webhooks(&[called(Some(place()), refuses)], &BTreeMap::from([(place(), ready)]))
         };
-        assert_eq!(of(true, Some(1)).seen, "1 must answer for what is copied, and can");
+        assert_eq!(of(true, Some(1)).observed, "1 must answer for what is copied, and can");
         assert_eq!(of(false, None).verdict, Verdict::Pass, "its failure is ignored");
         assert!(
             of(true, Some(0))
-                .seen
+                .observed
                 .ends_with("(on Services) needs Service `shop/hook`, which has no ready endpoint")
         );
         assert_eq!(of(true, None).verdict, Verdict::Fail);
@@ -332,10 +333,12 @@ mod tests {
         let judged = webhooks(std::slice::from_ref(&outside), &BTreeMap::new());
         assert_eq!(judged.verdict, Verdict::Warn, "nobody has tried it");
         assert!(
-            judged.seen.starts_with("0 must answer for what is copied, and can; 1 more must answer at a URL")
-                && judged.seen.ends_with("(on Services) at https://policy.example.com/check"),
+            judged
+                .observed
+                .starts_with("0 must answer for what is copied, and can; 1 more must answer at a URL")
+                && judged.observed.ends_with("(on Services) at https://policy.example.com/check"),
             "{}",
-            judged.seen
+            judged.observed
         );
         let ignored = Called { refuses: false, ..outside };
         assert_eq!(webhooks(&[ignored], &BTreeMap::new()).verdict, Verdict::Pass);

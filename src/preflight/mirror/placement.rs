@@ -6,6 +6,7 @@ use super::super::objects::name;
 use super::super::placing::{is_closed, is_wanted, required, takes, untolerated};
 use super::super::{Judged, first_few};
 use super::templates::Template;
+use crate::words::counted;
 
 /// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
 pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
@@ -29,9 +30,9 @@ pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
             _ => format!("; {idle} of which nothing runs in the source are left out"),
         };
         return Judged::pass(format!(
-            "each of {} templates fits on one of {} nodes{without}",
-            templates.len(),
-            open.len()
+            "each of {} fits on one of {}{without}",
+            counted(templates.len(), "template", "templates"),
+            counted(open.len(), "node", "nodes")
         ));
     }
     Judged::fail(
@@ -104,7 +105,7 @@ mod tests {
         let wants = || json!({"nodeSelector": {"pool": "gpu"}});
         assert_eq!(of(wants(), &[plain.clone(), gpu.clone()]).verdict, Verdict::Pass);
         assert_eq!(
-            of(wants(), std::slice::from_ref(&plain)).seen,
+            of(wants(), std::slice::from_ref(&plain)).observed,
             "1 of 1 fit on no node of the mirror: Deployment `shop/web` (wants `pool=gpu`)"
         );
         let mut closed = gpu;
@@ -120,7 +121,7 @@ mod tests {
         let found = templates::<Deployment>(vec![typed(json!({"metadata": {}, "spec": spec}))]);
         let judged = judge(&found, &[node(&json!({}), &json!([]))]);
         assert_eq!(
-            (judged.verdict, judged.seen.as_str()),
+            (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Pass,
                 "each of 0 templates fits on one of 1 nodes; 1 of which nothing runs in the source are left out"
@@ -165,7 +166,7 @@ mod tests {
         let tainted = [node(&json!({}), &taint)];
         let with = |toleration: Value| of(json!({"tolerations": [toleration]}), &tainted).verdict;
         assert_eq!(
-            of(json!({}), &tainted).seen,
+            of(json!({}), &tainted).observed,
             "1 of 1 fit on no node of the mirror: Deployment `shop/web` (does not tolerate `only`, as on `a`)"
         );
         assert_eq!(with(json!({"operator": "Exists"})), Verdict::Pass);

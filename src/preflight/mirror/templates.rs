@@ -16,6 +16,7 @@ use super::super::objects::{controller, is_alive, name, namespace, subject};
 use super::super::selectors::Labels;
 use super::super::{Judged, first_few};
 use super::is_made_anew;
+use crate::words::counted;
 
 /// A template of Pods.
 #[derive(Debug, Clone, PartialEq)]
@@ -238,7 +239,11 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
         .collect();
     if !missing.is_empty() {
         return Judged::fail(
-            format!("{} Secrets are named and not in the source: {}", missing.len(), first_few(&missing)),
+            format!(
+                "{} named and not in the source: {}",
+                counted(missing.len(), "Secret is", "Secrets are"),
+                first_few(&missing)
+            ),
             "make them (`kubectl create secret docker-registry`), or take their names out: on the mirror every image is pulled anew",
         );
     }
@@ -350,7 +355,7 @@ mod tests {
         let (sets, claims) = ([typed(named.clone())], [typed(named)]);
         let judged = stateless(&Left { templates: &kept, sets: &sets, claims: &claims, ..left });
         assert_eq!(
-            judged.seen,
+            judged.observed,
             "1 StatefulSets: `shop/db`; 1 PersistentVolumeClaims: `shop/db`; 1 templates with a claim: Deployment `shop/web`; 1 templates with a `hostPath`: Deployment `shop/web`"
         );
     }
@@ -378,7 +383,7 @@ mod tests {
         let pods = pods.map(typed);
         let left = Left { templates: &kept, sets: &[], claims: &[], services: &services, pods: &pods };
         assert_eq!(
-            stateless(&left).seen,
+            stateless(&left).observed,
             "1 templates with data elsewhere: Deployment `shop/web` (`csi`, `nfs`); 1 Pods that no controller makes: `shop/bare`; \
              2 Services without a selector, whose endpoints are not copied: `shop/db`, `shop/none`"
         );
@@ -419,7 +424,7 @@ mod tests {
         let elsewhere = BTreeSet::from([("till".to_string(), "registry".to_string())]);
         let judged = pull_secrets(&Pulling { accounts: &[account("ci")], secrets: &elsewhere, ..pulling });
         assert_eq!(
-            judged.seen,
+            judged.observed,
             "1 Secrets are named and not in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
         );
     }
@@ -435,7 +440,7 @@ mod tests {
         let bare = typed(json!({"metadata": {"namespace": "shop", "name": "default"}}));
         let lost = of(json!({}), &[account("default")], &[bare]);
         assert_eq!(
-            (lost.verdict, lost.seen.as_str()),
+            (lost.verdict, lost.observed.as_str()),
             (
                 Verdict::Warn,
                 "named by a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/web`)"

@@ -26,7 +26,7 @@ impl RenumberSession {
             }
         }
         as_stored(&all, work.era).map_or(Ok(()), |judged| {
-            Err(Failure::refused(format!("{}; {}", judged.seen, survey.era.because)).hint(judged.todo))
+            Err(Failure::refused(format!("{}; {}", judged.observed, survey.era.because)).hint(judged.remedy))
         })
     }
 }

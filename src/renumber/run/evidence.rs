@@ -73,15 +73,15 @@ impl Evidence {
             quiet: Duration::from_secs(self.quiet),
         };
         judge(&documents, &asked).map_err(|lacking| {
-            let todo = self.todo(&lacking, &work.from);
+            let remedy = self.remedy(&lacking, &work.from);
             Failure::new(Kind::Refused, lacking)
-                .hint(todo)
+                .hint(remedy)
                 .hint("to retire the old addresses all the same: `--without-evidence-of NODE`, or `--without-evidence` for all")
         })
     }
 
     /// What brings the evidence that is lacking.
-    fn todo(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
+    fn remedy(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
         let ranges: Vec<String> = old.iter().map(|range| format!("--old {range}")).collect();
         let ranges = ranges.join(" ");
         match lacking {

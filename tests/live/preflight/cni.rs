@@ -23,7 +23,7 @@ fn look(cluster: &Cluster, words: &str) -> (i32, Vec<Value>) {
     let words = format!("preflight cni -o json {words}");
     let ran = run(&words, command(cluster, &words));
     let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
-    assert_eq!(shown["of"], "cni");
+    assert_eq!(shown["target"], "cni");
     (ran.code, shown["checks"].as_array().expect("checks").clone())
 }
 
@@ -37,9 +37,9 @@ fn only(cluster: &Cluster, name: &str, words: &str) -> Value {
 async fn comes_out(cluster: &Cluster, name: &str, verdict: &str, reason: &str) {
     wait_until("the check comes out so", PATIENCE, async || {
         let found = only(cluster, name, "");
-        let says = found["seen"].as_str().unwrap_or_default().contains(reason);
-        let has_todo = verdict == "pass" || !found["todo"].as_str().unwrap_or_default().is_empty();
-        if found["verdict"] == verdict && says && has_todo { Ok(()) } else { Err(found.to_string()) }
+        let says = found["observed"].as_str().unwrap_or_default().contains(reason);
+        let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
+        if found["verdict"] == verdict && says && has_remedy { Ok(()) } else { Err(found.to_string()) }
     })
     .await;
 }
@@ -147,7 +147,7 @@ fn with_other_ranges(cluster: &Cluster) {
     let taken = |range: &str, whose: &str| {
         let found = only(cluster, "pod-ranges", &format!("--pod-cidr {range}"));
         assert_eq!(found["verdict"], "fail", "{found}");
-        assert!(found["seen"].as_str().unwrap().contains(whose), "{found}");
+        assert!(found["observed"].as_str().unwrap().contains(whose), "{found}");
     };
     let own = cluster.nodes[0].pod_cidrs()[0].clone();
     taken(&own, "(Pods of node `node-1`)");
@@ -155,7 +155,7 @@ fn with_other_ranges(cluster: &Cluster) {
     taken("10.96.128.0/17", "`10.96.128.0/17` overlaps `10.96.0.0/16` (Services)");
     taken(&format!("{}/32", cluster.nodes[1].address()), "(node `node-2`)");
     let stays = only(cluster, "pod-ranges", "");
-    assert!(stays["verdict"] == "pass" && stays["seen"].as_str().unwrap().contains(&own), "{stays}");
+    assert!(stays["verdict"] == "pass" && stays["observed"].as_str().unwrap().contains(&own), "{stays}");
 }
 
 /// What Flannel and Calico keep in objects of their own: pools that no Node says, an MTU, and the port of a tunnel.
@@ -169,7 +169,7 @@ async fn with_settings(cluster: &Cluster) {
     api.create(&config_map).await;
     let seen = |check: &str, words: &str, verdict: &str, reason: &str| {
         let found = only(cluster, check, words);
-        let says = found["seen"].as_str().unwrap_or_default().contains(reason);
+        let says = found["observed"].as_str().unwrap_or_default().contains(reason);
         assert!(found["verdict"] == verdict && says, "{verdict}, {reason}: {found}");
     };
     let whose = "`10.40.0.0/16` overlaps `10.32.0.0/12` (Pods: ConfigMap `kube-flannel-cfg`)";
@@ -194,7 +194,7 @@ async fn with_settings(cluster: &Cluster) {
     api.create(&calico).await;
     wait_until("Calico is to run on a node", DEADLINE, async || {
         let found = only(cluster, "pod-ranges", "--pod-cidr 10.48.3.0/24");
-        let says = found["seen"].as_str().unwrap_or_default().contains("(Pods: Calico's IPPool `blue`)");
+        let says = found["observed"].as_str().unwrap_or_default().contains("(Pods: Calico's IPPool `blue`)");
         if found["verdict"] == "fail" && says { Ok(()) } else { Err(found.to_string()) }
     })
     .await;
@@ -237,7 +237,7 @@ async fn with_ports(cluster: &Cluster) {
     let found = only(cluster, "agent-ports", "--to cilium");
     assert!(
         found["verdict"] == "fail"
-            && found["seen"].as_str().unwrap().contains("4244/TCP is that of `default/server`"),
+            && found["observed"].as_str().unwrap().contains("4244/TCP is that of `default/server`"),
         "{found}"
     );
     assert_eq!(only(cluster, "host-ports", "")["verdict"], "pass", "nothing is mapped");

@@ -135,9 +135,9 @@ impl Stage {
         wait_until("the check comes out so", PATIENCE, async || {
             let (_, checks) = self.look(&format!("--only {name} {words}"));
             let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
-            let says = found["seen"].as_str().unwrap_or_default().contains(reason);
-            let has_todo = verdict == "pass" || !found["todo"].as_str().unwrap_or_default().is_empty();
-            if found["verdict"] == verdict && says && has_todo { Ok(()) } else { Err(found.to_string()) }
+            let says = found["observed"].as_str().unwrap_or_default().contains(reason);
+            let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
+            if found["verdict"] == verdict && says && has_remedy { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
     }
@@ -151,7 +151,7 @@ impl Stage {
 fn looked(words: &str, command: Command) -> (i32, Vec<Value>) {
     let ran = run(&format!("preflight dns -o json {words}"), command);
     let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
-    assert_eq!(shown["of"], "dns");
+    assert_eq!(shown["target"], "dns");
     (ran.code, shown["checks"].as_array().expect("checks").clone())
 }
 
@@ -403,12 +403,14 @@ async fn with_few_rights(stage: &Stage) {
     wait_until("the role is in force", PATIENCE, async || {
         let checks = by(ROLE, &common);
         let forbidden = checks.iter().find(|check| {
-            let seen = check["seen"].as_str().unwrap_or_default();
+            let seen = check["observed"].as_str().unwrap_or_default();
             seen.contains("forbidden") || seen.contains("may not")
         });
         let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
         match forbidden {
-            None if rights["verdict"] == "warn" && rights["seen"].as_str().unwrap().starts_with(reader) => {
+            None if rights["verdict"] == "warn"
+                && rights["observed"].as_str().unwrap().starts_with(reader) =>
+            {
                 Ok(())
             }
             _ => Err(format!("{rights}, {forbidden:?}")),
@@ -420,7 +422,7 @@ async fn with_few_rights(stage: &Stage) {
     let checks = by(ROLE, &format!("--only dns-rights {limited}"));
     let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
     assert_eq!(rights["verdict"], "fail", "{rights}");
-    assert!(rights["seen"].as_str().unwrap().starts_with("on the mirror: missing: "), "{rights}");
+    assert!(rights["observed"].as_str().unwrap().starts_with("on the mirror: missing: "), "{rights}");
 }
 
 async fn with_servers_that_are_gone(stage: &mut Stage) {

@@ -37,14 +37,14 @@ async fn with_a_zone(serving: &Serving) {
     assert_eq!(verdict(serving, "zones", "")["verdict"], "pass", "it has no address yet");
     let addresses = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
     api.merge(&format!("{NODES}/etcd-host/status"), &json!({"status": {"addresses": addresses}})).await;
-    warns(serving, "zones", "of 1 members that vote: 1 in `west-1`; without the largest zone");
+    warns(serving, "zones", "1 voting members: 1 in `west-1`; without the largest zone");
     api.delete(&format!("{NODES}/etcd-host")).await;
 }
 
 async fn with_a_secret(serving: &Serving) {
     let api = &serving.cluster.api;
     let before = verdict(serving, "secrets-at-rest", "");
-    assert_eq!((&before["verdict"], &before["seen"]), (&json!("pass"), &json!("there are no Secrets")));
+    assert_eq!((&before["verdict"], &before["observed"]), (&json!("pass"), &json!("no Secrets")));
     let metadata = json!({"name": "token", "namespace": "default"});
     api.create(
         &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}),
@@ -83,7 +83,7 @@ async fn with_powers(serving: &Serving) {
     );
     bind("anonymous", "system:unauthenticated").await;
     becomes("fail").await;
-    fails(serving, "authorization", "whoever has no credentials (`system:anonymous`) may create pods");
+    fails(serving, "authorization", "a client without credentials (`system:anonymous`) may create pods");
     for name in ["everybody", "anonymous"] {
         api.delete(&format!("{BINDINGS}/{name}")).await;
     }
@@ -91,7 +91,7 @@ async fn with_powers(serving: &Serving) {
 
 /// Somebody answers on a node as servers of SSH do.
 fn with_a_login(serving: &Serving) {
-    assert_eq!(verdict(serving, "ssh", "")["seen"], "none of 2 answers at port 22 from here");
+    assert_eq!(verdict(serving, "ssh", "")["observed"], "0 of 2 hosts answer on port 22 from here");
     let node = &serving.cluster.nodes[0];
     let address = node.address();
     let listener = node.namespace().within(move || TcpListener::bind((address, 22)).expect("a port"));
@@ -99,7 +99,7 @@ fn with_a_login(serving: &Serving) {
         let (mut stream, _) = listener.accept().expect("somebody comes");
         let _ = stream.write_all(b"who enters is recorded\r\nSSH-2.0-test\r\n");
     });
-    warns(serving, "ssh", &format!("1 of 2 answer at port 22: `node-1` ({address})"));
+    warns(serving, "ssh", &format!("1 of 2 hosts answer on port 22: `node-1` ({address})"));
     server.join().expect("it has answered");
 }
 

@@ -51,9 +51,9 @@ impl Pair {
     async fn comes_out(&self, name: &str, verdict: &str, reason: &str) {
         wait_until("the check comes out so", PATIENCE, async || {
             let found = self.only(name, "");
-            let says = found["seen"].as_str().unwrap_or_default().contains(reason);
-            let has_todo = verdict == "pass" || !found["todo"].as_str().unwrap_or_default().is_empty();
-            if found["verdict"] == verdict && says && has_todo { Ok(()) } else { Err(found.to_string()) }
+            let says = found["observed"].as_str().unwrap_or_default().contains(reason);
+            let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
+            if found["verdict"] == verdict && says && has_remedy { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
     }
@@ -61,7 +61,7 @@ impl Pair {
 
 fn checks(ran: &Run) -> Vec<Value> {
     let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
-    assert_eq!((&shown["version"], &shown["of"]), (&json!(1), &json!("mirror")));
+    assert_eq!((&shown["version"], &shown["target"]), (&json!(1), &json!("mirror")));
     shown["checks"].as_array().expect("checks").clone()
 }
 
@@ -217,7 +217,7 @@ async fn with_other_clusters(pair: &Pair) {
 async fn with_other_namespaces(pair: &Pair) {
     let gone = pair.only("namespaces", "-n gone");
     assert_eq!(
-        (&gone["verdict"], &gone["seen"]),
+        (&gone["verdict"], &gone["observed"]),
         (&json!("fail"), &json!("not in the source: `gone`")),
         "{gone}"
     );

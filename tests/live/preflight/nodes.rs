@@ -28,7 +28,7 @@ pub async fn each_in_turn(serving: &mut Serving) {
 
 fn with_a_silent_proxy(serving: &mut Serving) {
     serving.proxies[1].pause();
-    fails(serving, "kube-proxy", "1 of 2 do not say that they are healthy: `node-2` (");
+    fails(serving, "kube-proxy", "1 of 2 do not report that they are healthy: `node-2` (");
     serving.proxies[1].resume();
     assert_eq!(verdict(serving, "kube-proxy", "")["verdict"], "pass");
 }
@@ -38,7 +38,7 @@ async fn without_a_detector(serving: &mut Serving) {
     let before = serving.proxies[0].config["clusterCIDR"].clone();
     start_with(serving, &json!("")).await;
     let found = warns(serving, "kube-proxy", "no local-traffic detector");
-    assert!(found["seen"].as_str().unwrap().starts_with("2 healthy: "), "{found}");
+    assert!(found["observed"].as_str().unwrap().starts_with("2 healthy: "), "{found}");
     start_with(serving, &before).await;
     assert_eq!(verdict(serving, "kube-proxy", "")["verdict"], "pass");
 }
@@ -99,12 +99,12 @@ async fn without_an_etcd(serving: &Serving) {
         make_node(serving, &version, label, provider).await;
         let found = verdict(serving, "etcd-members", NO_ETCD);
         assert_eq!(found["verdict"], "fail", "{found}");
-        let (seen, todo) = (found["seen"].as_str().unwrap(), found["todo"].as_str().unwrap());
+        let (seen, remedy) = (found["observed"].as_str().unwrap(), found["remedy"].as_str().unwrap());
         assert!(seen.contains("127.0.0.1:1"), "{found}");
         match expected {
             Some((reason, way_out)) => {
                 assert!(seen.contains(reason) && seen.contains(&version), "{version} {label}: {found}");
-                assert!(todo.contains(way_out), "{version} {label}: {found}");
+                assert!(remedy.contains(way_out), "{version} {label}: {found}");
             }
             None => assert!(!seen.contains("this is a cluster of"), "{version} {label}: {found}"),
         }
@@ -156,7 +156,7 @@ async fn with_a_full_table(serving: &Serving) {
     })
     .await;
     let found = warns(serving, "room", "of the connections that it can");
-    assert!(found["todo"].as_str().unwrap().contains("nf_conntrack_max"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("nf_conntrack_max"), "{found}");
     hub.run("nft", &["delete", "table", "inet", "tracking"]);
     hub.run("conntrack", &["-F"]);
     assert_eq!(verdict(serving, "room", "")["verdict"], "pass");

@@ -52,9 +52,9 @@ async fn with_webhooks(serving: &Serving) {
     api.delete(&path).await;
     api.create(&by("web")).await;
     let found = warns(serving, "webhooks", "1 must answer for what a move changes: ");
-    let seen = found["seen"].as_str().unwrap();
+    let seen = found["observed"].as_str().unwrap();
     assert!(seen.contains("Services, its `matchConditions` are not evaluated)"), "{found}");
-    assert!(found["todo"].as_str().unwrap().contains("Kyverno may refuse"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("Kyverno may refuse"), "{found}");
     api.delete(&path).await;
     api.create(&webhook(json!({"url": "https://10.96.0.5:8443/check"}))).await;
     fails(serving, "webhooks", "is called at `10.96.0.5`");
@@ -115,7 +115,7 @@ async fn with_selectors(serving: &Serving) {
         } else {
             let found = verdict(serving, "webhooks", "");
             assert_eq!(found["verdict"], "pass", "{selectors}: {found}");
-            assert!(found["seen"].as_str().unwrap().contains("1 by their selectors"), "{found}");
+            assert!(found["observed"].as_str().unwrap().contains("1 by their selectors"), "{found}");
         }
     }
     api.delete(&path).await;
@@ -153,7 +153,7 @@ async fn with_deploy_tools(serving: &Serving) {
     define(&serving.cluster.api, "fleet.cattle.io", "v1alpha1", ("Bundle", "bundles"), "Namespaced").await;
     wait_until("both are seen", DEADLINE, async || {
         let found = verdict(serving, "gitops", "");
-        if found["seen"] == "manifests are applied by Argo CD, Rancher Fleet" {
+        if found["observed"] == "manifests are applied by Argo CD, Rancher Fleet" {
             Ok(())
         } else {
             Err(found.to_string())
@@ -161,7 +161,7 @@ async fn with_deploy_tools(serving: &Serving) {
     })
     .await;
     let found = warns(serving, "gitops", "Argo CD");
-    assert!(found["todo"].as_str().unwrap().contains("netsurgeon lock"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("netsurgeon lock"), "{found}");
     undefine(serving, "applications.argoproj.io").await;
     undefine(serving, "bundles.fleet.cattle.io").await;
 }
@@ -180,7 +180,7 @@ async fn with_pinned_addresses(serving: &Serving) {
     api.create(&service("a-noted", annotations, json!({"ports": ports}))).await;
     api.apply(&service("a-free", json!({}), json!({"ports": ports}))).await;
     let found = warns(serving, "pinned", "`default/a-applied` (manager `rig`)");
-    let seen = found["seen"].as_str().unwrap();
+    let seen = found["observed"].as_str().unwrap();
     assert!(seen.contains("`default/a-noted` (the annotation of `kubectl apply`)"), "{found}");
     assert!(!seen.contains("a-free") && !seen.contains("default/kubernetes"), "{found}");
     for name in ["a-applied", "a-noted", "a-free"] {
@@ -230,7 +230,7 @@ async fn with_announcements(serving: &Serving) {
     .await;
     wait_until("the kind is found", DEADLINE, async || {
         let found = verdict(serving, "advertised", "");
-        if found["seen"].as_str().unwrap_or_default().contains("`out`") {
+        if found["observed"].as_str().unwrap_or_default().contains("`out`") {
             Ok(())
         } else {
             Err(found.to_string())

@@ -28,7 +28,7 @@ pub async fn with_issuers(pair: &Pair) {
     pair.comes_out(
         "issuers",
         "fail",
-        "1 issuers are asked for certificates, and the mirror has no cert-manager",
+        "1 issuer is asked for certificates, and the mirror has no cert-manager",
     )
     .await;
     define(mirror, GROUP, "v1", ("ClusterIssuer", "clusterissuers"), "Cluster").await;

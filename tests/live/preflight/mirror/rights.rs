@@ -42,7 +42,7 @@ async fn comes_out(pair: &Pair, user: &str, words: &str, expected: &[(&str, &str
                 .iter()
                 .find_map(|(name, verdict, seen)| (check["name"] == *name).then_some((*verdict, *seen)))
                 .unwrap_or(("pass", ""));
-            let is_seen = check["seen"].as_str().unwrap_or_default().contains(seen);
+            let is_seen = check["observed"].as_str().unwrap_or_default().contains(seen);
             if check["verdict"] != verdict || !is_seen {
                 return Err(format!("{check}, and {verdict} was expected: {seen}"));
             }
