@@ -19,10 +19,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API")]
 pub struct KubeArgs {
-    /// The kubeconfig [default: as kubectl finds it; on a control-plane host of kubeadm's, its own]
+    /// The kubeconfig [default: as kubectl finds it; on a kubeadm control-plane host, kubeadm's]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig [default: its current one]
+    /// A context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
@@ -72,14 +72,14 @@ fn warned(cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// How to reach the Kubernetes API of a mirror: another cluster, which is to serve what this one serves.
+/// How to reach the Kubernetes API of a mirror: another cluster that will serve what this one serves.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API of the mirror")]
 pub struct MirrorKubeArgs {
-    /// The kubeconfig of the mirror [default: the same file, where a context is named]
+    /// The kubeconfig of the mirror [default: the same file, if a mirror context is given]
     #[arg(long, value_name = "FILE")]
     mirror_kubeconfig: Option<PathBuf>,
-    /// The context of the mirror [default: the current one of its kubeconfig]
+    /// The context of the mirror [default: the current context of its kubeconfig]
     #[arg(long, value_name = "NAME")]
     mirror_context: Option<String>,
 }

@@ -22,33 +22,34 @@ use crate::session::Failure;
 /// As many findings of one kind of place as people want to read: before a move every Service has an address of the range.
 const SHOWN: usize = 20;
 
-/// Find everything that still says an address of an old Service range, or the range itself
+/// Find references to an old Service range: its addresses, or the range itself
 ///
-/// Looks through all stored objects of any kind, custom resources included: whole texts, JSON and YAML within texts,
-/// arguments, environments, annotations. Of Secrets it tells the key and nothing of the content. While a renumbering is under
-/// way, what holds its old addresses is counted and not listed, and Pods are found that started before their Services moved.
-/// With `--host`, looks at this machine instead: its configuration, the environments of its processes, and the resolv.conf
-/// that each of them sees. Nothing is written, but for ConfigMaps where `--publish` is given. docs/audit.md says of every place what it means and what to do.
+/// Searches all stored objects of any kind, custom resources included: whole texts, JSON and YAML within texts,
+/// arguments, environment variables, annotations. For a Secret it prints the key and no content. During a
+/// renumbering, the objects that hold old addresses are counted but not listed, and Pods that started before their
+/// Services moved are reported. With `--host` it searches this machine instead: its configuration, the environments
+/// of its processes, and the resolv.conf that each process uses. Nothing is written, except ConfigMaps with
+/// `--publish`. For every place, docs/audit.md describes what it means and what to do.
 ///
-/// Exit status 3 if something is found, or something could not be read; 0 if not.
+/// Exit status 3 if something is found or cannot be read; 0 if not.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon audit --old 10.96.0.0/16                          # on a control-plane host of kubeadm's
+  netsurgeon audit --old 10.96.0.0/16                          # on a kubeadm control-plane host
   netsurgeon audit --old 10.96.0.0/16 --old fd00:10:96::/112 --snapshot backup.db
   netsurgeon audit --old 10.96.0.0/16 -o json | jq -r '.findings[] | select(.severity == \"breaks-at-retirement\").key'
   netsurgeon audit --old 10.96.0.0/16 --host                   # on each node, as root
-  netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and its pid namespace
-  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 -o json > node-1.json   # who still connects, for `retire`
-  netsurgeon audit --old 10.96.0.0/16 --gather                 # the same of all nodes, where deploy/evidence.yaml runs")]
+  netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and PID namespace
+  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 -o json > node-1.json   # remaining clients, for `retire`
+  netsurgeon audit --old 10.96.0.0/16 --gather                 # from all nodes that run deploy/evidence.yaml")]
 pub struct AuditArgs {
-    /// A range that Services have left, or are to leave; again for another one
+    /// A range that Services have left or will leave; can be repeated
     #[arg(long, value_name = "CIDR", required = true)]
     old: Vec<ServiceCidr>,
-    /// Look at this machine, not at what a cluster stores
+    /// Search this machine, not the objects of a cluster
     #[arg(long, conflicts_with_all = ["snapshot", "at_revision"])]
     host: bool,
-    /// Where the root of the machine is
+    /// Root directory of the machine
     #[arg(long, value_name = "DIR", default_value = "/", requires = "host")]
     root: PathBuf,
     #[command(flatten)]
@@ -130,7 +131,7 @@ fn meanings(findings: &[&Finding]) -> String {
     for finding in findings {
         if !told.contains(&finding.place) {
             told.push(finding.place);
-            lines.push(format!("{}: {}\n  to do: {}", finding.place, finding.meaning, finding.todo));
+            lines.push(format!("{}: {}\n  remedy: {}", finding.place, finding.meaning, finding.remedy));
         }
     }
     lines.join("\n")

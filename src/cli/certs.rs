@@ -13,7 +13,7 @@ use super::{Context, Outcome};
 use crate::operation::{Ambient as _, SystemAmbient};
 use crate::session::Failure;
 
-/// Certificates of a control plane: show, reissue, see them served
+/// Show, reissue and verify the certificates of a control plane
 #[derive(Debug, Args)]
 pub struct CertsArgs {
     #[command(subcommand)]

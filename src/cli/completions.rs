@@ -24,7 +24,7 @@ pub struct CompletionsArgs {
 
 /// Print the manual, or write its pages to a folder
 ///
-/// On stdout it is the page of netsurgeon itself; in a folder, a page for every command.
+/// Prints the page of netsurgeon itself to stdout, or writes a page for every command to a folder.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -17,7 +17,7 @@ use crate::controlplane::folder_of_manifests;
 use crate::ip::{ServiceCidr, as_flag};
 use crate::session::Failure;
 
-/// The Service range of API servers, and the DNS address of kubelets: show, change
+/// Show and change the Service range of API servers and the DNS address of kubelets
 #[derive(Debug, Args)]
 pub struct ControlPlaneArgs {
     #[command(subcommand)]
@@ -42,10 +42,10 @@ pub async fn run(context: &Context, args: &ControlPlaneArgs) -> Result<Outcome, 
     }
 }
 
-/// Where static Pods are.
+/// The folder of static Pod manifests.
 #[derive(Debug, Clone, Args)]
 struct ManifestArgs {
-    /// The folder of static Pods' manifests [default: where kubeadm, kOps and RKE2 have it]
+    /// The folder of static Pod manifests [default: that of kubeadm, kOps or RKE2]
     #[arg(long, value_name = "FOLDER")]
     manifests: Option<PathBuf>,
 }

@@ -8,33 +8,33 @@ use clap::{ArgGroup, Args};
 use crate::session::gates::until::{self, Until};
 use crate::session::gates::{GateSettings, OnFailure};
 
-/// What is asked between two batches.
+/// Gates between two batches.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Gates between batches")]
 #[command(group(ArgGroup::new("gate_limits").args(["gate_max", "gate_min"]).multiple(true)))]
 pub struct GateArgs {
-    /// Wait between two batches, in seconds
+    /// Seconds to wait between two batches
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pause: Option<u64>,
-    /// Begin no batch from here on, and pause: RFC 3339, `HH:MM` (UTC, the next time it is), or from now on as in `+90m`,
-    /// `+1h30m`
+    /// Start no batch from this time on, and pause: RFC 3339, `HH:MM` (UTC, its next occurrence), or relative to now,
+    /// as in `+90m`, `+1h30m`
     #[arg(long, value_name = "TIME", value_parser = until::parse, allow_hyphen_values = true)]
     until: Option<Until>,
-    /// Between batches run this program: anything but exit status 0 is a closed gate, with the last line of its stderr as
-    /// the reason. It has NETSURGEON_OPERATION, and NETSURGEON_BATCH: the batch that would begin, from 1, or nothing after
-    /// the last
+    /// Between batches run this program: an exit status other than 0 closes the gate, with the last line of its stderr
+    /// as the reason. Its environment has NETSURGEON_OPERATION and NETSURGEON_BATCH: the next batch, counted from 1, or
+    /// empty after the last
     #[arg(long, value_name = "PROGRAM")]
     gate_command: Option<PathBuf>,
-    /// An argument for that program; no shell is between. It is recorded in the journal: give no secret
+    /// An argument for that program, passed without a shell. It is recorded in the journal: give no secret
     #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
     gate_arg: Vec<String>,
-    /// Between batches ask this URL: anything but 2xx is a closed gate. Redirects are not followed
+    /// Between batches request this URL: a status other than 2xx closes the gate. Redirects are not followed
     #[arg(long, value_name = "URL")]
     gate_http: Option<String>,
-    /// Between batches put `--gate-query` to this Prometheus
+    /// Between batches send `--gate-query` to this Prometheus
     #[arg(long, value_name = "URL", requires = "gate_query", requires = "gate_limits")]
     gate_prometheus: Option<String>,
-    /// An instant query; no sample at all is a closed gate
+    /// An instant query; a result without a sample closes the gate
     #[arg(long, value_name = "PROMQL", requires = "gate_prometheus")]
     gate_query: Option<String>,
     /// Every sample must be at most this
@@ -48,8 +48,9 @@ pub struct GateArgs {
     /// How long each gate may take, in seconds; one that takes longer is closed [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     gate_timeout: Option<u64>,
-    /// At a closed gate: pause before the next batch; or roll the batch before the gate back, and pause before it; or
-    /// roll everything back. Exit status 6 for the first two, 4 for the last. `--until` always pauses [default: pause]
+    /// At a closed gate: pause before the next batch; or roll back the batch before the gate, and pause before that
+    /// batch; or roll back everything. Exit status 6 for the first two, 4 for the last. `--until` always pauses
+    /// [default: pause]
     #[arg(long, value_name = "WHAT", value_parser = on_failure())]
     on_gate_failure: Option<OnFailure>,
 }

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use super::{Context, Outcome};
 use crate::session::Failure;
 
-/// Any stored object, readable
+/// Show, list, decode and compare stored objects
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     #[command(subcommand)]

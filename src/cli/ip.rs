@@ -21,32 +21,32 @@ pub struct IpArgs {
 
 #[derive(Debug, Subcommand)]
 enum IpCommand {
-    /// Print the first address of a range: the one of the Service `default/kubernetes`
+    /// Print the first address of a range: that of the Service `default/kubernetes`
     ///
-    /// The API server's certificate must carry this address.
+    /// The API server's certificate must cover this address.
     #[command(after_long_help = "Example:\n  netsurgeon ip first 10.96.0.0/16    # 10.96.0.1")]
     First {
         /// The Service range
         #[arg(value_name = "CIDR")]
         range: ServiceCidr,
     },
-    /// Print the address that lies this many above the network address
+    /// Print the address at an offset from the network address
     #[command(
-        after_long_help = "Example:\n  netsurgeon ip nth 10.96.0.0/16 10    # 10.96.0.10, by custom the cluster's DNS"
+        after_long_help = "Example:\n  netsurgeon ip nth 10.96.0.0/16 10    # 10.96.0.10, by convention the cluster DNS"
     )]
     Nth {
         /// The Service range
         #[arg(value_name = "CIDR")]
         range: ServiceCidr,
-        /// How far above the network address
+        /// The offset from the network address
         #[arg(value_name = "N")]
         offset: u128,
     },
-    /// Print which address of another range each address would get
+    /// Print the address that each address would get in another range
     ///
-    /// An address keeps its offset where the new range has that offset; what does not fit is packed, the
-    /// addresses of the static band into the new static band. A renumbering follows the same rules, but
-    /// knows more: which addresses are taken, and that `default/kubernetes` must have the first one.
+    /// An address keeps its offset if the new range has that offset. The other addresses are packed, those of the
+    /// static band into the new static band. A renumbering follows the same rules, but also knows which addresses are
+    /// allocated, and that `default/kubernetes` must have the first one.
     #[command(after_long_help = "\
 Example:
   netsurgeon ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3")]

@@ -18,13 +18,13 @@ use crate::session::{LeaseTerms, Session, Settings};
 /// How long an API server may take to answer where an operation can do without it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How to take the operation lock.
+/// How to take the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
-    /// Take the lock from a process that carried out the same operation and is known to be gone
+    /// Take the operation lease from a process that ran the same operation and is dead, without waiting
     #[arg(long)]
     take_over: bool,
-    /// How long the lock outlives a process that was killed, in seconds
+    /// How long the operation lease outlives a killed process, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
     lock_ttl: u64,
 }
@@ -36,43 +36,43 @@ impl LockArgs {
     }
 }
 
-/// How to carry an operation out.
+/// How to run an operation.
 #[derive(Debug, Clone, Args)]
 pub struct LiveArgs {
-    /// Services in flight at the same time
+    /// How many Services are changed at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: u8,
-    /// Writes a second, at most
+    /// Maximum writes per second
     #[arg(long, value_name = "N")]
     rate: Option<NonZeroU32>,
-    /// Services that may be left alone because someone else changed or deleted them; with one more it stops
+    /// How many Services may be skipped because they changed or were deleted concurrently; one more stops the operation
     #[arg(long, value_name = "N", default_value = "0")]
     max_failures: u32,
-    /// How every kube-proxy is asked whether it has applied what was written: `auto`, `direct`, `node-proxy`
-    /// (through the API server), or so many seconds of waiting, which prove nothing
+    /// How to ask every kube-proxy whether it has applied the writes: `auto`, `direct`, `node-proxy` (through the
+    /// API server), or a number of seconds to wait, which proves nothing
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
-    /// On the way back: how long the new addresses go on answering once every Service has its old one again, in
-    /// seconds, for those who resolved a name a moment before; at most 300 in the bitmap era
+    /// In a rollback: how long the new addresses still answer after every Service has its old one again, in seconds,
+    /// for clients that have just resolved a name; at most 300 in the bitmap era
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
-    /// An API server that is stopped for good, by its host: do not wait for its answer. Its Lease in `kube-system` lasts an
-    /// hour longer than it
+    /// Host of an API server that is stopped for good: do not wait for its answer. Its Lease in `kube-system` lasts an
+    /// hour longer
     #[arg(long, value_name = "HOST")]
     without_api_server: Vec<String>,
-    /// Confirm that a manual step is complete, by its name: `flags`, `soak`, ... Refused while an API server is seen to have
+    /// Confirm that a manual step is complete, by its name: `flags`, `soak`, ... Refused while an API server has
     /// another flag
     #[arg(long, value_name = "WHAT")]
     confirm: Vec<String>,
-    /// Do not ask whether to begin
+    /// Do not ask for confirmation before the start
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     pub(super) lock: LockArgs,
-    /// Answer `GET /metrics` here, for Prometheus, while it runs; docs/metrics.md lists what there is
+    /// Serve `GET /metrics` at this address, for Prometheus, while it runs; docs/metrics.md lists the metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<String>,
-    /// Write no Kubernetes event about each Service that moves
+    /// Write no Kubernetes Events about Services that move
     #[arg(long)]
     no_events: bool,
     #[command(flatten)]

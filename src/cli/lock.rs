@@ -17,15 +17,16 @@ use crate::operation::{Ambient, Claim, SystemAmbient};
 use crate::session::gates::until::duration_of;
 use crate::session::{Failure, Kind};
 
-/// Lock deploy pipelines out: the API server refuses what they would change
+/// Lock deploy pipelines out: the API server rejects their changes
 ///
-/// Makes a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) and waits until every API server refuses. Whoever
-/// is locked out reads who locked, why, since when, and how it ends. Not locked out are you, those who you
-/// exempt, and the cluster's own components. What goes on for everybody: status, scaling, evictions,
-/// EndpointSlices, changes of labels, annotations and finalizers, and deleting a whole namespace.
+/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) and waits until every API server enforces it.
+/// A client that is locked out gets an error that names the holder, the reason, the start and how the deploy lock
+/// ends. You, the users and groups that you exempt, and the cluster's own components are not locked out. Every client
+/// can still change status, labels, annotations and finalizers, scale, evict, write EndpointSlices, and delete a whole
+/// namespace.
 ///
-/// Where there are no such policies, a ResourceQuota in each namespace refuses that more is made, and nothing
-/// else.
+/// If the API server has no such policies, a ResourceQuota in each namespace rejects the creation of more objects,
+/// and nothing else.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -50,64 +51,64 @@ enum LockCommand {
 
 #[derive(Debug, Args)]
 struct MakeArgs {
-    /// What is locked
+    /// Which objects are locked
     #[arg(long, value_enum, default_value = "services", value_name = "WHAT")]
     what: WhatArg,
-    /// Only in this namespace; may be given again [default: all but kube-system]
+    /// Only in this namespace; can be repeated [default: all but kube-system]
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<String>,
-    /// Not in this namespace; may be given again
+    /// Not in this namespace; can be repeated
     #[arg(long, value_name = "NAME")]
     exclude_namespace: Vec<String>,
-    /// Do not lock this user out; may be given again
+    /// Do not lock this user out; can be repeated
     #[arg(long, value_name = "NAME")]
     exempt_user: Vec<String>,
-    /// Do not lock this group out; may be given again
+    /// Do not lock this group out; can be repeated
     #[arg(long, value_name = "NAME")]
     exempt_group: Vec<String>,
-    /// Do not lock this service account out; may be given again
+    /// Do not lock this service account out; can be repeated
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
     exempt_service_account: Vec<String>,
-    /// Why: those who are locked out read it
+    /// Reason of the deploy lock, shown to clients that are locked out
     #[arg(long, value_name = "TEXT", required = true)]
     reason: Option<String>,
-    /// End by itself after this time, as in `2h` or `1h30m`, even if netsurgeon does not run then: the controller manager
-    /// ends a Job that the policy depends on. Needs policies
+    /// End automatically after this time, as in `2h` or `1h30m`, even if netsurgeon does not run then: the controller
+    /// manager ends a Job that the policy depends on. Needs a ValidatingAdmissionPolicy
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     seconds: Option<u32>,
-    /// The operation that the lock is for: those who are locked out read it
+    /// The operation that the deploy lock is for, shown to clients that are locked out
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// With what; `auto` takes the policy where the API serves it
+    /// How to lock; `auto` uses a policy if the API serves it, else a quota
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     with: With,
-    /// Print the objects that would be made, for `kubectl apply`, and make none
+    /// Print the objects for `kubectl apply`, and create none
     #[arg(long)]
     dry_run: bool,
-    /// Replace a lock that somebody else holds
+    /// Replace a deploy lock of another holder
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     reach: ReachArgs,
 }
 
-/// Remove the lock, and wait until every API server lets everybody through again
+/// Remove the deploy lock, and wait until no API server enforces it
 ///
-/// Deletes everything that `netsurgeon lock` has made, and nothing else. Another person's lock needs `--force`.
+/// Deletes all objects that `netsurgeon lock` created, and nothing else. The lock of another holder needs `--force`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon unlock
-  netsurgeon unlock --force       # after talking to whoever holds it: `netsurgeon lock status`")]
+  netsurgeon unlock --force       # after you asked its holder: `netsurgeon lock status`")]
 pub struct UnlockArgs {
-    /// Remove a lock that somebody else holds
+    /// Remove a deploy lock of another holder
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     reach: ReachArgs,
 }
 
-/// Show whether deploy pipelines are locked out, by whom, and why
+/// Show whether there is a deploy lock, its holder, and its reason
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -120,11 +121,11 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct ReachArgs {
-    /// How long every API server may take to follow, in seconds
+    /// How long every API server may take to apply the change, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "90")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
-    /// Ask only the API server that the kubeconfig leads to, not each at its own address
+    /// Check only the API server of the kubeconfig, not each one at its own address
     #[arg(long)]
     through_kubeconfig: bool,
     #[command(flatten)]
@@ -135,7 +136,7 @@ struct ReachArgs {
 enum WhatArg {
     /// Services
     Services,
-    /// Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, and Pods made by hand
+    /// Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, and Pods created by hand
     Deploys,
     /// Both
     All,
@@ -143,7 +144,7 @@ enum WhatArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum With {
-    /// Whatever the API serves
+    /// A policy if the API serves it, else a quota
     Auto,
     /// A ValidatingAdmissionPolicy
     Policy,

@@ -18,12 +18,12 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub use crate::session::Said as Kind;
 
-/// How to talk on stderr.
+/// Format of messages on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people
     Text,
-    /// For programs: one JSON object a line
+    /// For programs: one JSON object per line
     Json,
 }
 

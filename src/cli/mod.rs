@@ -54,34 +54,34 @@ use crate::session::Voice;
 
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
-/// netsurgeon works on what the API server keeps in etcd: it reads a live etcd or a snapshot file, shows
-/// and checks every Service address in it, and moves all of them to another range.
+/// netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a snapshot
+/// file, shows and checks every Service address in it, and moves all of them to another range.
 #[derive(Debug, Parser)]
 #[command(name = "netsurgeon", version, about, long_about, max_term_width = 100)]
 #[command(propagate_version = false, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_long_help = "\
 Exit status:
   0   done
-  1   refused, or failed before anything was changed
+  1   refused, or failed before any change
   2   wrong usage
   3   there are findings (check, verify, audit, preflight, diff)
-  4   failed, and rolled back clean
-  5   stuck or partly undone: read the journal
-  6   paused, where someone must act, at a closed gate, or by a signal: resume it
-  70  a bug of netsurgeon's
+  4   failed, and rolled back completely
+  5   stuck or partly rolled back: read the journal
+  6   paused for a manual step, at a closed gate, or by a signal: resume it
+  70  a bug in netsurgeon
 
 Data goes to stdout, everything else to stderr.")]
 pub struct Cli {
-    /// How to print data
+    /// Format of the data on stdout
     #[arg(short, long, global = true, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
-    /// When to colour; `auto` is on a terminal, unless NO_COLOR is set
+    /// When to use colour; `auto`: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     color: When,
-    /// How to talk on stderr: for people, or one JSON object a line; docs/json.md has its shape
+    /// Format of messages on stderr: text, or one JSON object per line, described in docs/json.md
     #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
     log_format: LogFormat,
-    /// Say more on stderr; again for more still
+    /// Print more on stderr; repeat for even more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]

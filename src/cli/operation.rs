@@ -61,26 +61,26 @@ struct ListArgs {
     homes: HomeArgs,
 }
 
-/// Show the steps of an operation that were begun, and how they stand
+/// Show the started steps of an operation, and the state of each
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation show renumber-20261121T083915Z-3f2a
   netsurgeon operation show renumber-20261121T083915Z-3f2a -o json | jq '.steps[] | select(.error)'")]
 struct ShowArgs {
-    /// Its id
+    /// Id of the operation
     operation: String,
     #[command(flatten)]
     homes: HomeArgs,
 }
 
-/// Resume an operation where its journal says
+/// Resume an operation from its journal
 ///
-/// From any machine and folder. One that was being rolled back is rolled back further; one that has ended is refused. The
-/// operation lease of a process that was killed ends within a minute: this command waits for it, with a countdown.
-/// `--take-over` does not wait. Where that process is alive and renews its lease, the command is refused.
+/// Works from any machine and folder. Continues the rollback of an operation that was being rolled back, and refuses
+/// one that has ended. The operation lease of a killed process ends within a minute: this command waits for it, with
+/// a countdown, and is refused where that process is alive and renews its lease. `--take-over` does not wait.
 ///
-/// Gates between batches are recorded with the operation and are asked again. Gates that are given here replace them.
+/// Gates between batches are recorded with the operation, and checked again. Gates that you give here replace them.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -89,30 +89,30 @@ Examples:
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m --gate-http http://127.0.0.1:8080/healthy
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --no-gates")]
 struct ResumeArgs {
-    /// Its id
+    /// Id of the operation
     operation: String,
-    /// Keep the journal in etcd, where old addresses were being retired
+    /// Keep the journal in etcd, if the operation was retiring old addresses
     #[arg(long)]
     keep_journal: bool,
     #[command(flatten)]
     live: LiveArgs,
-    /// Ask no gates from here on, not even those that are recorded with the operation
+    /// Check no gates from now on, not even those recorded with the operation
     #[arg(long, help_heading = "Gates between batches")]
     no_gates: bool,
     #[command(flatten)]
     gates: GateArgs,
 }
 
-/// Undo an operation
+/// Roll back an operation
 ///
-/// Not once it is past its point of no return. An operation that is rolled back already stays as it is.
+/// Not possible after its point of no return. An operation that is already rolled back stays unchanged.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes --confirm flags")]
 struct UndoArgs {
-    /// Its id
+    /// Id of the operation
     operation: String,
     #[command(flatten)]
     api: ApiLessArgs,
@@ -122,15 +122,15 @@ struct UndoArgs {
 
 /// Remove the journal of an operation that has ended
 ///
-/// One that was retired removes its own, one that was rolled back leaves it to be looked at. As long as an operation
-/// could go on, or back, its journal stays.
+/// A renumbering that is retired removes its own journal. An operation that is rolled back keeps it, so that you can
+/// inspect it. This command refuses an operation that has not ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
   netsurgeon operation forget renumber-20261121T083915Z-3f2a")]
 struct ForgetArgs {
-    /// Its id
+    /// Id of the operation
     operation: String,
     #[command(flatten)]
     homes: HomeArgs,

@@ -35,15 +35,14 @@ enum RangesCommand {
 
 /// Check every Service address against every record of it
 ///
-/// Services against each other, against the ranges, the IPAddress objects and the RangeAllocation bitmaps;
-/// node ports likewise; the ranges against Pods and Nodes. docs/findings.md says of every code what it
-/// means and what to do.
+/// Compares Services with each other, with the ranges, the IPAddress objects and the RangeAllocation bitmaps;
+/// node ports likewise; the ranges with Pods and Nodes. docs/findings.md explains every code and what to do.
 ///
 /// Exit status 3 if there is an error or a warning, 0 if not.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon ranges check                              # on a control-plane host of kubeadm's
+  netsurgeon ranges check                              # on a kubeadm control-plane host
   netsurgeon ranges check --snapshot backup.db
   netsurgeon ranges check -o json | jq -r '.findings[].code'")]
 struct CheckArgs {

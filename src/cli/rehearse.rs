@@ -25,12 +25,12 @@ const SHOWN_MOVES: usize = 8;
 
 /// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle
 ///
-/// Carries out, on a copy in memory, the very steps of a live run: every Service is moved batch by batch and
-/// its old address retired, then audited; then once more up to the middle and back, and every key is
-/// compared byte for byte with what it was. The snapshot is only read.
+/// Runs the steps of a live run on a copy in memory. It moves every Service batch by batch, retires the old
+/// addresses, and audits the result. Then it moves them once more up to the middle, rolls back, and compares
+/// every key byte for byte with the snapshot. The snapshot is only read.
 ///
-/// What a snapshot cannot know (API server flags, controllers, finalizers, nodes) is not simulated: it is
-/// listed for you to do at its place in the order.
+/// A snapshot cannot show API server flags, controllers, finalizers and nodes. They are not simulated: the
+/// output lists what you must do about them, in the order of a live run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,8 +39,8 @@ Examples:
   netsurgeon rehearse backup.db --to 10.200.0.0/16 --tiers dev,web,core --tier-file tiers.txt --default-tier web
   netsurgeon rehearse backup.db --to 10.200.0.0/16 -o json | jq .rollback
 
-Exit status 0 if the rehearsal succeeds, whatever was wrong with the cluster before; 3 if the audit
-afterwards finds more than before; 5 if the rollback does not bring everything back.")]
+Exit status 0 if the rehearsal succeeds, even if the cluster had findings before; 3 if the audit
+afterwards finds more than before; 5 if the rollback does not restore everything.")]
 pub struct RehearseArgs {
     /// A file from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
     #[arg(value_name = "SNAPSHOT")]

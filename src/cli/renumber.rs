@@ -50,10 +50,9 @@ enum RenumberCommand {
 
 /// Plan the move: which Service gets which address, and how its old one is held
 ///
-/// Reads a snapshot or a live etcd and changes nothing: it has no means to. An address keeps its offset
-/// where the new range has room for it; `default/kubernetes` gets the first address; what does not fit is
-/// packed. The old address of each Service goes on answering until it is retired, held in the way that the
-/// column HOLD names (docs/renumber.md).
+/// Reads a snapshot or a live etcd, and cannot change it. An address keeps its offset where the new range has
+/// that offset; `default/kubernetes` gets the first address; the other addresses are packed. Each old address
+/// answers until it is retired. The column HOLD names how it is held (docs/renumber.md).
 ///
 /// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
 #[derive(Debug, Args)]
@@ -69,7 +68,7 @@ struct PlanArgs {
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
-    /// Write the plan to this file as well
+    /// Also write the plan to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     #[command(flatten)]

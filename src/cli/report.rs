@@ -15,17 +15,17 @@ use crate::session::Failure;
 use crate::session::is_leased;
 use crate::survey::Survey;
 
-/// Write a page about an operation: what happened when, every Service, what is wrong
+/// Write a page about an operation: timeline, every Service, findings
 ///
-/// One HTML file to be kept with the ticket, or mailed: it loads nothing, and needs no script. Works while the
-/// operation is under way and after it, as long as there is a journal: `renumber retire --keep-journal` leaves it.
+/// One HTML file to keep with the ticket, or to mail: it loads nothing, and needs no script. Works during the
+/// operation and after it, as long as the journal exists: `renumber retire --keep-journal` keeps it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
   netsurgeon renumber retire --keep-journal && netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
 pub struct ReportArgs {
-    /// Its id
+    /// Id of the operation
     pub(super) operation: String,
     /// Write the page to this file
     #[arg(long, value_name = "FILE")]

@@ -35,17 +35,16 @@ pub struct EtcdArgs {
         value_delimiter = ','
     )]
     pub etcd_endpoints: Vec<String>,
-    /// Certificate of the authority that etcd's server certificates come from
+    /// CA certificate that etcd's server certificates are verified against
     #[arg(long, value_name = "FILE", env = "ETCDCTL_CACERT", hide_env_values = true)]
     pub etcd_cacert: Option<PathBuf>,
     /// Client certificate
     #[arg(long, value_name = "FILE", env = "ETCDCTL_CERT", hide_env_values = true)]
     pub etcd_cert: Option<PathBuf>,
-    /// Key of the client certificate
+    /// Private key of the client certificate
     #[arg(long, value_name = "FILE", env = "ETCDCTL_KEY", hide_env_values = true)]
     pub etcd_key: Option<PathBuf>,
-    /// Name, or name and password, for etcd's own users; better in the environment, where `ps` cannot see
-    /// it
+    /// Name, or name and password, of an etcd user; the environment variable is safer: `ps` does not show it
     #[arg(long, value_name = "NAME[:PASSWORD]", env = "ETCDCTL_USER", hide_env_values = true)]
     pub etcd_user: Option<String>,
     /// How long to try to reach an endpoint, in seconds
@@ -56,15 +55,15 @@ pub struct EtcdArgs {
     pub stored: StoredArgs,
 }
 
-/// How the API server stores its objects: as in two of its own flags.
+/// How the API server stores its objects: two of its own flags.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "etcd")]
 pub struct StoredArgs {
-    /// Where the API server keeps its objects, as in its own flag
+    /// Key prefix of the API server's objects, as in its own flag
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub etcd_prefix: String,
-    /// The file that the API server has in `--encryption-provider-config`, where it encrypts what is read here. Its keys are
-    /// held in memory, and nowhere else
+    /// The API server's `--encryption-provider-config` file, if it encrypts the objects that netsurgeon reads. Its keys
+    /// are kept in memory only
     #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
     /// Whether what these keys do not open passes as it is stored
@@ -75,10 +74,10 @@ pub struct StoredArgs {
 /// What to read: a snapshot file or a live etcd.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
-    /// Read this file: from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
+    /// Read this snapshot file: from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
-    /// Read everything as it was at this revision [default: the newest]
+    /// Read all objects as of this revision [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     pub at_revision: Option<i64>,
     #[command(flatten)]

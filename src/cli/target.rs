@@ -13,26 +13,26 @@ use crate::renumber::PlanOptions;
 use crate::renumber::hold::Hold;
 use crate::session::Failure;
 
-/// Where to, and how.
+/// The new range, and how to move to it.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
     /// The new Service range
     #[arg(long, value_name = "CIDR")]
     pub to: String,
-    /// File of addresses to give to certain Services: a line each, `NAMESPACE/NAME ADDRESS`
+    /// File of fixed new addresses for Services, one per line: `NAMESPACE/NAME ADDRESS`
     #[arg(long, value_name = "FILE")]
     pub pin: Option<PathBuf>,
     /// Services moved together between two waits for the data plane
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
-    /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` takes one for every
-    /// Service [default: by the Service, and by what routes Services]
+    /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` uses one for every
+    /// Service [default: depends on the Service and the data plane]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
-    /// kube-proxy's configuration file, where the cluster does not say how Services are routed
+    /// The configuration file of kube-proxy, if the cluster does not show how Services are routed
     #[arg(long, value_name = "FILE")]
     pub kube_proxy_config: Option<PathBuf>,
-    /// Go on where what routes Services is not known or was not tested: connections to old addresses may fail
+    /// Continue if the data plane of Services is unknown or untested: connections to old addresses may fail
     #[arg(long)]
     pub accept_gap: bool,
 }

@@ -28,11 +28,11 @@ const AT_ONCE: usize = 8;
 /// As much as is read of what a program says, in bytes.
 const LONGEST_WORDS: u64 = 4096;
 
-/// In which order.
+/// The order of Services by tier.
 #[derive(Debug, Args)]
 pub struct TierArgs {
-    /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch has Services of two. Those
-    /// behind webhooks and aggregated APIs come after them, then the cluster's DNS and `default/kubernetes`
+    /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch has Services of two tiers.
+    /// Services behind webhooks and aggregated APIs come next, then the cluster's DNS and `default/kubernetes`
     #[arg(
         help_heading = "Tiers",
         long,
@@ -47,17 +47,17 @@ pub struct TierArgs {
     /// The tier of a Service is the value of this annotation
     #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
     tier_annotation: Option<String>,
-    /// File of tiers: a line each, `NAMESPACE/NAME TIER` or, for all others of a namespace, `NAMESPACE/* TIER`
+    /// File of tiers, one per line: `NAMESPACE/NAME TIER` or, for all others of a namespace, `NAMESPACE/* TIER`
     #[arg(help_heading = "Tiers", long, value_name = "FILE", requires = "tiers", group = "tier-source")]
     tier_file: Option<PathBuf>,
-    /// Run this program for each Service, with namespace and name as its arguments: the first line that it prints is
-    /// the tier. It is not run by a shell; up to 8 run at once
+    /// Run this program for each Service, with namespace and name as its arguments: the first line of its output is
+    /// the tier. It runs without a shell; up to 8 run at once
     #[arg(help_heading = "Tiers", long, value_name = "PROGRAM", requires = "tiers", group = "tier-source")]
     tier_command: Option<PathBuf>,
-    /// How long the program may take for a Service, in seconds
+    /// How long the program may take per Service, in seconds
     #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     tier_command_timeout: u64,
-    /// The tier of Services that have none; without this, one of them stops the plan
+    /// The tier of Services that have none; without this option such a Service stops the plan
     #[arg(help_heading = "Tiers", long, value_name = "NAME", requires = "tiers")]
     default_tier: Option<String>,
 }

@@ -23,23 +23,23 @@ use crate::session::{Failure, Kind};
 /// How long one wait for events is, so that the end is met in time.
 const EAR: Duration = Duration::from_millis(500);
 
-/// Whether to look at connections, and for how long.
+/// Whether to check connections, and for how long.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FlowArgs {
-    /// With --host: look at the connections that this host tracks, in place of its files and processes
+    /// With --host: check the connections that this host tracks, instead of its files and processes
     #[arg(long, requires = "host")]
     flows: bool,
-    /// Listen for so many seconds to each connection that begins, however short it is
+    /// Listen for new connections for this many seconds, and record each one, however short it is
     #[arg(long = "for", value_name = "SECONDS", requires = "flows", default_value = "0", value_parser = clap::value_parser!(u64).range(..=604_800))]
     seconds: u64,
-    /// With --flows: the Node's name, as `kubectl get nodes` has it [default: this host's name]
+    /// With --flows: the Node's name, as in `kubectl get nodes` [default: this host's name]
     #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env_values = true)]
     node: Option<String>,
-    /// Write what is seen into a ConfigMap that has the Node's name, too: at once, every --publish-every seconds, and in the end.
-    /// The exit status does not depend on what was seen then
+    /// Also write the result to a ConfigMap with the Node's name: at once, every --publish-every seconds, and at the
+    /// end. The exit status then does not depend on the result
     #[arg(long, requires = "flows")]
     publish: bool,
-    /// How often, in seconds
+    /// How often to publish, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300", requires = "publish", value_parser = clap::value_parser!(u64).range(1..=3600))]
     publish_every: u64,
 }

@@ -10,13 +10,13 @@ use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
 use crate::session::Failure;
 
-/// Whether to look at what nodes have published.
+/// Whether to read what the nodes published.
 #[derive(Debug, Clone, Args)]
 pub(super) struct GatherArgs {
-    /// Tell what the nodes have seen that publish it (`deploy/evidence.yaml`), in place of looking
+    /// Print the connections that the nodes published (`deploy/evidence.yaml`), instead of a search
     #[arg(long, conflicts_with_all = ["host", "snapshot", "at_revision"])]
     pub(super) gather: bool,
-    /// With --gather or --publish: in which namespace the nodes' ConfigMaps are
+    /// With --gather or --publish: the namespace of the nodes' ConfigMaps
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     pub(super) evidence_namespace: String,
 }

@@ -28,62 +28,63 @@ const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
 ///
-/// From the certificate that is there: subject, names, addresses, usages, validity and key stay as they are but for what
-/// is asked for; the serial number is new. It is signed with the authority's key, or by somebody else (`--csr-out`, then
-/// `--cert-in`). Shows the difference and asks. The old files are kept beside the new ones; nobody ever sees a
-/// certificate and a key that do not match. API servers take the new pair within a minute, without a restart.
+/// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for
+/// the requested changes; the serial number is new. It is signed with the CA's key, or elsewhere (`--csr-out`, then
+/// `--cert-in`). Shows the difference and asks for confirmation. The old files are kept beside the new ones; an API
+/// server never serves a certificate and a key that do not match. It loads the new pair within a minute, without a
+/// restart.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon certs reissue --for-cidr 10.200.0.0/16 --dry-run       # on a control-plane host: what would change
   netsurgeon certs reissue --for-cidr 10.200.0.0/16 --yes           # old and new address together
-  netsurgeon certs reissue --drop-old 10.96.0.0/16 --yes            # when nobody uses the old one any more
-  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --csr-out apiserver.csr      # the authority is elsewhere
-  netsurgeon certs reissue --cert-in signed.crt --yes               # and what it has signed
-  netsurgeon certs reissue --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old    # back again")]
+  netsurgeon certs reissue --drop-old 10.96.0.0/16 --yes            # when no client uses the old one any more
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --csr-out apiserver.csr      # the CA's key is elsewhere
+  netsurgeon certs reissue --cert-in signed.crt --yes               # install the signed certificate
+  netsurgeon certs reissue --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old    # rollback")]
 pub(super) struct ReissueArgs {
     #[command(flatten)]
     files: FileArgs,
-    /// A Service range: its first address, that of `default/kubernetes`, is added. May be given several times
+    /// Add the first address of this Service range, that of `default/kubernetes`; can be repeated
     #[arg(long, value_name = "CIDR")]
     for_cidr: Vec<ServiceCidr>,
-    /// A Service range that is in no use any more: its first address is dropped
+    /// Drop the first address of this Service range, which is no longer in use
     #[arg(long, value_name = "CIDR")]
     drop_old: Vec<ServiceCidr>,
-    /// An address to be added
+    /// Add this address
     #[arg(long, value_name = "IP")]
     add_ip: Vec<IpAddr>,
-    /// A DNS name to be added
+    /// Add this DNS name
     #[arg(long, value_name = "NAME")]
     add_dns: Vec<String>,
-    /// An address to be dropped
+    /// Drop this address
     #[arg(long, value_name = "IP")]
     drop_ip: Vec<IpAddr>,
-    /// A DNS name to be dropped
+    /// Drop this DNS name
     #[arg(long, value_name = "NAME")]
     drop_dns: Vec<String>,
-    /// Valid from now on for so many days [default: as the old one is]
+    /// Days of validity from now on [default: the validity of the old certificate]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
     days: Option<u16>,
-    /// Make a new private key of the same kind
+    /// Create a new private key of the same kind
     #[arg(long)]
     new_key: bool,
-    /// Write a request for an authority whose key is elsewhere, and change nothing; a new key is put beside it
+    /// Write a signing request for a CA whose key is elsewhere, and change nothing; a new key is written beside it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
     csr_out: Option<PathBuf>,
-    /// Install this certificate: what an authority has signed, or an old one
+    /// Install this certificate: one that a CA signed, or an old one
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]
     )]
     cert_in: Option<PathBuf>,
-    /// The key of that certificate [default: the one that is there]
+    /// The private key of that certificate [default: the current one]
     #[arg(long, value_name = "FILE", requires = "cert_in")]
     key_in: Option<PathBuf>,
     /// Only show the difference
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }

@@ -18,11 +18,12 @@ use crate::ip::ServiceCidr;
 use crate::session::Failure;
 use crate::survey::Finding;
 
-/// Show certificates, and what they lack
+/// Show certificates, and check their validity and addresses
 ///
-/// Of files, of all files in a folder, or what a server serves; without any of these, of the place where kubeadm, K3s, RKE2
-/// or kOps keeps them on this host. Private keys are not opened. Exit status 3 if a certificate is not valid, expires soon, or an API server's lacks an
-/// address that it must carry; docs/findings.md says what to do about each finding.
+/// Reads files, all files in a folder, or the certificates that a server serves; without any of these, the folder
+/// where kubeadm, K3s, RKE2 or kOps keeps them on this host. Private keys are not opened. Exit status 3 if a
+/// certificate is not valid or expires soon, or if an API server's certificate does not cover a required address;
+/// docs/findings.md describes what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,14 +35,14 @@ pub(super) struct ShowArgs {
     /// Files or folders
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A server, as `HOST:PORT`: the certificates that it serves. May be given several times
+    /// Read the certificates of this server, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range whose first address every API server's certificate must carry: the address of
-    /// `default/kubernetes`. May be given several times
+    /// A Service range whose first address, that of `default/kubernetes`, every API server's certificate must cover;
+    /// can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
-    /// A certificate that expires within so many days is a finding
+    /// Report a certificate that expires within this many days
     #[arg(long, value_name = "DAYS", default_value = "30")]
     within: u16,
 }

@@ -25,11 +25,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What clients in a cluster may ask for, where an API server has several certificates (`--tls-sni-cert-key`).
 const NAME: &str = "kubernetes.default.svc";
 
-/// See what certificate every API server serves
+/// Verify the certificate that every API server serves
 ///
-/// Dials each of them, by its address and by the name `kubernetes.default.svc`, and looks at what is served, not at files:
-/// API servers take a new certificate within a minute, without a restart. Exit status 3 if one does not answer, or serves
-/// a certificate that clients will not take.
+/// Connects to each API server, by its address and by the name `kubernetes.default.svc`, and checks the served
+/// certificate, not the files: API servers load a new certificate within a minute, without a restart. Exit status 3 if
+/// an API server does not answer, or serves a certificate that clients reject.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,25 +37,25 @@ Examples:
   netsurgeon certs verify --without-cidr 10.96.0.0/16                             # after `--drop-old`
   netsurgeon certs verify --server 192.0.2.10:6443 --ca-cert ca.crt --name api.example.org")]
 pub(super) struct VerifyArgs {
-    /// An API server, as `HOST:PORT`. May be given several times [default: the endpoints of `default/kubernetes`]
+    /// An API server, as `HOST:PORT`; can be repeated [default: the endpoints of `default/kubernetes`]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range whose first address must be carried. May be given several times
+    /// A Service range whose first address the certificate must cover; can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
-    /// A Service range whose first address must not be carried any more
+    /// A Service range whose first address the certificate must no longer cover
     #[arg(long, value_name = "CIDR")]
     without_cidr: Vec<ServiceCidr>,
-    /// A name or address that must be carried
+    /// A name or address that the certificate must cover
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// The authority that clients trust [default: that of the kubeconfig]
+    /// The CA that clients trust [default: that of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-    /// A certificate that expires within so many days is a finding
+    /// Report a certificate that expires within this many days
     #[arg(long, value_name = "DAYS", default_value = "30")]
     within: u16,
-    /// Look again for so many seconds, until everything is as it must be
+    /// Retry for up to this many seconds, until there are no errors
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
     #[command(flatten)]

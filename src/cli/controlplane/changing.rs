@@ -17,7 +17,7 @@ pub(super) struct ConsentArgs {
     /// Only show the difference
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }

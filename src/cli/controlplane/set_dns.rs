@@ -16,25 +16,26 @@ use crate::wire::yaml::{Part, Yaml};
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const KEY: [&str; 1] = ["clusterDNS"];
 
-/// Change the address of the cluster's DNS in the kubelet's configuration of this host
+/// Change the address of the cluster DNS in this host's kubelet configuration
 ///
-/// `clusterDNS`; every other byte of the file stays, and the old file is kept beside it. It is in force once the kubelet is
-/// restarted, and Pods are told of it when they are made: run this on every node, while old and new address answer. Where
-/// kubelets are configured elsewhere (K3s, RKE2, kOps), says what to change there.
+/// Changes `clusterDNS`; every other byte of the file stays the same, and the old file is kept beside it. The change
+/// takes effect when the kubelet restarts, and a Pod gets the address when it is created: run this on every node,
+/// while both the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), prints what
+/// to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon controlplane set-dns --to 10.200.0.10 --dry-run
   netsurgeon controlplane set-dns --to 10.200.0.10 --yes && systemctl restart kubelet
-  netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a      # where there are several")]
+  netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a      # if there are several")]
 pub(super) struct SetDnsArgs {
     /// The new address
     #[arg(long, value_name = "ADDRESS")]
     to: IpAddr,
-    /// The old one [default: the only one of that family]
+    /// The old address [default: the only one of that family]
     #[arg(long, value_name = "ADDRESS")]
     from: Option<IpAddr>,
-    /// The kubelet's configuration
+    /// The kubelet's configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
     #[command(flatten)]

@@ -11,12 +11,12 @@ use crate::controlplane::{API_SERVER, FLAG, manifests};
 use crate::session::Failure;
 use crate::wire::manifest::{flag, with_flag};
 
-/// Change the Service range in the static Pods' manifests of this host
+/// Change the Service range in this host's static Pod manifests
 ///
-/// The flag `--service-cluster-ip-range` of the API server, and of the controller manager if it has one; every other byte of
-/// the files stays. The old files are kept in a folder beside that of the manifests, which no kubelet reads. The kubelet
-/// then restarts the API server: change one host at a time, and wait for it (`controlplane wait`). Where the range is
-/// configured elsewhere (K3s, RKE2, kOps, systemd), says what to change there.
+/// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if it has one; every
+/// other byte of the files stays the same. The old files are kept in a folder beside that of the manifests, where the
+/// kubelet does not read them. The kubelet then restarts the API server: change one host at a time, and wait for it
+/// (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), prints what to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
   netsurgeon controlplane set-range --to 10.200.0.0/16 --yes && netsurgeon controlplane wait --range 10.200.0.0/16
   netsurgeon controlplane set-range --to 10.200.0.0/16,fd00:200::/112          # dual-stack")]
 pub(super) struct SetRangeArgs {
-    /// The new range, or one of each family with a comma between them
+    /// The new range, or one of each address family, separated by a comma
     #[arg(long, value_name = "CIDR")]
     to: Ranges,
     #[command(flatten)]

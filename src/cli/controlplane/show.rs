@@ -13,21 +13,21 @@ use crate::survey::Finding;
 
 /// Show the Service range of every API server and controller manager
 ///
-/// By their flag `--service-cluster-ip-range`: in static Pods' manifests and processes on this host, and in the Pods that the
-/// API knows, which has those of all hosts. Exit status 3 if they differ.
+/// Reads their flag `--service-cluster-ip-range`: in static Pod manifests and processes on this host, and, through the
+/// API, in the Pods of all hosts. Exit status 3 if the values differ.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon controlplane show                          # on a control-plane host
-  netsurgeon controlplane show --no-host                # what the API knows, from anywhere
+  netsurgeon controlplane show --no-host                # from the API only, on any machine
   netsurgeon controlplane show -o json | jq -r '.components[] | [.component, .at, .range] | @tsv'")]
 pub(super) struct ShowArgs {
     #[command(flatten)]
     manifests: ManifestArgs,
-    /// Do not look at this host
+    /// Do not inspect this host
     #[arg(long, conflicts_with = "manifests")]
     no_host: bool,
-    /// Do not ask the API
+    /// Do not query the API
     #[arg(long)]
     no_api: bool,
     #[command(flatten)]

@@ -19,21 +19,21 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wait until every API server is healthy and has a Service range
 ///
-/// Every endpoint of `default/kubernetes` says that it is ready, and as many flags as there are API servers are seen, in Pods
-/// or in processes on this host, all with that range. Exit status 3 if that is not so in time.
+/// Every endpoint of `default/kubernetes` must report that it is ready. As many flags as there are API servers must be
+/// found, in Pods or in processes on this host, all with that range. Exit status 3 if this does not happen in time.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120       # before the next host
   netsurgeon controlplane wait --range 10.200.0.0/16                            # after the last one")]
 pub(super) struct WaitArgs {
-    /// The range, or one of each family with a comma between them [default: whatever range it is]
+    /// The range, or one of each address family, separated by a comma [default: any range]
     #[arg(long, value_name = "CIDR")]
     range: Option<Ranges>,
-    /// For how long
+    /// How long to wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     timeout: u32,
-    /// Look at the flag of this host's API server only: before the next one is changed
+    /// Check only the flag of this host's API server: before you change the next one
     #[arg(long)]
     host: bool,
     #[command(flatten)]

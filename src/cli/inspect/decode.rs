@@ -15,8 +15,8 @@ use crate::session::Failure;
 
 /// Show a stored value from a file or from stdin as YAML or JSON
 ///
-/// Takes what `etcdctl get --print-value-only` prints, or one `value` of `etcdctl get -w json` with `--input
-/// base64`. What a Secret holds is not shown.
+/// Accepts the output of `etcdctl get --print-value-only`, or one `value` of `etcdctl get -w json` with `--input
+/// base64`. The content of a Secret is not shown.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,14 +27,14 @@ pub(super) struct DecodeArgs {
     /// The file, or `-` for stdin
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// What form the value is in
+    /// Encoding of the value
     #[arg(long, value_enum, default_value = "raw", value_name = "FORM")]
     input: Form,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// As it is stored
+    /// As stored
     Raw,
     /// Base64
     Base64,

@@ -21,10 +21,10 @@ use crate::session::Failure;
 use crate::store::{Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError};
 use crate::wire::{WireError, objects};
 
-/// Show what differs between two stores, or between two revisions of one
+/// Compare two stores, or two revisions of one store
 ///
-/// Two snapshot files; one file and the live etcd; or one of them at two revisions. Values are compared, not
-/// revisions. Of a Secret is said that it differs, not how.
+/// Compares two snapshot files; one file and the live etcd; or one of them at two revisions. Values are compared, not
+/// revisions. For a Secret it shows that it differs, not how.
 ///
 /// Exit status 3 if anything differs, 0 if nothing does.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub(super) struct DiffArgs {
     /// The revision of the new side [default: its newest]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     to_revision: Option<i64>,
-    /// Only keys that begin with this
+    /// Only keys with this prefix
     #[arg(long, value_name = "PREFIX")]
     under: Option<String>,
     #[command(flatten)]

@@ -15,11 +15,10 @@ use crate::wire::objects;
 
 /// Show one stored object as YAML or JSON
 ///
-/// Names an object as kubectl does, or by its key. Fields that netsurgeon knows have their names, others
-/// their protobuf numbers. A RangeAllocation shows the addresses or ports that its bits stand for. What a
-/// Secret holds is never shown.
+/// Name the object as kubectl does, or by its key. Known fields are shown by name, others by protobuf number. A
+/// RangeAllocation is shown with the addresses or ports of its bits. The content of a Secret is never shown.
 ///
-/// The record's own data (revisions, encoding, size, lease) goes to stderr, or with `-o json` and `-o yaml`
+/// The record's own data (revisions, encoding, size, lease) goes to stderr; with `-o json` and `-o yaml` it is printed
 /// beside the object.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -36,7 +35,7 @@ pub(super) struct GetArgs {
     /// The object's name, with its namespace if it has one
     #[arg(value_name = "[NAMESPACE/]NAME")]
     name: Option<String>,
-    /// Write the stored bytes to stdout, as they are
+    /// Write the stored bytes to stdout unchanged
     #[arg(long)]
     raw: bool,
     #[command(flatten)]

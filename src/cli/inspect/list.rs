@@ -16,7 +16,7 @@ use crate::wire::objects;
 
 /// List the stored objects: kind, encoding, size, revision of the last change, key
 ///
-/// Keys are printed as they are read, so that the list of a large cluster begins at once.
+/// Each key is printed when it is read, so that the list of a large cluster starts at once.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,16 +24,16 @@ Examples:
   netsurgeon inspect list --kind Service --snapshot backup.db
   netsurgeon inspect list /registry/ranges/ -o json")]
 pub(super) struct ListArgs {
-    /// Only keys that begin with this [default: the API server's prefix]
+    /// Only keys with this prefix [default: the API server's prefix]
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
     /// Only objects of this kind, as in `Service`
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// Stop after this many
+    /// Stop after this many objects
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Count by kind and encoding instead
+    /// Print counts by kind and encoding instead
     #[arg(long)]
     summary: bool,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::session::homes::{Found, Home};
 /// How long an API may take to answer where there is an etcd to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where operations are recorded: neither is needed if the other is there.
+/// Where operations are recorded: one of the two is enough.
 #[derive(Debug, Clone, Args)]
 pub(super) struct HomeArgs {
     #[command(flatten)]

@@ -20,43 +20,43 @@ use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
 
-/// Rewrite a RangeAllocation: its bits from the Services, for its own range or for another one
+/// Rewrite the bits of a RangeAllocation from the Services, for its own or another range
 ///
-/// For clusters that keep a bitmap of allocations (Kubernetes 1.33 and earlier). Shows the difference, asks,
-/// checks again, and writes by compare-and-swap: if the bitmap or what the Services say changed meanwhile,
-/// nothing is written. The old value is kept in the journal: `netsurgeon operation rollback` (or `--undo`) puts it back.
+/// For clusters with an allocation bitmap (Kubernetes 1.33 and earlier). Shows the difference, asks, checks
+/// again, and writes by compare-and-swap: if the bitmap or the allocations of Services changed meanwhile,
+/// nothing is written. The journal keeps the old value: `netsurgeon operation rollback` (or `--undo`) restores it.
 ///
-/// It is an operation like any other: it takes the operation lock, and is refused while another operation has not ended.
-/// It needs etcd alone; where an API server answers, it also takes the Lease that excludes operations of other kinds.
+/// It is an operation like any other: it takes the operation lease, and is refused while another one has not ended.
+/// It needs only etcd; if an API server answers, it also takes the Lease that excludes operations of other kinds.
 /// `netsurgeon operation` lists, shows, resumes, rolls back, reports and forgets it.
 ///
 /// The API server allocates an address a moment before it stores the Service. Bits are freed only if no
-/// Service had them at two looks some seconds apart; still, nothing should create Services meanwhile.
+/// Service had them in two checks some seconds apart. Still, let no client create Services meanwhile.
 ///
-/// API servers take the new value at their next allocation, without a restart. On 1.32 and earlier they also
+/// API servers read the new value at their next allocation, without a restart. On 1.32 and earlier they also
 /// rewrite it themselves every three minutes, from their own `--service-cluster-ip-range`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon ranges rewrite --dry-run                   # show what the Services say
+  netsurgeon ranges rewrite --dry-run                   # only show the difference
   netsurgeon ranges rewrite --yes                       # repair the bits
   netsurgeon ranges rewrite --to 10.200.0.0/16          # after the API servers' flag was changed (1.33)
   netsurgeon ranges rewrite servicenodeports --dry-run
   netsurgeon ranges rewrite --undo rewrite-range-20261121T083915Z-3f2a")]
 pub struct RewriteArgs {
-    /// Which one: serviceips, secondaryserviceips or servicenodeports
+    /// The RangeAllocation: serviceips, secondaryserviceips or servicenodeports
     #[arg(default_value = "serviceips", value_parser = ["serviceips", "secondaryserviceips", "servicenodeports"])]
     name: String,
-    /// The new range [default: the one that it has]
+    /// The new range [default: its own]
     #[arg(long, value_name = "CIDR")]
     to: Option<String>,
     /// Only show the difference
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// Put the old value of this operation back
+    /// Restore the old value from the journal of this operation
     #[arg(long, value_name = "OPERATION", conflicts_with_all = ["to", "dry_run"])]
     undo: Option<String>,
     #[command(flatten)]

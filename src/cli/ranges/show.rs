@@ -16,18 +16,18 @@ use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::{Era, Survey, Usage};
 
-/// Show every Service range: where it comes from, how full it is, and a picture of where
+/// Show every Service range: its source, how full it is, and a picture of its use
 ///
-/// The counts are those of the Services, in every storage era. The static band is the low end of a range,
-/// from which the allocator gives no address at random.
+/// The counts come from the Services, in every storage era. The static band is the low end of a range, from
+/// which the allocator allocates no address at random.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon ranges show                               # on a control-plane host of kubeadm's
+  netsurgeon ranges show                               # on a kubeadm control-plane host
   netsurgeon ranges show --snapshot backup.db --svg ranges.svg
   netsurgeon ranges show -o json | jq '.ranges[] | {range, free}'")]
 pub(super) struct ShowArgs {
-    /// Write the picture to this file, as SVG
+    /// Write the picture to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Draw with ASCII characters [default: when the locale is not UTF-8]

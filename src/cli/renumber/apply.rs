@@ -22,17 +22,17 @@ use crate::survey::Survey;
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
-/// Plans, or takes a saved plan that still fits the cluster; shows it and asks; takes a snapshot of etcd; locks
-/// the cluster against other operators; then moves the Services batch by batch. Each old address goes on
-/// answering until `renumber retire`. A signal stops it between two steps; whatever ends the process, `operation
-/// resume` continues and `operation rollback` goes back, from any machine.
+/// Plans, or uses a saved plan that still matches the cluster; shows it and asks; takes the operation lease; takes a
+/// snapshot of etcd; then moves the Services batch by batch. Each old address answers until `renumber retire`.
+/// A signal stops it between two steps. However the process ends, `operation resume` continues the operation and
+/// `operation rollback` undoes it, from any machine.
 ///
-/// Manual steps (certificates, the API servers' flag) are asked for at their place. Without a terminal the
-/// operation pauses there, with exit status 6: do it, then resume with `--confirm`.
+/// At a manual step (certificates, the API servers' flag) the operation asks you to do it. Without a terminal it
+/// pauses there, with exit status 6: do the step, then resume with `--confirm`.
 ///
-/// Between two batches gates can be asked: a program, a URL, a Prometheus, the clock. At a closed one the operation
-/// pauses, or the batch before it is rolled back first (exit status 6), or everything is (exit status 4). They are
-/// recorded with the operation, and asked again when it is resumed.
+/// Between two batches the operation can check gates: a program, a URL, a Prometheus, the clock. At a closed gate it
+/// pauses, or first rolls back the batch before the gate (both exit status 6), or rolls back everything (exit status
+/// 4). Gates are recorded with the operation, and checked again when it is resumed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,16 +48,16 @@ pub struct ApplyArgs {
     target: Option<TargetArgs>,
     #[command(flatten)]
     tiers: TierArgs,
-    /// Carry out this saved plan
+    /// Apply this saved plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "batch_size", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
-    /// Refuse a plan with another digest; its first 8 digits or more are enough
+    /// Refuse a plan with another digest; the first 8 digits or more are enough
     #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
     approve: Option<String>,
-    /// Save a snapshot of etcd here before anything is written
+    /// Save a snapshot of etcd to this file before the first write
     #[arg(long, value_name = "FILE", conflicts_with = "no_snapshot")]
     snapshot_to: Option<PathBuf>,
-    /// Take no snapshot: there is another way back
+    /// Take no snapshot: you have another way to restore etcd
     #[arg(long)]
     no_snapshot: bool,
     #[command(flatten)]

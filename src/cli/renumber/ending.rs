@@ -16,20 +16,21 @@ use crate::renumber::run::{Ongoing, Options, again, left_alone};
 use crate::session::{Failure, Kind};
 use crate::session::{refuse_done, refuse_ended};
 
-/// Stop holding the old addresses: the end of a renumbering
+/// Retire the old addresses: the end of a renumbering
 ///
-/// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or somebody may still use an
-/// old address: every node must have looked, lately and for long enough, and nobody seen one used (deploy/evidence.yaml,
-/// docs/audit.md), nor may this host track a connection to one. From its first step on there is no way back. Afterwards nothing of netsurgeon's is left in the cluster.
+/// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or a client may
+/// still use an old address. Every node must have recent evidence, over a long enough time, that no client used one
+/// (deploy/evidence.yaml, docs/audit.md), and this host must track no connection to one. After its first step no
+/// rollback is possible. Afterwards nothing managed by netsurgeon is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon renumber retire                      # the renumbering that is under way
-  netsurgeon renumber retire --quiet-for 3600     # nobody on any node, for an hour
-  netsurgeon renumber retire --evidence nodes.log # what nodes have printed, not what they publish
+  netsurgeon renumber retire                      # the renumbering under way
+  netsurgeon renumber retire --quiet-for 3600     # no client on any node, for an hour
+  netsurgeon renumber retire --evidence nodes.log # evidence that nodes printed, not what they publish
   netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak --confirm certificates-after")]
 pub struct RetireArgs {
-    /// Which renumbering [default: the one under way]
+    /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
     /// Keep the journal in etcd
@@ -41,19 +42,19 @@ pub struct RetireArgs {
     pub(in crate::cli) live: LiveArgs,
 }
 
-/// Undo a renumbering: every Service gets its old address back
+/// Roll back a renumbering: every Service gets its old address back
 ///
-/// Possible from anywhere before the old addresses were retired. Works on the objects as they are now: what
-/// others changed meanwhile stays; a Service whose address someone else has changed is left alone and named, and
-/// the exit status is 5.
+/// Possible at any point before the old addresses are retired. Works on the objects as they are now and keeps
+/// concurrent changes. A Service whose address another client changed is skipped and named, and the exit status
+/// is 5.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber rollback
   netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a --yes --confirm flags
-  netsurgeon renumber rollback --without-api 10   # no API server answers: Services first, in etcd")]
+  netsurgeon renumber rollback --without-api 10   # no API server answers: first the Services, in etcd")]
 pub struct RollbackArgs {
-    /// Which renumbering [default: the one under way]
+    /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
     #[command(flatten)]
@@ -62,11 +63,11 @@ pub struct RollbackArgs {
     pub(in crate::cli) live: LiveArgs,
 }
 
-/// Whether to go back in etcd alone.
+/// Rollback in etcd only.
 #[derive(Debug, Clone, Args)]
 pub struct ApiLessArgs {
-    /// While no API server answers: give every Service its old address in etcd alone, with a pause of so many seconds in
-    /// place of each wait; the rest of the way back needs the API, and another call
+    /// While no API server answers: give every Service its old address in etcd only, with a pause of this many seconds
+    /// instead of each wait. The rest of the rollback needs the API, and another call
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
     without_api: Option<u16>,
 }

@@ -10,23 +10,24 @@ use crate::renumber::run::evidence::{AGE, Evidence, QUIET};
 /// Evidence from the nodes.
 #[derive(Debug, Clone, Args)]
 pub struct EvidenceArgs {
-    /// Even if somebody uses an old address, or nobody knows
+    /// Retire even if a client uses an old address, or evidence is missing
     #[arg(long, conflicts_with = "evidence")]
     without_evidence: bool,
-    /// What `audit --host --flows --for SECONDS -o json` printed on the nodes, or `audit --gather -o json`: one file for all, or again
-    /// for each. Every Node must be among them [default: what the nodes publish, deploy/evidence.yaml]
+    /// Output of `audit --host --flows --for SECONDS -o json` on the nodes, or of `audit --gather -o json`: one file
+    /// for all, or one for each; can be repeated. Every Node must be included [default: the evidence that the nodes
+    /// publish, deploy/evidence.yaml]
     #[arg(long, value_name = "FILE")]
     evidence: Vec<PathBuf>,
-    /// A Node that nothing can be seen of, as one that is switched off or that runs Windows; again for another one
+    /// A Node that cannot provide evidence, such as one that is switched off or runs Windows; can be repeated
     #[arg(long, value_name = "NODE")]
     without_evidence_of: Vec<String>,
-    /// In which namespace the nodes publish it
+    /// Namespace in which the nodes publish evidence
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     evidence_namespace: String,
-    /// How long ago a node may have ended looking, in seconds
+    /// Maximum age of the evidence of a node, in seconds since it ended
     #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
-    /// For how long before it ended no old address may have been used, in seconds
+    /// In this many seconds before the evidence ended, no client may have used an old address
     #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }

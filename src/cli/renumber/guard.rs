@@ -17,43 +17,44 @@ use crate::session::Failure;
 
 /// Keep the old addresses held while they soak, whatever clients do to their Services
 ///
-/// A client that replaces a Service drops the old address that it holds; one that deletes it leaves the address
-/// reserved for nobody. The guard looks every few seconds and puts right what can be put right, each in one
-/// transaction with its record in the journal; it names what people must look at. It takes no lock, and mends
-/// nothing while another process carries an operation out. Several guards do no harm; with `--lease` one of them
-/// mends and the others watch. Without it the API is needed only where a shadow must follow the selector or ports
-/// of its Service, or its endpoints where it has no selector: those at any time.
+/// A client that replaces a Service drops the old address that it holds. A client that deletes it leaves the
+/// address reserved without a Service. The guard checks every few seconds and repairs what it can, each in one
+/// transaction with its record in the journal. It names the objects that you must check. It takes no operation
+/// lease, and repairs nothing while another process runs an operation. Several guards do no harm; with `--lease`
+/// one of them repairs and the others watch. Without `--lease` the guard needs the API only where a shadow must
+/// follow its Service: the selector or ports, or the endpoints of a Service without a selector. It copies
+/// endpoints at any time.
 ///
-/// Ends with the renumbering, or when it is told to (SIGINT, SIGTERM). With `--once` the exit status is 3 if
-/// something is left to look at, and 6 if another process is at work. For a soak of days run it in the cluster:
-/// deploy/guard.yaml and docs/guard.md.
+/// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if something is left to
+/// check, and 6 if another process runs an operation. For a soak of days run it in the cluster: deploy/guard.yaml
+/// and docs/guard.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber guard                           # in the foreground, until the renumbering ends
   netsurgeon renumber guard --once                    # from a timer
-  netsurgeon renumber guard --once --dry-run          # what would be put right
+  netsurgeon renumber guard --once --dry-run          # what would be repaired
   netsurgeon renumber guard -o json >> guard.log      # one JSON document a line
   netsurgeon renumber guard --metrics-listen 127.0.0.1:9464
-  netsurgeon renumber guard --stay --lease            # as in a Deployment: one of several mends, none ends")]
+  netsurgeon renumber guard --stay --lease            # as in a Deployment: one of several guards repairs, none exits")]
 pub struct GuardArgs {
-    /// Which renumbering [default: the one under way]
+    /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// Look once, put right what there is, and end
+    /// Check once, repair what can be repaired, and exit
     #[arg(long)]
     once: bool,
-    /// How often to look, in seconds
+    /// Seconds between two checks
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Put nothing right, only say what would be
+    /// Repair nothing, only report what would be repaired
     #[arg(long)]
     dry_run: bool,
-    /// Wait where no renumbering is under way, and for the next one when one has ended, until told to end
+    /// Wait while no renumbering is under way, and for the next one after one ends, until SIGINT or SIGTERM
     #[arg(long, conflicts_with_all = ["once", "operation"])]
     stay: bool,
-    /// Answer `GET /metrics`, for Prometheus, and `GET /healthz` here; docs/metrics.md lists what there is
+    /// Serve `GET /metrics`, for Prometheus, and `GET /healthz` at this address; docs/metrics.md lists the metrics
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "once")]
     metrics_listen: Option<String>,
     #[command(flatten)]
@@ -64,13 +65,13 @@ pub struct GuardArgs {
     kube: KubeArgs,
 }
 
-/// Whether there is a Lease to hold.
+/// The Lease of the guards.
 #[derive(Debug, Clone, Args)]
 pub struct LeaseArgs {
-    /// Mend only while holding the Lease `kube-system/netsurgeon-guard`, and watch while another guard holds it
+    /// Repair only while holding the Lease `kube-system/netsurgeon-guard`; watch while another guard holds it
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     lease: bool,
-    /// How long the others wait, in seconds, before they take the Lease from a guard that is gone
+    /// Seconds that the other guards wait before they take the Lease from a guard that no longer renews it
     #[arg(long, value_name = "SECONDS", default_value = "15", requires = "lease")]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=3600))]
     lease_duration: u64,

@@ -15,19 +15,19 @@ use crate::renumber::run::probe::{Asked, parse};
 use crate::session::Failure;
 use crate::session::LiveEtcd;
 
-/// Show how far a renumbering has come
+/// Show the progress of a renumbering
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber status
-  netsurgeon renumber status --watch              # until the renumbering has come to its end
+  netsurgeon renumber status --watch              # until the renumbering ends
   netsurgeon renumber status --watch --probe default/web --probe shop/cart:8080      # on a node
-  netsurgeon renumber status --watch --flows      # on a node, as root: who still uses an old address
+  netsurgeon renumber status --watch --flows      # on a node, as root: clients that still use an old address
   netsurgeon renumber status -o json | jq .held
   netsurgeon renumber status --watch 10 -o json | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
-    /// Look again every so many seconds, until the renumbering has ended: a screen that renews itself, or, where
-    /// stdout is no terminal, a line whenever something has changed. Where none is under way, wait for one
+    /// Check again after this many seconds, until the renumbering ends. On a terminal the screen is redrawn;
+    /// otherwise a line is printed after each change. If no renumbering is under way, wait for one
     #[arg(
         long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u16).range(1..)
@@ -37,33 +37,33 @@ pub struct StatusArgs {
     standing: StandingArgs,
 }
 
-/// Check that every Service stands where the journal says
+/// Check every Service against the journal
 ///
-/// Each moved Service has its new address, its old one is held, and both are protected from being given away.
-/// Exit status 3 if something is wrong; docs/findings.md says what to do about each finding.
+/// Each moved Service must have its new address, its old one must be held, and no other Service may get either.
+/// Exit status 3 if something is wrong; docs/findings.md lists what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber verify
-  netsurgeon renumber verify --probe default/web                # on a node: both of its addresses answer
+  netsurgeon renumber verify --probe default/web                # on a node: also connect to both of its addresses
   netsurgeon renumber verify -o json | jq '.findings[].code'")]
 pub struct VerifyArgs {
     #[command(flatten)]
     standing: StandingArgs,
 }
 
-/// Which renumbering, and where.
+/// The renumbering to check, and how to reach it.
 #[derive(Debug, Args)]
 struct StandingArgs {
-    /// Which renumbering [default: the one under way]
+    /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// Connect from here, by TCP, to the old and the new address of this Service, at this port or its first one; on a
-    /// node or in a pod, where Services are routed. May be given several times
+    /// Connect from this host, by TCP, to the old and the new address of this Service, at this port or its first one;
+    /// can be repeated. Run it on a node or in a Pod, where Services are routed
     #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
     probes: Vec<Asked>,
-    /// Say who still uses an old address, by the connections that this host tracks: on a node, as root. Each node knows
-    /// its own pods only
+    /// Show clients that still use an old address, from the connections that this host tracks. Run it on a node, as
+    /// root; a node tracks only its own Pods
     #[arg(long)]
     flows: bool,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::session::Failure;
 /// Which files.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FileArgs {
-    /// A folder that is laid out as kubeadm, K3s, RKE2 or kOps do [default: theirs, on this host]
+    /// A folder with the layout of kubeadm, K3s, RKE2 or kOps [default: theirs, on this host]
     #[arg(long, value_name = "FOLDER", conflicts_with = "cert")]
     pki: Option<PathBuf>,
     /// The certificate
@@ -23,13 +23,13 @@ pub(super) struct FileArgs {
     /// Its private key
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// The certificate of the authority
+    /// The certificate of the CA
     #[arg(long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-    /// The private key of the authority
+    /// The private key of the CA
     #[arg(long, value_name = "FILE")]
     ca_key: Option<PathBuf>,
-    /// A file with the password of the authority's key, if that is encrypted
+    /// A file with the password of the CA's key, if the key is encrypted
     #[arg(long, value_name = "FILE")]
     ca_key_password_file: Option<PathBuf>,
 }
