@@ -74,7 +74,7 @@ async fn each_member_says_how_it_is() {
     let members = store.members().await.expect("members");
     assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
     assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
-    assert_eq!(etcd::versions(&members).seen, "3.6.16");
+    assert_eq!(etcd::versions(&members).observed, "3.6.16");
     let moves = |shadows| Moves { shadows, ..Moves::default() };
     assert_eq!(etcd::room(&members, &moves(100), None).verdict, Verdict::Pass);
     assert_eq!(
@@ -90,15 +90,15 @@ async fn each_member_says_how_it_is() {
     client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.expect("it is raised");
     let alarms = store.alarms().await.expect("alarms");
     assert_eq!(alarms, [(members[1].id, Alarm::NoSpace)]);
-    assert_eq!(etcd::alarms(&members, &alarms).seen, format!("NOSPACE on `{}`", members[1].name));
+    assert_eq!(etcd::alarms(&members, &alarms).observed, format!("NOSPACE on `{}`", members[1].name));
 
     servers.kill_member(2);
     let judged = etcd::members(&store.members().await.expect("two are the quorum"));
     assert_eq!(judged.verdict, Verdict::Fail);
     assert!(
-        judged.seen.starts_with("2 of 3 voting members are healthy, quorum 2: none may fail; `rig-2`: "),
+        judged.observed.starts_with("2 of 3 voting members are healthy, quorum 2: none may fail; `rig-2`: "),
         "{}",
-        judged.seen
+        judged.observed
     );
 }
 
@@ -111,7 +111,7 @@ async fn a_leader_that_moves_is_seen() {
     let mut rounds = vec![first, store.members().await.expect("members")];
     let steady = etcd::leader(&rounds);
     assert_eq!(steady.verdict, Verdict::Pass, "{steady:?}");
-    assert!(steady.seen.starts_with("`rig-"), "{}", steady.seen);
+    assert!(steady.observed.starts_with("`rig-"), "{}", steady.observed);
 
     let led = |members: &[netsurgeon::store::etcd::Member]| -> Vec<u64> {
         members.iter().filter_map(|member| Some(member.status.as_ref().ok()?.leader)).collect()
@@ -129,7 +129,7 @@ async fn a_leader_that_moves_is_seen() {
     rounds.push(moved.await);
     let judged = etcd::leader(&rounds);
     assert_eq!(judged.verdict, Verdict::Fail, "{judged:?}");
-    assert!(judged.seen.contains("it moved while it was looked at: "), "{}", judged.seen);
+    assert!(judged.observed.contains("the leader changed during the check: "), "{}", judged.observed);
 }
 
 /// A member misses what is written, and cannot make up for it: those who could send it are stopped, or do not lead any more. Once they
@@ -174,7 +174,7 @@ async fn a_member_that_lags_is_seen() {
     let judged = etcd::leader(&[before, now]);
     assert_eq!(judged.verdict, Verdict::Warn, "{judged:?}");
     let entries = furthest - nearest;
-    assert!(judged.seen.contains(&format!("`rig-{late}` is {entries} entries behind")), "{}", judged.seen);
+    assert!(judged.observed.contains(&format!("`rig-{late}` is {entries} entries behind")), "{}", judged.observed);
 
     for number in others {
         servers.resume_member(*number);
@@ -207,8 +207,8 @@ async fn debians_says_no_quota() {
     assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
     let space = etcd::space(&members);
     assert!(
-        space.verdict == Verdict::Pass && space.seen.contains("before 3.6 it does not say"),
+        space.verdict == Verdict::Pass && space.observed.contains("before 3.6 it does not report its own"),
         "{}",
-        space.seen
+        space.observed
     );
 }
