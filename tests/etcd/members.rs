@@ -174,7 +174,11 @@ async fn a_member_that_lags_is_seen() {
     let judged = etcd::leader(&[before, now]);
     assert_eq!(judged.verdict, Verdict::Warn, "{judged:?}");
     let entries = furthest - nearest;
-    assert!(judged.observed.contains(&format!("`rig-{late}` is {entries} entries behind")), "{}", judged.observed);
+    assert!(
+        judged.observed.contains(&format!("`rig-{late}` is {entries} entries behind")),
+        "{}",
+        judged.observed
+    );
 
     for number in others {
         servers.resume_member(*number);

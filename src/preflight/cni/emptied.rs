@@ -127,8 +127,8 @@ impl Found {
         let apart = match self.apart {
             0 => String::new(),
             count => format!(
-                "; {} no room on any of them, while more of their kind run",
-                counted(count, "Pod has", "Pods have")
+                "; {} by anti-affinity, while other replicas run",
+                counted(count, "Pod fits on none of them", "Pods fit on none of them")
             ),
         };
         Judged::pass(format!(
@@ -386,7 +386,7 @@ mod tests {
         assert!(has_room(&of(&by_host, 2)), "one node is free");
         let all = of(&by_host, 3);
         assert!(
-            all.ends_with("; 3 Pods are kept away from all of them, while more of their kind go on"),
+            all.ends_with("; 3 Pods fit on none of them by anti-affinity, while other replicas run"),
             "{all}"
         );
         assert!(has_room(&of(&apart("kubernetes.io/hostname", json!({"matchLabels": {"app": "db"}})), 3)));
@@ -397,7 +397,7 @@ mod tests {
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
         let judged = judge(&nodes, &pods).observed;
         assert!(
-            judged.ends_with("; 1 Pods are kept away from all of them, while more of their kind go on"),
+            judged.ends_with("; 1 Pod fits on none of them by anti-affinity, while other replicas run"),
             "{judged}"
         );
         assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);
@@ -407,7 +407,7 @@ mod tests {
         // The rule is the other's, and keeps this one away all the same.
         let other = [pod("one", "a1", "1", &by_zone), plain("two", "b1", "1")];
         assert!(
-            judge(&nodes, &other).observed.contains("; 1 Pod has no room"),
+            judge(&nodes, &other).observed.contains("; 1 Pod fits on none"),
             "{:?}",
             judge(&nodes, &other)
         );
@@ -425,12 +425,8 @@ mod tests {
         let nodes = [node("a1", "4"), node("a2", "4")];
         let ports = json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]});
         let pods = [pod("one", "a1", "1", &ports), pod("two", "a2", "1", &ports)];
-        assert!(
-            judge(&nodes, &pods).observed.contains("; 2 Pods have no room"),
-            "{:?}",
-            judge(&nodes, &pods)
-        );
-        assert!(!judge(&nodes, &pods[..1]).observed.contains("no room"));
+        assert!(judge(&nodes, &pods).observed.contains("; 2 Pods fit on none"), "{:?}", judge(&nodes, &pods));
+        assert!(!judge(&nodes, &pods[..1]).observed.contains("fit on none"));
     }
 
     #[test]
@@ -466,7 +462,7 @@ mod tests {
         let judged = judge(&nodes, &[plain("one", "", "1")]);
         assert_eq!(
             (judged.verdict, judged.observed.as_str()),
-            (Verdict::Warn, "1 Pods wait for a node already: `shop/one`")
+            (Verdict::Warn, "1 Pod waits for a node already: `shop/one`")
         );
         assert_eq!(judge(&[], &[]).verdict, Verdict::Fail);
     }

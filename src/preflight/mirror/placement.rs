@@ -30,9 +30,9 @@ pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
             _ => format!("; {idle} of which nothing runs in the source are left out"),
         };
         return Judged::pass(format!(
-            "each of {} fits on one of {}{without}",
+            "each of {} fits on one of {} nodes{without}",
             counted(templates.len(), "template", "templates"),
-            counted(open.len(), "node", "nodes")
+            open.len()
         ));
     }
     Judged::fail(

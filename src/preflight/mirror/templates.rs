@@ -425,7 +425,7 @@ mod tests {
         let judged = pull_secrets(&Pulling { accounts: &[account("ci")], secrets: &elsewhere, ..pulling });
         assert_eq!(
             judged.observed,
-            "1 Secrets are named and not in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
+            "1 Secret is named and not in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
         );
     }
 
