@@ -208,25 +208,24 @@ fn help_names_every_command() {
     --- stdout
     Change the network of a Kubernetes cluster that is serving traffic.
 
-    netsurgeon works on what the API server keeps in etcd: it reads a live etcd or a snapshot file,
-    shows and checks every Service address in it, and moves all of them to another range.
+    netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a
+    snapshot file, shows and checks every Service address in it, and moves all of them to another range.
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
     Commands:
       rehearse      Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
                     from the middle
-      preflight     Whether a cluster is ready: pass, warn or fail, why, and what to do
+      preflight     Check whether a cluster is ready: pass, warn or fail, why, and what to do
       renumber      Move every Service to another Service range
       operation     List, show, report, resume and undo operations
-      lock          Lock deploy pipelines out: the API server refuses what they would change
-      unlock        Remove the lock, and wait until every API server lets everybody through again
-      audit         Find everything that still says an address of an old Service range, or the range
-                    itself
+      lock          Lock deploy pipelines out: the API server rejects their changes
+      unlock        Remove the deploy lock, and wait until no API server enforces it
+      audit         Find references to an old Service range: its addresses, or the range itself
       ranges        The Service ranges: how full they are, and what is wrong with them
-      inspect       Any stored object, readable
-      certs         Certificates of a control plane: show, reissue, see them served
-      controlplane  The Service range of API servers, and the DNS address of kubelets: show, change
+      inspect       Show, list, decode and compare stored objects
+      certs         Show, reissue and verify the certificates of a control plane
+      controlplane  Show and change the Service range of API servers and the DNS address of kubelets
       ip            Arithmetic on Service ranges, for scripts
       completions   Print a completion script for a shell
       man           Print the manual, or write its pages to a folder
@@ -235,17 +234,17 @@ fn help_names_every_command() {
 
     Options:
       -o, --output <FORMAT>
-              How to print data
+              Format of the data on stdout
 
               Possible values:
               - table: For people
-              - json:  For programs; docs/json.md has the shapes
-              - yaml:  The same as YAML
+              - json:  For programs; described in docs/json.md
+              - yaml:  The same data as YAML
               
               [default: table]
 
           --color <WHEN>
-              When to colour; `auto` is on a terminal, unless NO_COLOR is set
+              When to use colour; `auto`: on a terminal, unless NO_COLOR is set
 
               Possible values:
               - auto:   On a terminal
@@ -255,16 +254,16 @@ fn help_names_every_command() {
               [default: auto]
 
           --log-format <FORMAT>
-              How to talk on stderr: for people, or one JSON object a line; docs/json.md has its shape
+              Format of messages on stderr: text, or one JSON object per line, described in docs/json.md
 
               Possible values:
               - text: For people
-              - json: For programs: one JSON object a line
+              - json: For programs: one JSON object per line
               
               [default: text]
 
       -v, --verbose...
-              Say more on stderr; again for more still
+              Print more on stderr; repeat for even more
 
       -h, --help
               Print help (see a summary with '-h')
@@ -274,13 +273,13 @@ fn help_names_every_command() {
 
     Exit status:
       0   done
-      1   refused, or failed before anything was changed
+      1   refused, or failed before any change
       2   wrong usage
       3   there are findings (check, verify, audit, preflight, diff)
-      4   failed, and rolled back clean
-      5   stuck or partly undone: read the journal
-      6   paused, where someone must act, at a closed gate, or by a signal: resume it
-      70  a bug of netsurgeon's
+      4   failed, and rolled back completely
+      5   stuck or partly rolled back: read the journal
+      6   paused for a manual step, at a closed gate, or by a signal: resume it
+      70  a bug in netsurgeon
 
     Data goes to stdout, everything else to stderr.
     --- exit status 0
@@ -334,7 +333,7 @@ fn preflight_blames_a_bad_kubeconfig_once() {
     assert_eq!(out.lines().filter(|line| line.contains("/nowhere.conf")).count(), 1, "{out}");
     let not_run: Vec<&str> =
         out.lines().filter(|line| line.starts_with("not run: depends on `api`: ")).collect();
-    assert!(matches!(not_run[..], [line] if line.contains(", kube-proxy, ")), "{out}");
+    assert!(matches!(not_run[..], [line] if line.contains(", clocks, ")), "{out}");
     assert!(!out.contains("\nkube-proxy "), "no row for what depends on it: {out}");
     assert!(out.lines().count() < 40, "it fits on a screen: {out}");
 }
