@@ -164,7 +164,7 @@ fn with_other_backups(serving: &Serving, own: &Path) {
     };
     judged(own, "pass", "behind the cluster, written 0 h ago");
     let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/objects.snapshot.db");
-    judged(&other, "fail", "of another cluster");
+    judged(&other, "fail", "belongs to another cluster");
     let mut bytes = std::fs::read(own).expect("a snapshot");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

@@ -156,7 +156,7 @@ fn preflights(serving: &Serving) {
     // The rig's API server has no Pod that tells its flags, and its certificate is as it was.
     let words = format!("preflight renumber --to {NEW_RANGE} -o json");
     let operator = read_all(&by_operator(serving, &words));
-    comes_out(&operator, "rights", "pass", "without `get nodes/proxy` each node is asked directly", "");
+    comes_out(&operator, "rights", "pass", "without `get nodes/proxy` nodes are asked directly", "");
     comes_out(&operator, "policies", "pass", "", "");
     let reader = read_all(&by(serving, "netsurgeon-preflight", None, &words));
     let seen = "this user can read, and cannot change anything: missing: create services, delete services";

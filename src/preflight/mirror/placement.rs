@@ -6,7 +6,6 @@ use super::super::objects::name;
 use super::super::placing::{is_closed, is_wanted, required, takes, untolerated};
 use super::super::{Judged, first_few};
 use super::templates::Template;
-use crate::words::counted;
 
 /// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
 pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
@@ -30,8 +29,8 @@ pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
             _ => format!("; {idle} of which nothing runs in the source are left out"),
         };
         return Judged::pass(format!(
-            "each of {} fits on one of {} nodes{without}",
-            counted(templates.len(), "template", "templates"),
+            "each of {} templates fits on one of {} nodes{without}",
+            templates.len(),
             open.len()
         ));
     }

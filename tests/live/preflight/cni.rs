@@ -296,15 +296,14 @@ async fn with_policies(cluster: &Cluster) {
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": {"podSelector": {}},
     });
     cluster.api.create(&policy).await;
-    comes_out(cluster, "network-policies", "pass", "1 NetworkPolicies").await;
+    comes_out(cluster, "network-policies", "pass", "1 NetworkPolicy").await;
     define(&cluster.api, "cilium.io", "v2", ("CiliumNetworkPolicy", "ciliumnetworkpolicies"), "Namespaced")
         .await;
     cluster
         .api
         .create(&json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": metadata}))
         .await;
-    comes_out(cluster, "network-policies", "warn", "1 NetworkPolicies; 1 CiliumNetworkPolicy, Cilium's")
-        .await;
+    comes_out(cluster, "network-policies", "warn", "1 NetworkPolicy; 1 CiliumNetworkPolicy, Cilium's").await;
 }
 
 /// A Deployment of one Pod that may not go, a Pod that nobody makes anew, and what adds nodes by itself.
@@ -343,7 +342,7 @@ async fn with_workloads(cluster: &Cluster) {
     };
     all_are_ready(1).await;
     comes_out(cluster, "budgets", "fail", "`default/web` (1 healthy, 1 wanted)").await;
-    comes_out(cluster, "local-storage", "warn", "1 Pods have an `emptyDir`, which is lost: `default/web-")
+    comes_out(cluster, "local-storage", "warn", "1 Pod has an `emptyDir`, which is lost: `default/web-")
         .await;
     api.merge(&object_path(&deployment("web", 1)), &json!({"spec": {"replicas": 2}})).await;
     comes_out(cluster, "single-pods", "pass", "all 1 have two replicas").await;

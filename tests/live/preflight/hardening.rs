@@ -37,7 +37,7 @@ async fn with_a_zone(serving: &Serving) {
     assert_eq!(verdict(serving, "zones", "")["verdict"], "pass", "it has no address yet");
     let addresses = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
     api.merge(&format!("{NODES}/etcd-host/status"), &json!({"status": {"addresses": addresses}})).await;
-    warns(serving, "zones", "1 voting members: 1 in `west-1`; without the largest zone");
+    warns(serving, "zones", "1 voting member: 1 in `west-1`; without the largest zone");
     api.delete(&format!("{NODES}/etcd-host")).await;
 }
 

@@ -56,7 +56,11 @@ async fn start_with(serving: &mut Serving, range: &Value) {
 async fn with_windows(serving: &Serving) {
     let label = |value: Value| json!({"metadata": {"labels": {"kubernetes.io/os": value}}});
     serving.cluster.api.merge(NODE, &label(json!("windows"))).await;
-    fails(serving, "windows", "`node-2`: how their kube-proxy (winkernel)");
+    fails(
+        serving,
+        "windows",
+        "`node-2`: holding old addresses is not tested with their kube-proxy (winkernel)",
+    );
     assert_eq!(verdict(serving, "windows", "--accept-gap")["verdict"], "warn");
     serving.cluster.api.merge(NODE, &label(Value::Null)).await;
 }
@@ -155,7 +159,7 @@ async fn with_a_full_table(serving: &Serving) {
         if found["verdict"] == "warn" { Ok(()) } else { Err(found.to_string()) }
     })
     .await;
-    let found = warns(serving, "room", "of the connections that it can");
+    let found = warns(serving, "room", "this host's conntrack table is ");
     assert!(found["remedy"].as_str().unwrap().contains("nf_conntrack_max"), "{found}");
     hub.run("nft", &["delete", "table", "inet", "tracking"]);
     hub.run("conntrack", &["-F"]);

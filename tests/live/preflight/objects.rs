@@ -51,7 +51,7 @@ async fn with_webhooks(serving: &Serving) {
     fails(serving, "webhooks", "Service `default/gone`, which does not exist");
     api.delete(&path).await;
     api.create(&by("web")).await;
-    let found = warns(serving, "webhooks", "1 must answer for what a move changes: ");
+    let found = warns(serving, "webhooks", "1 must answer for the changes of a renumbering: ");
     let seen = found["observed"].as_str().unwrap();
     assert!(seen.contains("Services, its `matchConditions` are not evaluated)"), "{found}");
     assert!(found["remedy"].as_str().unwrap().contains("Kyverno may refuse"), "{found}");
@@ -115,7 +115,7 @@ async fn with_selectors(serving: &Serving) {
         } else {
             let found = verdict(serving, "webhooks", "");
             assert_eq!(found["verdict"], "pass", "{selectors}: {found}");
-            assert!(found["observed"].as_str().unwrap().contains("1 by their selectors"), "{found}");
+            assert!(found["observed"].as_str().unwrap().contains("1 do not select these objects"), "{found}");
         }
     }
     api.delete(&path).await;
