@@ -10,7 +10,6 @@ use super::super::placing::{takes, wish, would_take};
 use super::super::room::{CLOSE, Room, requested};
 use super::super::{Judged, first_few};
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
-use crate::words::counted;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
@@ -107,9 +106,8 @@ impl Place<'_> {
 
 fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     let seen = format!(
-        "{} requested in the source; {} {} left",
+        "{} requested in the source; {nodes} nodes of the mirror have {} left",
         wanted.told(wanted),
-        counted(nodes, "node of the mirror has", "nodes of the mirror have"),
         left.told(wanted)
     );
     let more = wanted.more_than(left);
@@ -196,7 +194,7 @@ mod tests {
         assert_eq!(fits.verdict, Verdict::Pass, "what is not copied needs nothing");
         assert_eq!(
             fits.observed,
-            "3 cores, 1 GiB, 1 Pods requested in the source; 1 node of the mirror has 4 cores, 8 GiB, 10 Pods left"
+            "3 cores, 1 GiB, 1 Pods requested in the source; 1 nodes of the mirror have 4 cores, 8 GiB, 10 Pods left"
         );
         let close = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[]);
         assert_eq!(close.verdict, Verdict::Warn);
