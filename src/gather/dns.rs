@@ -434,9 +434,9 @@ impl Looking<'_> {
             return Ok(own);
         }
         let of_mirror = mirror.rights(&permissions::DNS).await?;
-        let seen = format!("on the mirror: {}; here: {}", of_mirror.observed, own.observed);
+        let observed = format!("on the mirror: {}; here: {}", of_mirror.observed, own.observed);
         let worse = if of_mirror.verdict == Verdict::Pass { own } else { of_mirror };
-        Ok(Judged { observed: seen, ..worse })
+        Ok(Judged { observed, ..worse })
     }
 }
 

@@ -168,17 +168,13 @@ pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     let bound: Vec<String> = bound.collect();
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !bound.is_empty() {
-        seen.push({
-            let volumes = counted(bound.len(), "PersistentVolume is", "PersistentVolumes are");
-            format!("{volumes} on one node: {}", first_few(&bound))
-        });
+        let volumes = counted(bound.len(), "PersistentVolume is", "PersistentVolumes are");
+        seen.push(format!("{volumes} on one node: {}", first_few(&bound)));
         remedy.push("what needs those volumes cannot run elsewhere: back them up, and see when their nodes are drained");
     }
     if !pods.is_empty() {
-        seen.push({
-            let with = counted(pods.len(), "Pod has", "Pods have");
-            format!("{with} an `emptyDir`, which is lost: {}", first_few(&pods))
-        });
+        let with = counted(pods.len(), "Pod has", "Pods have");
+        seen.push(format!("{with} an `emptyDir`, which is lost: {}", first_few(&pods)));
         remedy.push("see that each `emptyDir` is a cache and no more; a drain needs `--delete-emptydir-data` for them");
     }
     if seen.is_empty() {

@@ -34,6 +34,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::words::and_more;
+
 pub use checks::{
     CNI, CniCheck, DNS, DnsCheck, MIRROR, MirrorCheck, Named, RENUMBER, RenumberCheck, SharedCheck,
 };
@@ -190,10 +192,7 @@ const FEW: usize = 3;
 /// Returns the first of a list, and how many more there are.
 fn first_few(list: &[String]) -> String {
     let told = list.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
-    match list.len().checked_sub(FEW) {
-        None | Some(0) => told,
-        Some(more) => format!("{told}, and {more} more"),
-    }
+    told + &and_more(list.len().saturating_sub(FEW))
 }
 
 /// Reports a reason once where several checks failed for the same one, as without an etcd: the first of them has it.

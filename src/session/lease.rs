@@ -48,7 +48,7 @@ impl LeaseTerms {
         voice: &Voice,
         store: &Arc<LiveEtcd>,
         cluster: &str,
-        api: Result<&Cluster, Failure>,
+        api: Result<&Cluster, &Failure>,
         taking: &Taking<'_>,
     ) -> Result<Lock, Failure> {
         let lock = self.take(voice, store, cluster, taking).await?;

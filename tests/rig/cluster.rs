@@ -1,7 +1,6 @@
 //! A whole control plane: etcd, one or several API servers on it, and the controllers that Services need; on
 //! loopback, or with nodes in a network of its own.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::apiserver::{ApiServer, ApiServerOptions, KubernetesVersion, advertise
 use super::controllers::{ControllerOptions, start as start_controllers};
 use super::etcd::{Etcd, EtcdOptions};
 use super::network::{Network, Node, gateway};
-use super::pki::{Authority, Pair, service_account_key};
+use super::pki::{Authority, Pair, service_account_key, serving_names};
 use super::process::{Process, wait_until};
 use super::workspace::Workspace;
 
@@ -429,27 +428,6 @@ fn server_options(
         service_account: credentials.service_account.clone(),
         log: workspace.join(&format!("{file}.log")),
     }
-}
-
-/// The names of a kubeadm serving certificate, with the first address of each CIDR.
-fn serving_names(cidrs: &[&str]) -> Vec<String> {
-    let names = [
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-        "localhost",
-        "127.0.0.1",
-    ];
-    let first = |cidr: &str| -> IpAddr {
-        match cidr.split('/').next().unwrap_or_default().parse().expect("a CIDR begins with an address") {
-            IpAddr::V4(base) => Ipv4Addr::from_bits(base.to_bits() + 1).into(),
-            IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 1).into(),
-        }
-    };
-    let ranges = cidrs.iter().flat_map(|cidrs| cidrs.split(',')).filter(|cidr| !cidr.is_empty());
-    let services = ranges.map(|cidr| first(cidr).to_string());
-    names.iter().map(ToString::to_string).chain(services).collect()
 }
 
 fn etcd_flags(etcd: &Etcd) -> Vec<String> {

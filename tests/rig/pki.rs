@@ -1,6 +1,7 @@
 //! Certificates made at run time: a certificate authority, a server's pair, clients' pairs, and the key
 //! that signs service account tokens. Nothing secret is ever committed, and nothing expires.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use rcgen::{
@@ -74,4 +75,25 @@ pub fn service_account_key(workspace: &Workspace) -> Pair {
         certificate: workspace.write("sa.pub", key.public_key_pem()),
         key: workspace.write("sa.key", key.serialize_pem()),
     }
+}
+
+/// The names of a kubeadm serving certificate, with the first address of each CIDR.
+pub fn serving_names(cidrs: &[&str]) -> Vec<String> {
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "127.0.0.1",
+    ];
+    let first = |cidr: &str| -> IpAddr {
+        match cidr.split('/').next().unwrap_or_default().parse().expect("a CIDR begins with an address") {
+            IpAddr::V4(base) => Ipv4Addr::from_bits(base.to_bits() + 1).into(),
+            IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 1).into(),
+        }
+    };
+    let ranges = cidrs.iter().flat_map(|cidrs| cidrs.split(',')).filter(|cidr| !cidr.is_empty());
+    let services = ranges.map(|cidr| first(cidr).to_string());
+    names.iter().map(ToString::to_string).chain(services).collect()
 }

@@ -178,8 +178,7 @@ impl<'a> Rewrites<'a> {
         let command = format!("netsurgeon operation resume {operation}");
         let taking = Taking { operation, purpose: &purpose, command: &command };
         let (api, voice) = (self.api().await, self.context.voice());
-        let api = api.as_ref().map_err(|reason| Failure::refused(reason.to_string()));
-        self.lock.terms().take_both(&voice, &self.store, &self.cluster, api, &taking).await
+        self.lock.terms().take_both(&voice, &self.store, &self.cluster, api.as_ref(), &taking).await
     }
 
     /// Returns the API of this cluster, if one answers.
