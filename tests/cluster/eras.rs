@@ -126,7 +126,7 @@ async fn a_bitmap_is_left_behind_by_an_upgrade() {
     })
     .await;
     let said = apply(&cluster);
-    assert!(said.contains("allocates addresses as in the era dual-write"), "{said}");
+    assert!(said.contains("allocates as in the era dual-write"), "{said}");
     cluster.api.create_service("default", "again", json!({"ports": [{"port": 80}]})).await;
     cluster.api.delete("/api/v1/namespaces/default/services/again").await;
     assert_eq!(told(&cluster).await, (Told::DualWrite, false));
