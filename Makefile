@@ -5,8 +5,8 @@
 RIG := $(abspath $(or $(NETSURGEON_RIG),.rig))
 export NETSURGEON_RIG := $(RIG)
 
-ETCD_VERSION := 3.6.16
-KUBERNETES_VERSIONS := 1.36.3 1.32.2
+ETCD_VERSION := 3.7.3
+KUBERNETES_VERSIONS := 1.37.2 1.36.3 1.32.2
 
 ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)

@@ -44,9 +44,9 @@ pub fn versions(met: &[Met]) -> Judged {
     one_minor("API server", versions, "finish the upgrade of the control plane first")
 }
 
-/// The minor versions that are taken for tested: measured were 1.32.2 and 1.36.3, and 1.33's way of storing with the code of 1.36.3.
-const TESTED: std::ops::RangeInclusive<u32> = 29..=36;
-const MEASURED: &str = "tested with 1.32.2 and 1.36.3";
+/// The minor versions that count as tested. The tests run 1.32.2, 1.36.3 emulating 1.33, and 1.37.2.
+const TESTED: std::ops::RangeInclusive<u32> = 29..=37;
+const MEASURED: &str = "tested with 1.32.2, 1.36.3 and 1.37.2";
 
 /// The minor version and the patch level of `v1.36.3`, whatever comes after it.
 pub(super) fn level(version: &str) -> Option<(u32, u32)> {

@@ -55,12 +55,12 @@ fn service_ref(name: &str) -> ObjectRef<'_> {
 }
 
 #[tokio::test]
-async fn objects_in_1_36() {
+async fn objects_in_the_era_objects() {
     objects(Era::Objects).await;
 }
 
 #[tokio::test]
-async fn objects_in_1_32() {
+async fn objects_in_the_era_bitmap() {
     objects(Era::Bitmap).await;
 }
 

@@ -18,7 +18,7 @@ const BITMAP: &str = "/registry/ranges/serviceips";
 #[tokio::test]
 async fn objects_era() {
     let cluster = start_create_restart(ClusterOptions::new(Era::Objects)).await;
-    assert_eq!(cluster.etcd.get(BITMAP).await, None, "1.36 has no bitmap at all");
+    assert_eq!(cluster.etcd.get(BITMAP).await, None, "the era objects has no bitmap at all");
     assert_has_address_objects(&cluster).await;
 }
 

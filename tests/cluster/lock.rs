@@ -99,12 +99,12 @@ async fn assert_nothing_left(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn two_api_servers_of_1_36_refuse() {
+async fn two_api_servers_refuse_in_the_era_objects() {
     locked_out(Era::Objects, 2).await;
 }
 
 #[tokio::test]
-async fn an_api_server_of_1_32_refuses() {
+async fn an_api_server_refuses_in_the_era_bitmap() {
     locked_out(Era::Bitmap, 1).await;
 }
 

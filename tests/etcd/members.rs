@@ -74,7 +74,7 @@ async fn each_member_says_how_it_is() {
     let members = store.members().await.expect("members");
     assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
     assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
-    assert_eq!(etcd::versions(&members).observed, "3.6.16");
+    assert_eq!(etcd::versions(&members).observed, "3.7.3");
     let moves = |shadows| Moves { shadows, ..Moves::default() };
     assert_eq!(etcd::room(&members, &moves(100), None).verdict, Verdict::Pass);
     assert_eq!(

@@ -49,13 +49,13 @@ async fn two_servers(era: Era) -> (Cluster, Api, Vec<ApiServer>) {
 
 /// The second server's certificate does not carry the name of the kubeconfig's server.
 #[tokio::test]
-async fn each_is_dialled_in_1_36() {
+async fn each_is_dialled_in_the_era_objects() {
     let (_cluster, api, servers) = two_servers(Era::Objects).await;
     for server in servers {
         let client = api.dial(server).await.unwrap();
         client.ready().await.unwrap();
         let version = client.version().await.unwrap();
-        assert_eq!((version.git.as_str(), version.emulated.as_deref()), ("v1.36.3", Some("1.36")));
+        assert_eq!((version.git.as_str(), version.emulated.as_deref()), ("v1.37.2", Some("1.37")));
         let gates = client.feature_gates().await.unwrap();
         assert_eq!(gates.get("DisableAllocatorDualWrite"), Some(&true), "{gates:?}");
         let gate = gates.get("MultiCIDRServiceAllocator").copied().unwrap_or(true);
@@ -64,7 +64,7 @@ async fn each_is_dialled_in_1_36() {
 }
 
 #[tokio::test]
-async fn each_is_dialled_in_1_32() {
+async fn each_is_dialled_in_the_era_bitmap() {
     let (_cluster, api, servers) = two_servers(Era::Bitmap).await;
     for server in servers {
         let client = api.dial(server).await.unwrap();

@@ -47,7 +47,7 @@ async fn is_crossed_with_iptables() {
 }
 
 #[tokio::test]
-async fn is_crossed_in_1_32() {
+async fn is_crossed_in_the_era_bitmap() {
     is_crossed(Era::Bitmap, ProxyMode::Iptables).await;
 }
 

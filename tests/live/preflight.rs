@@ -75,7 +75,7 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.len() == 1 && bad[0]["name"] == "pinned", "{bad:?}");
     let tested = checks.iter().find(|check| check["name"] == "versions-tested").expect("it is listed");
-    assert_eq!(tested["observed"], "v1.36.3; tested with 1.32.2 and 1.36.3");
+    assert_eq!(tested["observed"], "v1.37.2; tested with 1.32.2, 1.36.3 and 1.37.2");
     assert_eq!(keys(&serving).await, before, "nothing was written");
     let report = std::fs::read_to_string(report).expect("a file");
     assert!(report.contains(&format!("tests=\"{}\" failures=\"0\" errors=\"0\"", checks.len())), "{report}");

@@ -25,6 +25,7 @@ const NETWORKED_PORT: u16 = 6443;
 /// A version of Kubernetes that `make rig` builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KubernetesVersion {
+    V1_37_2,
     V1_36_3,
     V1_32_2,
 }
@@ -33,6 +34,7 @@ impl KubernetesVersion {
     /// As components print it.
     pub fn text(self) -> &'static str {
         match self {
+            Self::V1_37_2 => "v1.37.2",
             Self::V1_36_3 => "v1.36.3",
             Self::V1_32_2 => "v1.32.2",
         }
@@ -41,6 +43,7 @@ impl KubernetesVersion {
     /// Returns the multi-call program of this version.
     pub fn program(self) -> PathBuf {
         built(match self {
+            Self::V1_37_2 => "k8s-1.37.2/controlplane",
             Self::V1_36_3 => "k8s-1.36.3/controlplane",
             Self::V1_32_2 => "k8s-1.32.2/controlplane",
         })

@@ -24,7 +24,7 @@ const BOOTSTRAP: Duration = Duration::from_mins(1);
 /// How a cluster keeps its Service addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
-    /// IPAddress and ServiceCIDR objects only: 1.36.3 as it comes.
+    /// IPAddress and ServiceCIDR objects only: 1.37.2 as it comes.
     Objects,
     /// The objects and the bitmap, both written: 1.36.3 behaving as 1.33.
     DualWrite,
@@ -39,7 +39,8 @@ impl Era {
     /// Returns the version of Kubernetes that stands for the era.
     pub fn version(self) -> KubernetesVersion {
         match self {
-            Self::Objects | Self::DualWrite => KubernetesVersion::V1_36_3,
+            Self::Objects => KubernetesVersion::V1_37_2,
+            Self::DualWrite => KubernetesVersion::V1_36_3,
             Self::Bitmap => KubernetesVersion::V1_32_2,
         }
     }

@@ -17,7 +17,7 @@ const STARTUP: Duration = Duration::from_mins(1);
 /// Which etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EtcdVersion {
-    /// 3.6.16, from the Go module.
+    /// 3.7.3, from the Go module.
     #[default]
     Current,
     /// The one of the Debian package `etcd-server`, 3.4.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// The version of etcd that `make rig` builds.
-pub const ETCD_VERSION: &str = "3.6.16";
+pub const ETCD_VERSION: &str = "3.7.3";
 
 /// Returns the folder of the built programs.
 pub fn folder() -> PathBuf {
@@ -14,7 +14,7 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Returns a program of the rig, as in `built("etcd-3.6.16/etcd")`; panics when it is not there.
+/// Returns a program of the rig, as in `built("etcd-3.7.3/etcd")`; panics when it is not there.
 pub fn built(name: &str) -> PathBuf {
     let program = folder().join(name);
     assert!(program.is_file(), "`{}` is missing: run `make rig`, which builds it", program.display());

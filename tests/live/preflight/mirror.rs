@@ -211,7 +211,7 @@ async fn with_other_clusters(pair: &Pair) {
     let old = Cluster::start(options).await;
     let by = |path: &Path| of(&format!("--mirror-kubeconfig {} --strict", path.display()), 3);
     let older = by(old.kubeconfig());
-    assert!(older.out.contains("the source is v1.36.3, the mirror v1.32.2: older"), "{}", older.out);
+    assert!(older.out.contains("the source is v1.37.2, the mirror v1.32.2: older"), "{}", older.out);
 }
 
 async fn with_other_namespaces(pair: &Pair) {
